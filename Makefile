@@ -1,0 +1,67 @@
+# Ottla's commands. `make run` is all a fresh machine needs; every other target sets up what it needs as well.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+VENV ?= .venv
+DATA ?= ottla-data
+LISTEN ?= 127.0.0.1:9092
+ARGS ?=
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q install
+
+# The first Python of 3.11 or later on the PATH; name another with `make PYTHON=/path/to/python …`.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then command -v $$p; break; fi; done)
+
+.PHONY: help run test demo check format bench interop clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/.broker  ## a broker on 127.0.0.1:9092, in the foreground (DATA=folder LISTEN=host:port ARGS=…)
+	@exec $(BIN)/ottla broker --data-dir $(DATA) --listen $(LISTEN) $(ARGS)
+
+test: $(VENV)/.dev  ## the tests (ARGS=… is handed to pytest)
+	@$(BIN)/python -m pytest $(ARGS)
+
+demo: $(VENV)/.dev  ## a year of flights through a broker that is killed on the way
+	@$(BIN)/python -m bench.demo $(ARGS)
+
+check: $(VENV)/.dev  ## style, formatting, types and layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --verbose
+
+format: $(VENV)/.dev  ## put the sources into the style that `make check` asks for
+	@$(BIN)/ruff check --fix --quiet .
+	@$(BIN)/ruff format --quiet .
+
+bench: $(VENV)/.dev  ## Ottla beside Apache Kafka 3.9.1 (ARGS="--quick", "--only start,memory", …)
+	@$(BIN)/python -m bench $(ARGS)
+
+interop: $(VENV)/.dev  ## clients and tools of other languages (Java, Node, Go), where they can be had
+	@$(BIN)/python -m pytest tests/interop -m interop -rs $(ARGS)
+
+clean:  ## remove the environment, caches and downloads; data folders are kept
+	@rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment. Both stamps share one folder; an editable install follows the sources by itself, so only a change
+# of pyproject.toml (dependencies, commands) asks for another.
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "make: Ottla needs Python 3.11 or later on the PATH; or name one: make PYTHON=/path/to/python …" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is not Python 3.11 or later" >&2; exit 1; }
+	@echo "making $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(VENV)/.broker: pyproject.toml | $(BIN)/python
+	@echo "installing what the broker needs into $(VENV)"
+	@$(PIP) -e '.[broker]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@echo "installing what tests, demo and benchmark need into $(VENV)"
+	@$(PIP) -e '.[dev]'
+	@touch $(VENV)/.broker $@
