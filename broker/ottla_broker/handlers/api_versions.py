@@ -1,0 +1,39 @@
+"""ApiVersions, versions 0–4: what this broker serves.
+
+A version that isn't known is answered in version 0 with UNSUPPORTED_VERSION and this API's own range (KIP-511), by
+the dispatcher. Features (KIP-584) are none: they belong to KRaft.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ottla_broker.handlers import SERVED
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+# KIP-511: what a client may call itself.
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+_RANGES = [
+    ApiVersion(api_key=key, min_version=served.advertised_min, max_version=served.max_version)
+    for key, served in sorted(SERVED.items())
+]
+_ANSWER = ApiVersionsResponse(api_keys=_RANGES)
+_INVALID = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+
+
+def handle(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    if ctx.version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return _INVALID
+    return _ANSWER
+
+
+def unsupported() -> ApiVersionsResponse:
+    """The answer to a version that this broker doesn't know; to be encoded in version 0."""
+    own = [r for r in _RANGES if r.api_key == ApiKey.API_VERSIONS]
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)

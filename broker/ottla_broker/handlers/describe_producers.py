@@ -1,0 +1,42 @@
+"""DescribeProducers, version 0: the idempotent producers that a partition remembers (KIP-664)."""
+
+from __future__ import annotations
+
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+
+def handle(ctx: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for index in topic.partition_indexes:
+            answer = PartitionResponse(partition_index=index)
+            answers.append(answer)
+            try:
+                partition = ctx.broker.replicas.partition(topic.name, index)
+                if partition is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                answer.active_producers = [
+                    ProducerState(
+                        producer_id=p.producer_id,
+                        producer_epoch=p.producer_epoch,
+                        last_sequence=p.last_sequence,
+                        last_timestamp=p.last_timestamp,
+                        coordinator_epoch=p.coordinator_epoch,
+                        current_txn_start_offset=-1,
+                    )
+                    for p in partition.log.active_producers()
+                ]
+            except KafkaError as error:
+                answer.error_code = error.code
+                answer.error_message = error.message
+        topics.append(TopicResponse(name=topic.name, partitions=answers))
+    return DescribeProducersResponse(topics=topics)

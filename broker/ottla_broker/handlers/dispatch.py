@@ -1,0 +1,199 @@
+"""From a frame to its handler and back: the broker's side of ``network.service.Service``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from ottla_broker.events import get_logger
+from ottla_broker.handlers import SERVED
+from ottla_broker.handlers.context import Deferred, RequestContext
+from ottla_broker.network.connection import Connection
+from ottla_broker.network.service import Parts, PeerFault, Reply, Slot
+from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.errors import ErrorCode, ProtocolError
+from ottla_protocol.header import RequestHeader, parse_request_header, response_header_is_flexible
+from ottla_protocol.registry import request_class
+
+if TYPE_CHECKING:
+    from ottla_broker.server import Broker
+
+log = get_logger()
+
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
+_PRODUCE = int(ApiKey.PRODUCE)
+_FETCH = int(ApiKey.FETCH)
+
+# size: int32, correlation id: int32, and from flexible versions on an empty set of tagged fields: uint8 0.
+_pack_header = Struct(">ii").pack
+_pack_flexible_header = Struct(">iib").pack
+
+Decode = Callable[[memoryview, int, int], Any]
+Handle = Callable[[RequestContext, Any], Any]
+
+
+class Route:
+    """What is needed to serve one version of one API; made when it is first asked for."""
+
+    __slots__ = ("decode", "flexible", "handle", "in_parts")
+
+    def __init__(self, api_key: int, version: int) -> None:
+        module = import_module(f"ottla_broker.handlers.{SERVED[api_key].module}")
+        self.decode: Decode = request_class(api_key, version).decode
+        self.handle: Handle = module.handle
+        self.flexible = response_header_is_flexible(api_key, version)
+        # A fetch's answer holds slices of files; all others are bytes.
+        self.in_parts = api_key == _FETCH
+
+
+class Dispatcher:
+    """Parses requests, calls their handlers and encodes the answers. Owned by the loop thread."""
+
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        self._broker = broker
+        self._loop = loop
+        self._routes: dict[tuple[int, int], Route] = {}
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    def handle(self, connection: Connection, frame: memoryview) -> Reply:
+        """See :meth:`ottla_broker.network.service.Service.handle`."""
+        try:
+            header, position = parse_request_header(frame)
+        except ProtocolError as error:
+            raise PeerFault(f"a request's header can't be read: {error}") from error
+        api_key = header.api_key
+        version = header.api_version
+        route = self._routes.get((api_key, version)) or self._route(api_key, version)
+        if route is None:
+            return self._unsupported(header)
+        try:
+            request = route.decode(frame, version, position)
+        except ProtocolError as error:
+            raise PeerFault(f"{_name(api_key)} version {version} can't be read: {error}") from error
+        connection.client_id = header.client_id
+        context = RequestContext(
+            self._broker,
+            version,
+            header.client_id,
+            connection.client_host,
+            connection.id,
+            connection.listener,
+            header.correlation_id,
+        )
+        try:
+            answer = route.handle(context, request)
+            if answer is None:
+                return None
+            if isinstance(answer, Deferred):
+                return self._park(connection, route, header, answer)
+            if hasattr(answer, "__await__"):
+                return self._park(connection, route, header, self._run(connection, header, answer))
+            return self._encode(route, version, header.correlation_id, answer)
+        except Exception as error:
+            raise self._failed(connection, header, error) from error
+
+    def close(self) -> None:
+        """Cancel what still waits."""
+        for task in list(self._tasks):
+            task.cancel()
+
+    # ---- routes
+
+    def _route(self, api_key: int, version: int) -> Route | None:
+        served = SERVED.get(api_key)
+        if served is None:
+            raise PeerFault(f"{_name(api_key)} is not an API that this broker serves")
+        if not served.min_version <= version <= served.max_version:
+            return None
+        route = self._routes[api_key, version] = Route(api_key, version)
+        return route
+
+    def _unsupported(self, header: RequestHeader) -> Parts:
+        """Answer a version that isn't served, where the client can understand the answer; else close."""
+        api_key, version = header.api_key, header.api_version
+        if api_key == _API_VERSIONS:
+            # In a version 0 body whatever was asked, with the range of this API itself (KIP-511).
+            from ottla_broker.handlers.api_versions import unsupported
+
+            body = unsupported().encode(0)
+            return [_pack_header(len(body) + 4, header.correlation_id) + body]
+        served = SERVED[api_key]
+        raise PeerFault(
+            f"{_name(api_key)} version {version} is not served, versions {served.min_version} to"
+            f" {served.max_version} are ({ErrorCode.UNSUPPORTED_VERSION.name})"
+        )
+
+    # ---- answers
+
+    def _encode(self, route: Route, version: int, correlation_id: int, response: Any) -> Parts:
+        if route.in_parts:
+            parts: Parts = response.encode_parts(version)
+            size = sum(map(len, parts))  # type: ignore[arg-type]
+            if route.flexible:
+                parts.insert(0, _pack_flexible_header(size + 5, correlation_id, 0))
+            else:
+                parts.insert(0, _pack_header(size + 4, correlation_id))
+            return parts
+        body = response.encode(version)
+        if route.flexible:
+            return [_pack_flexible_header(len(body) + 5, correlation_id, 0) + body]
+        return [_pack_header(len(body) + 4, correlation_id) + body]
+
+    def _park(self, connection: Connection, route: Route, header: RequestHeader, answer: Deferred) -> Slot:
+        slot = Slot(answer.abandon)
+
+        def complete(response: Any) -> None:
+            if response is None:
+                slot.fill(None)
+                return
+            try:
+                parts = self._encode(route, header.api_version, header.correlation_id, response)
+            except Exception as error:
+                slot.fail(str(self._failed(connection, header, error)))
+            else:
+                slot.fill(parts)
+
+        answer.then(complete)
+        return slot
+
+    def _run(self, connection: Connection, header: RequestHeader, answer: Awaitable[Any]) -> Deferred:
+        """Wait for a coroutine or future on behalf of a request."""
+        deferred = Deferred()
+        task = asyncio.ensure_future(answer, loop=self._loop)
+        self._tasks.add(task)
+
+        def done(task: asyncio.Future[Any]) -> None:
+            self._tasks.discard(task)
+            if task.cancelled():
+                connection.close(None)
+                return
+            error = task.exception()
+            if error is None:
+                deferred.complete(task.result())
+            else:
+                connection.close(str(self._failed(connection, header, error)))
+
+        task.add_done_callback(done)
+        return deferred
+
+    def _failed(self, connection: Connection, header: RequestHeader, error: BaseException) -> PeerFault:
+        """Log a defect of ours; the client's connection is closed, the others go on."""
+        log.error(
+            "request failed",
+            api=_name(header.api_key),
+            version=header.api_version,
+            connection=connection.id,
+            client_id=header.client_id,
+            exc_info=error,
+        )
+        return PeerFault(f"{_name(header.api_key)} version {header.api_version} failed in the broker")
+
+
+def _name(api_key: int) -> str:
+    try:
+        return ApiKey(api_key).name
+    except ValueError:
+        return f"API key {api_key}"

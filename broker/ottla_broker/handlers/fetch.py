@@ -1,0 +1,176 @@
+"""Fetch, versions 4–17: record batches straight from the segment files.
+
+The answer holds slices of files, which the connection sends with ``sendfile``; no record is touched. What a fetch
+asks for and what it gets: the first partition that has data gives at least one whole batch however large it is, the
+others what fits (KIP-74). A fetch that finds less than ``min_bytes`` waits for ``max_wait_ms``.
+
+Topics are named up to version 12 and given by id from 13 on; sessions from version 7 on (KIP-227).
+Not here yet: fetches by followers, and from followers (KIP-392); aborted transactions, of which there are none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla_broker.handlers.context import Deferred, RequestContext
+from ottla_broker.replica.fetch_session import FetchContext, FetchPartition
+from ottla_broker.replica.partition import Partition
+from ottla_broker.replica.waiting import DelayedFetch
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from ottla_broker.log.files import FileSlice
+    from ottla_broker.server import Broker
+
+READ_COMMITTED = 1
+_NONE = int(ErrorCode.NONE)
+
+
+def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Deferred:
+    broker = ctx.broker
+    try:
+        context = broker.fetch_sessions.context(request, uses_ids=ctx.version >= 13)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
+    fetch = _Fetch(broker, request, context)
+    size = fetch.read()
+    if fetch.immediate or size >= fetch.min_bytes or request.max_wait_ms <= 0 or not context.partitions:
+        return fetch.response()
+    deferred = Deferred()
+    fetch.drop()
+
+    def run() -> None:
+        fetch.read()
+        deferred.complete(fetch.response())
+
+    waiting = DelayedFetch(fetch.readable, fetch.min_bytes - size, broker.clock, run)
+    deferred.abandon = waiting.abandon
+    waiting.start(request.max_wait_ms)
+    return deferred
+
+
+class _Fetch:
+    """One fetch request while it is served."""
+
+    __slots__ = (
+        "_answers",
+        "_broker",
+        "_context",
+        "_max_bytes",
+        "_read_committed",
+        "immediate",
+        "min_bytes",
+        "readable",
+    )
+
+    def __init__(self, broker: Broker, request: FetchRequest, context: FetchContext) -> None:
+        self._broker = broker
+        self._context = context
+        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self.min_bytes = min(request.min_bytes, self._max_bytes)
+        self._read_committed = request.isolation_level == READ_COMMITTED
+        self._answers: list[tuple[FetchPartition, PartitionData]] = []
+        self.readable: list[Partition] = []
+        # An error, or an epoch that diverged, is told at once.
+        self.immediate = False
+
+    def read(self) -> int:
+        """Read every partition of the request; returns the bytes found."""
+        self._answers = []
+        self.readable = []
+        self.immediate = False
+        left = self._max_bytes
+        found = 0
+        for spec in self._context.partitions.values():
+            answer = PartitionData(partition_index=spec.partition, high_watermark=-1)
+            try:
+                records = self._read_partition(spec, answer, left, min_one=not found)
+            except KafkaError as error:
+                answer.error_code = error.code
+                self.immediate = True
+            else:
+                if records is not None:
+                    answer.records = records  # type: ignore[assignment]
+                    size = len(records)
+                    found += size
+                    left = max(0, left - size)
+            self._answers.append((spec, answer))
+        return found
+
+    def _read_partition(
+        self, spec: FetchPartition, answer: PartitionData, left: int, min_one: bool
+    ) -> FileSlice | None:
+        replicas = self._broker.replicas
+        name = spec.name
+        if name is None:
+            # An id: what it was first resolved to is kept.
+            name = spec.name = replicas.topic_name(spec.topic)  # type: ignore[arg-type]
+            if name is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        partition = replicas.partition(name, spec.partition)
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if spec.topic is not name and spec.topic != partition.topic_id and not isinstance(spec.topic, str):
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        partition.check_epoch(spec.current_leader_epoch)
+        self.readable.append(partition)
+        log = partition.log
+        limit = partition.last_stable_offset if self._read_committed else partition.high_watermark
+        if spec.last_fetched_epoch >= 0:
+            epoch, end = log.epoch_end_offset(spec.last_fetched_epoch)
+            if epoch < 0 or end < 0:
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+            if epoch < spec.last_fetched_epoch or end < spec.fetch_offset:
+                answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
+                self.immediate = True
+                self._fill(answer, partition)
+                return None
+        read = log.read(
+            spec.fetch_offset, min(spec.max_bytes, left), max_offset=limit, min_one=min_one and self._max_bytes > 0
+        )
+        self._fill(answer, partition)
+        return read.slice
+
+    def _fill(self, answer: PartitionData, partition: Partition) -> None:
+        answer.high_watermark = partition.high_watermark
+        answer.last_stable_offset = partition.last_stable_offset
+        answer.log_start_offset = partition.log.log_start_offset
+        answer.aborted_transactions = [] if self._read_committed else None
+        answer.records = b""
+
+    def drop(self) -> None:
+        """Let go of what was read, and of the files it holds open: it will be read again."""
+        self._answers = []
+
+    def response(self) -> FetchResponse:
+        """The answer; within a session, without the partitions that have nothing new."""
+        context = self._context
+        topics: list[FetchableTopicResponse] = []
+        last: str | bytes | None = None
+        had_data = []
+        for spec, answer in self._answers:
+            noteworthy = answer.error_code != _NONE or bool(answer.records) or answer.diverging_epoch.end_offset >= 0
+            if context.session is not None:
+                new = spec.changed(answer.high_watermark, answer.log_start_offset, noteworthy)
+                if answer.records and context.incremental:
+                    had_data.append((spec.topic, spec.partition))
+                if context.incremental and not new:
+                    continue
+            if spec.topic != last or not topics:
+                last = spec.topic
+                if isinstance(last, str):
+                    topics.append(FetchableTopicResponse(topic=last, partitions=[]))
+                else:
+                    topics.append(FetchableTopicResponse(topic_id=last, partitions=[]))
+            topics[-1].partitions.append(answer)
+        # Who got data goes to the end of the row, so that a busy partition doesn't starve the others.
+        for key in had_data:
+            context.partitions.move_to_end(key)
+        return FetchResponse(session_id=context.session_id, responses=topics)

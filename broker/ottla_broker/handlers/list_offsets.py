@@ -1,0 +1,106 @@
+"""ListOffsets, versions 0–9: the offset at a point in time.
+
+Timestamps that are names: -1 the end (of what is committed, or stable for read_committed), -2 the start, -3 the record
+with the largest timestamp (KIP-734, version 7), -4 the start of what is on local disk (KIP-405, version 8), -5 the end
+of what is in remote storage (version 9; there is none, so -1). Version 0 answers a list of offsets.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.replica.partition import Partition
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+_NAMED_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+
+READ_COMMITTED = 1
+
+
+def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    replicas = ctx.broker.replicas
+    seen: set[tuple[str, int]] = set()
+    repeated: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        for asked in topic.partitions:
+            key = (topic.name, asked.partition_index)
+            (repeated if key in seen else seen).add(key)
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+            answers.append(answer)
+            try:
+                if (topic.name, asked.partition_index) in repeated:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)
+                partition = replicas.partition(topic.name, asked.partition_index)
+                if partition is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                partition.check_epoch(asked.current_leader_epoch)
+                end = (
+                    partition.last_stable_offset
+                    if request.isolation_level == READ_COMMITTED
+                    else partition.high_watermark
+                )
+                if ctx.version == 0:
+                    answer.old_style_offsets = _old_style(partition, asked, end)
+                else:
+                    _find(ctx.version, partition, asked.timestamp, end, answer)
+            except KafkaError as error:
+                answer.error_code = error.code
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _find(
+    version: int, partition: Partition, timestamp: int, end: int, answer: ListOffsetsPartitionResponse
+) -> None:
+    log = partition.log
+    if timestamp < 0 and version < _NAMED_SINCE.get(timestamp, 99):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    if timestamp == LATEST:
+        answer.offset = end
+        answer.leader_epoch = partition.leader_epoch
+        return
+    if timestamp == LATEST_TIERED:
+        return
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        answer.offset = log.log_start_offset
+        epoch = log.epoch_at(log.log_start_offset)
+        answer.leader_epoch = -1 if epoch is None else epoch
+        return
+    found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    if found is not None and found[0] < end:
+        answer.offset, answer.timestamp, epoch = found
+        answer.leader_epoch = -1 if epoch is None else epoch
+
+
+def _old_style(partition: Partition, asked: ListOffsetsPartition, end: int) -> list[int]:
+    """Version 0: the base offsets of segments from before a time, the latest first (Kafka's legacyFetchOffsets)."""
+    log = partition.log
+    start = log.log_start_offset
+    offsets = [max(segment.base_offset, start) for segment in log.segments]
+    times = [segment.last_modified_ms for segment in log.segments]
+    if log.segments[-1].size > 0:
+        offsets.append(end)
+        times.append(2**63 - 1)
+    if asked.timestamp == LATEST:
+        first = len(offsets) - 1
+    elif asked.timestamp == EARLIEST:
+        first = 0
+    else:
+        first = max((i for i, t in enumerate(times) if t <= asked.timestamp), default=-1)
+    wanted = offsets[: first + 1] if first >= 0 else []
+    return sorted(set(wanted), reverse=True)[: max(0, asked.max_num_offsets)]

@@ -1,0 +1,31 @@
+"""OffsetForLeaderEpoch, versions 0–4: where a leader epoch ends, for those who must cut their log (KIP-101, 320)."""
+
+from __future__ import annotations
+
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+
+
+def handle(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            answer = EpochEndOffset(partition=asked.partition)
+            answers.append(answer)
+            try:
+                partition = ctx.broker.replicas.partition(topic.topic, asked.partition)
+                if partition is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                partition.check_epoch(asked.current_leader_epoch)
+                answer.leader_epoch, answer.end_offset = partition.log.epoch_end_offset(asked.leader_epoch)
+            except KafkaError as error:
+                answer.error_code = error.code
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
+    return OffsetForLeaderEpochResponse(topics=topics)

@@ -1,0 +1,125 @@
+"""Produce, versions 3–11: record batches appended as they came.
+
+A batch's header is checked and its CRC verified, offset and leader epoch are written into it, and the bytes go to the
+segment; records are not decoded unless the topic asks for it (see :meth:`ottla_broker.log.log.Log.append`).
+
+``acks`` 0 has no answer; 1 is answered when the leader has the records (and has flushed them, where that is due), -1
+when all in-sync replicas have them. Versions 0 to 2 carry the old message formats; they are advertised, as Kafka 4
+does, and answered with UNSUPPORTED_VERSION. Transactions are not here yet: a transactional id is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ottla_broker.events import get_logger
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.network.service import PeerFault
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+log = get_logger()
+
+_MAY_WRITE_INTERNAL = "__admin_client"
+
+
+def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+    acks = request.acks
+    refusal = _refusal(ctx.version, request)
+    broker = ctx.broker
+    now_ms = broker.clock.now_ms()
+    replicas = broker.replicas
+    waits: list[tuple[PartitionProduceResponse, asyncio.Future[None]]] = []
+    topics = []
+    failure: KafkaError | None = None
+    for topic in request.topic_data:
+        name = topic.name
+        answers = []
+        for data in topic.partition_data:
+            answer = PartitionProduceResponse(index=data.index, base_offset=-1)
+            answers.append(answer)
+            try:
+                if refusal is not None:
+                    raise refusal
+                if name == "__consumer_offsets" and ctx.client_id != _MAY_WRITE_INTERNAL:
+                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only")
+                partition = replicas.partition(name, data.index)
+                if partition is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                records = data.records
+                if records is None or not len(records):
+                    raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch in the request")
+                if acks == -1 and len(partition.isr) < partition.log.config.min_insync_replicas:
+                    raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+                info = partition.append(records, now_ms)
+                answer.base_offset = info.first_offset
+                answer.log_append_time_ms = info.log_append_time
+                answer.log_start_offset = info.log_start_offset
+                if info.flush_due or acks == -1:
+                    wait = partition.committed(info.last_offset + 1, request.timeout_ms)
+                    if wait is not None:
+                        waits.append((answer, wait))
+            except KafkaError as error:
+                failure = error
+                _put_error(answer, error)
+        topics.append(TopicProduceResponse(name=name, partition_responses=answers))
+    if acks == 0:
+        for _, wait in waits:
+            wait.add_done_callback(_heard)
+        if failure is not None:
+            # There is no answer to put the error in; as Kafka does, the connection is closed, which the client notices.
+            raise PeerFault(f"produce with acks=0 failed: {failure}")
+        return None
+    response = ProduceResponse(responses=topics)
+    if waits:
+        return _answer_later(response, waits)
+    return response
+
+
+async def _answer_later(
+    response: ProduceResponse, waits: list[tuple[PartitionProduceResponse, asyncio.Future[None]]]
+) -> ProduceResponse:
+    for answer, wait in waits:
+        try:
+            await wait
+        except KafkaError as error:
+            _put_error(answer, error)
+    return response
+
+
+def _heard(future: asyncio.Future[None]) -> None:
+    """Nobody waits for this one; its error is logged where it arose."""
+    if not future.cancelled():
+        future.exception()
+
+
+def _put_error(answer: PartitionProduceResponse, error: KafkaError) -> None:
+    answer.error_code = error.code
+    answer.base_offset = -1
+    answer.log_append_time_ms = -1
+    answer.log_start_offset = -1
+    if error.message:
+        answer.error_message = error.message
+        if error.code in (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP):
+            answer.record_errors = [BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message=error.message)]
+
+
+def _refusal(version: int, request: ProduceRequest) -> KafkaError | None:
+    """What is wrong with the request as a whole."""
+    if version < 3:
+        return KafkaError(ErrorCode.UNSUPPORTED_VERSION, "message formats 0 and 1 are not accepted yet")
+    if request.acks not in (-1, 0, 1):
+        return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    if request.transactional_id is not None:
+        return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served yet")
+    return None

@@ -1,0 +1,131 @@
+"""An acceptor: the coroutine that takes a listener's connections and deals them out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+
+from ottla_broker.clock import Clock
+from ottla_broker.events import get_logger
+from ottla_broker.network.limits import ConnectionQuotas, RequestMemory
+from ottla_broker.network.processor import Processor, SocketSettings
+from ottla_broker.network.service import Service
+
+log = get_logger()
+
+
+class ListenError(Exception):
+    """A listener's address cannot be used; the message says which and why."""
+
+
+def open_listener(host: str, port: int, backlog: int, receive_buffer_bytes: int = -1) -> socket.socket:
+    """A non-blocking listening socket; an empty host is every IPv4 address.
+
+    Raises:
+        ListenError: the address can't be resolved, isn't this machine's, or the port is in use.
+    """
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise ListenError(f"listeners: {host}:{port}: the host is not known ({error.strerror or error})") from error
+    sock = socket.socket(family, kind, proto)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if receive_buffer_bytes > 0:
+            # Set before listen(), so that the window of accepted connections is negotiated with it.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        sock.bind(address)
+        sock.listen(backlog)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        raise ListenError(
+            f"listeners: {host}:{port}: cannot listen there ({error.strerror or error}); "
+            "stop what holds the port or choose another with --listen HOST:PORT"
+        ) from error
+    return sock
+
+
+class Acceptor:
+    """One listener with its processors. Owned by the loop thread."""
+
+    def __init__(
+        self,
+        name: str,
+        sock: socket.socket,
+        processors: int,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        service: Service,
+        quotas: ConnectionQuotas,
+        memory: RequestMemory,
+        settings: SocketSettings,
+    ) -> None:
+        self.name = name
+        self.sock = sock
+        self._loop = loop
+        self._quotas = quotas
+        self.processors = [
+            Processor(i, name, loop, clock, service, quotas, memory, settings) for i in range(processors)
+        ]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, also where port 0 was asked for."""
+        port: int = self.sock.getsockname()[1]
+        return port
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._tasks = [self._loop.create_task(self._accept(), name=f"acceptor {self.name}")]
+        for processor in self.processors:
+            self._tasks.append(
+                self._loop.create_task(processor.run(), name=f"processor {self.name}-{processor.number}")
+            )
+
+    async def _accept(self) -> None:
+        turn = 0
+        while True:
+            await self._quotas.room()
+            try:
+                sock, address = await self._loop.sock_accept(self.sock)
+            except OSError as error:
+                # Out of descriptors, most often: the connections that are there are served on.
+                log.error("cannot accept a connection", listener=self.name, error=str(error))
+                await asyncio.sleep(0.1)
+                continue
+            host, port = address[0], address[1]
+            if not self._quotas.admit(host):
+                log.warning("too many connections from one address", client=host, listener=self.name)
+                sock.close()
+                continue
+            sock.setblocking(False)
+            self.processors[turn].assign(sock, host, port)
+            turn = (turn + 1) % len(self.processors)
+
+    def stop_accepting(self) -> None:
+        """Take no more connections; those that are there are served on."""
+        if self._tasks:
+            self._tasks[0].cancel()
+        self.sock.close()
+
+    async def drain(self, timeout: float) -> None:
+        """Wait up to ``timeout`` seconds until no connection has an answer under way."""
+        deadline = self._loop.time() + timeout
+        while self._loop.time() < deadline and any(c.busy for p in self.processors for c in p.connections):
+            await asyncio.sleep(0.01)
+
+    async def close(self) -> None:
+        """End the tasks and close every connection."""
+        self.stop_accepting()
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        for processor in self.processors:
+            processor.close()

@@ -1,0 +1,371 @@
+"""One client's socket: frames in, answers out, in order.
+
+Reading. What arrives goes into a scratch buffer that all connections of a processor share; whole frames are served
+right out of it. A frame that is not complete yet gets a buffer of its own size, and the rest of it is received straight
+into that. Between requests a connection holds no buffer.
+
+Writing. An answer is sent at once; what the socket does not take waits in ``_out``, and until it is gone nothing more
+is read from this client: a reader too slow for its data holds back itself and nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from ottla_broker.events import get_logger
+from ottla_broker.log.files import FileSlice
+from ottla_broker.network.service import Parts, PeerFault, Slot
+
+if TYPE_CHECKING:
+    from ottla_broker.network.processor import Processor
+
+log = get_logger()
+
+READ_BUDGET = 4 * 1024 * 1024
+"""Bytes read from one connection before the others get their turn."""
+SEND_BUDGET = 4 * 1024 * 1024
+"""Bytes sent to one connection before the others get their turn."""
+
+_SIZE = Struct(">i")
+_unpack_size = _SIZE.unpack_from
+
+
+class Connection:
+    """Owned by its processor, on the loop thread; nobody else changes it."""
+
+    __slots__ = (
+        "_filled",
+        "_frame",
+        "_frame_buffer",
+        "_frame_size",
+        "_held",
+        "_out",
+        "_reading",
+        "_slots",
+        "_waiting_for_memory",
+        "_writing",
+        "client_host",
+        "client_id",
+        "closed",
+        "fd",
+        "id",
+        "last_active",
+        "listener",
+        "processor",
+        "sock",
+    )
+
+    def __init__(
+        self, processor: Processor, sock: socket.socket, client_host: str, connection_id: str, listener: str
+    ) -> None:
+        self.processor = processor
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.client_host = client_host
+        self.client_id: str | None = None
+        self.id = connection_id
+        self.listener = listener
+        self.closed = False
+        self.last_active = processor.clock.monotonic()
+        self._slots: deque[Slot] = deque()
+        self._out: deque[object] = deque()
+        # Received but not served yet: the start of a frame, or whole frames while reading is held back.
+        self._held = b""
+        # A frame on its way into a buffer of its own.
+        self._frame_buffer: bytearray | None = None
+        self._frame: memoryview | None = None
+        self._frame_size = 0
+        self._filled = 0
+        self._reading = False
+        self._writing = False
+        self._waiting_for_memory = False
+
+    # ---- reading
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._reading = True
+        self.processor.loop.add_reader(self.fd, self._on_readable)
+
+    def _on_readable(self) -> None:
+        processor = self.processor
+        self.last_active = processor.clock.monotonic()
+        budget = READ_BUDGET
+        try:
+            while budget > 0 and self._reading:
+                frame = self._frame
+                if frame is not None:
+                    wanted = self._frame_size - self._filled
+                    n = self.sock.recv_into(frame[self._filled :], wanted)
+                    if n == 0:
+                        self.close(None)
+                        return
+                    self._filled += n
+                    budget -= n
+                    if n == wanted:
+                        self._frame_complete()
+                    # A short read has emptied the socket; the loop calls again when there is more.
+                    if n < wanted:
+                        return
+                    continue
+                scratch = processor.scratch
+                held = self._held
+                have = len(held)
+                if have:
+                    scratch[:have] = held
+                    self._held = b""
+                n = self.sock.recv_into(scratch[have:] if have else scratch)
+                if n == 0:
+                    self.close(None)
+                    return
+                budget -= n
+                self._serve(scratch, have + n)
+                if have + n < len(scratch) and self._frame is None:
+                    return
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.close(f"the connection broke: {error.strerror or error}")
+        except PeerFault as fault:
+            self.close(str(fault))
+
+    def _serve(self, data: memoryview, end: int) -> None:
+        """Serve the whole frames in ``data[:end]`` and keep what is left."""
+        position = 0
+        largest = self.processor.max_request_bytes
+        while end - position >= 4:
+            (size,) = _unpack_size(data, position)
+            if not 0 <= size <= largest:
+                raise PeerFault(
+                    f"a frame of {size} bytes was announced, allowed are 0 to {largest} (socket.request.max.bytes)"
+                )
+            stop = position + 4 + size
+            if self._out or len(self._slots) >= self.processor.max_parked:
+                self._held = bytes(data[position:end])
+                self._hold_reading()
+                return
+            if stop > end:
+                if size + 4 > len(self.processor.scratch) - 4 or end - position > 4096:
+                    self._begin_frame(size, data[position:end])
+                else:
+                    self._held = bytes(data[position:end])
+                return
+            self._handle(data[position + 4 : stop])
+            if self.closed:
+                return
+            position = stop
+        if position < end:
+            self._held = bytes(data[position:end])
+        if self._out or len(self._slots) >= self.processor.max_parked:
+            self._hold_reading()
+
+    def _begin_frame(self, size: int, received: memoryview) -> None:
+        """Give a large frame a buffer of its own; ``received`` is what has come of it, its prefix included."""
+        if not self.processor.memory.take(size):
+            self._held = bytes(received)
+            self._waiting_for_memory = True
+            self.processor.memory.wait(self._on_memory)
+            self._hold_reading()
+            return
+        buffer = self.processor.pool.take(size)
+        frame = memoryview(buffer)
+        n = len(received) - 4
+        frame[:n] = received[4:]
+        self._frame_buffer, self._frame, self._frame_size, self._filled = buffer, frame, size, n
+
+    def _frame_complete(self) -> None:
+        frame, buffer, size = self._frame, self._frame_buffer, self._frame_size
+        assert frame is not None
+        assert buffer is not None
+        self._frame = self._frame_buffer = None
+        try:
+            self._handle(frame[:size])
+        finally:
+            self.processor.pool.give_back(buffer)
+            self.processor.memory.give_back(size)
+        if not self.closed and (self._out or len(self._slots) >= self.processor.max_parked):
+            self._hold_reading()
+
+    def _on_memory(self) -> None:
+        self._waiting_for_memory = False
+        self._resume_reading()
+
+    def _hold_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self.processor.loop.remove_reader(self.fd)
+
+    def _resume_reading(self) -> None:
+        """Go on reading if nothing holds it back any more; what was received meanwhile comes first."""
+        if (
+            self._reading
+            or self.closed
+            or self._out
+            or self._waiting_for_memory
+            or len(self._slots) >= self.processor.max_parked
+        ):
+            return
+        self.start()
+        if self._frame is None and len(self._held) >= 4:
+            held = self._held
+            self._held = b""
+            try:
+                # The frames are served from a copy: the handlers may write into what they get.
+                self._serve(memoryview(bytearray(held)), len(held))
+            except PeerFault as fault:
+                self.close(str(fault))
+
+    # ---- requests and answers
+
+    def _handle(self, frame: memoryview) -> None:
+        reply = self.processor.service.handle(self, frame)
+        if reply is None:
+            return
+        if isinstance(reply, Slot):
+            reply.connection = self
+            self._slots.append(reply)
+            if reply.ready:
+                self.on_slot_ready()
+        elif self._slots:
+            slot = Slot()
+            slot.parts, slot.ready = reply, True
+            self._slots.append(slot)
+        else:
+            self._send(reply)
+
+    def on_slot_ready(self) -> None:
+        """Send the answers that are next in order and have come."""
+        slots = self._slots
+        while slots and slots[0].ready:
+            parts = slots.popleft().parts
+            if parts is not None and not self.closed:
+                self._send(parts)
+        if not self._reading:
+            self._resume_reading()
+
+    # ---- writing
+
+    def _send(self, parts: Parts) -> None:
+        if self._out:
+            self._out.extend(parts)
+            return
+        if len(parts) == 1:
+            head = parts[0]
+            try:
+                n = self.sock.send(head)  # type: ignore[arg-type]
+            except BlockingIOError:
+                n = 0
+            except OSError as error:
+                self.close(f"the connection broke: {error.strerror or error}")
+                return
+            if n == len(head):  # type: ignore[arg-type]
+                return
+            self._out.append(memoryview(head)[n:])  # type: ignore[arg-type]
+        else:
+            self._out.extend(parts)
+            self._drain()
+        if self._out and not self.closed:
+            self._start_writing()
+
+    def _start_writing(self) -> None:
+        if not self._writing:
+            self._writing = True
+            self.processor.loop.add_writer(self.fd, self._on_writable)
+            self._hold_reading()
+
+    def _on_writable(self) -> None:
+        self.last_active = self.processor.clock.monotonic()
+        self._drain()
+        if not self._out and not self.closed:
+            self._writing = False
+            self.processor.loop.remove_writer(self.fd)
+            self._resume_reading()
+
+    def _drain(self) -> None:
+        """Send what the socket takes, up to the budget."""
+        out = self._out
+        budget = SEND_BUDGET
+        try:
+            while out and budget > 0:
+                head = out[0]
+                if isinstance(head, FileSlice):
+                    n = os.sendfile(self.fd, head.fd, head.position, min(head.size, budget))
+                    if n == 0:
+                        # The file is shorter than the slice said: nothing sensible can follow in this response.
+                        log.error("a segment ended early", file=head.file.path, position=head.position)
+                        self.close("a segment file ended before the data that was announced")
+                        return
+                    budget -= n
+                    if n == head.size:
+                        out.popleft()
+                    else:
+                        head.position += n
+                        head.size -= n
+                else:
+                    # Everything up to the next file slice goes out in one call, held together with what follows.
+                    batch = []
+                    more = 0
+                    for part in out:
+                        if isinstance(part, FileSlice):
+                            more = socket.MSG_MORE
+                            break
+                        batch.append(part)
+                        if len(batch) == 64:
+                            break
+                    n = self.sock.sendmsg(batch, [], more)  # type: ignore[arg-type]
+                    budget -= n
+                    while n:
+                        size = len(out[0])  # type: ignore[arg-type]
+                        if n < size:
+                            out[0] = memoryview(out[0])[n:]  # type: ignore[arg-type]
+                            break
+                        n -= size
+                        out.popleft()
+                    while out and not isinstance(out[0], FileSlice) and not len(out[0]):  # type: ignore[arg-type]
+                        out.popleft()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.close(f"the connection broke: {error.strerror or error}")
+
+    # ---- the end
+
+    @property
+    def waits(self) -> bool:
+        """Whether the client waits for a parked request: it is not idle."""
+        return bool(self._slots)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being received, waited for or answered."""
+        return bool(self._slots or self._out or self._frame is not None)
+
+    def close(self, reason: str | None) -> None:
+        """Close the socket and let go of what waits for it; ``reason`` is logged unless the client just left."""
+        if self.closed:
+            return
+        self.closed = True
+        loop = self.processor.loop
+        if self._reading:
+            loop.remove_reader(self.fd)
+        if self._writing:
+            loop.remove_writer(self.fd)
+        self._reading = self._writing = False
+        self.sock.close()
+        for slot in self._slots:
+            if slot.abandon is not None:
+                slot.abandon()
+        self._slots.clear()
+        self._out.clear()
+        if self._frame_buffer is not None:
+            self._frame = self._frame_buffer = None
+            self.processor.memory.give_back(self._frame_size)
+        self.processor.forget(self)
+        if reason is not None:
+            log.warning(
+                "connection closed", reason=reason, connection=self.id, client_id=self.client_id, listener=self.listener
+            )

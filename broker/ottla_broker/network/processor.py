@@ -1,0 +1,119 @@
+"""A processor: the owner of a fixed share of a listener's connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from dataclasses import dataclass
+
+from ottla_broker.clock import Clock
+from ottla_broker.events import get_logger
+from ottla_broker.network.connection import Connection
+from ottla_broker.network.limits import BufferPool, ConnectionQuotas, RequestMemory
+from ottla_broker.network.service import Service
+
+log = get_logger()
+
+SCRATCH_BYTES = 256 * 1024
+"""The buffer that all connections of a processor receive into."""
+
+
+@dataclass(frozen=True, slots=True)
+class SocketSettings:
+    """What the configuration says of sockets; sizes in bytes, -1 for the system's own."""
+
+    max_request_bytes: int
+    max_idle_ms: int
+    max_parked: int
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+
+
+class Processor:
+    """Takes new connections from its queue, serves them, and closes those that have been idle too long.
+
+    Owned by the loop thread.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        listener: str,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        service: Service,
+        quotas: ConnectionQuotas,
+        memory: RequestMemory,
+        settings: SocketSettings,
+    ) -> None:
+        self.number = number
+        self.listener = listener
+        self.loop = loop
+        self.clock = clock
+        self.service = service
+        self.quotas = quotas
+        self.memory = memory
+        self.settings = settings
+        self.max_request_bytes = settings.max_request_bytes
+        self.max_parked = settings.max_parked
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.pool = BufferPool()
+        self.connections: set[Connection] = set()
+        self._arrivals: asyncio.Queue[tuple[socket.socket, str, int]] = asyncio.Queue()
+        self._serial = 0
+
+    def assign(self, sock: socket.socket, host: str, port: int) -> None:
+        """Hand over an accepted socket, counted in by the quotas already."""
+        self._arrivals.put_nowait((sock, host, port))
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        idle = self.settings.max_idle_ms / 1000
+        period = max(0.05, min(idle / 4, 60.0)) if idle > 0 else None
+        while True:
+            arrival = None
+            with contextlib.suppress(TimeoutError):
+                arrival = await asyncio.wait_for(self._arrivals.get(), period)
+            if arrival is not None:
+                self._adopt(*arrival)
+            if idle > 0:
+                self._close_idle(idle)
+
+    def _adopt(self, sock: socket.socket, host: str, port: int) -> None:
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if self.settings.send_buffer_bytes > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.settings.send_buffer_bytes)
+            local = sock.getsockname()
+        except OSError as error:
+            log.warning("connection lost at once", client=f"{host}:{port}", error=str(error))
+            self.quotas.leave(host)
+            sock.close()
+            return
+        self._serial += 1
+        name = f"{local[0]}:{local[1]}-{host}:{port}-{self._serial}"
+        connection = Connection(self, sock, host, name, self.listener)
+        self.connections.add(connection)
+        connection.start()
+
+    def _close_idle(self, idle: float) -> None:
+        oldest = self.clock.monotonic() - idle
+        for connection in [c for c in self.connections if c.last_active < oldest and not c.waits]:
+            connection.close(None)
+            log.debug("idle connection closed", connection=connection.id, client_id=connection.client_id)
+
+    def forget(self, connection: Connection) -> None:
+        """Called by a connection that has closed."""
+        self.connections.discard(connection)
+        self.quotas.leave(connection.client_host)
+
+    def close(self) -> None:
+        """Close every connection, and those that were accepted but not begun."""
+        for connection in list(self.connections):
+            connection.close(None)
+        while not self._arrivals.empty():
+            sock, host, _ = self._arrivals.get_nowait()
+            sock.close()
+            self.quotas.leave(host)

@@ -1,0 +1,202 @@
+"""Fetch sessions (KIP-227): a consumer names its partitions once and then sends only what changed.
+
+A session is a numbered list of partitions with the epoch of its next request. The epochs a request can carry:
+
+====  ==================================================================================
+ -1   no session wanted; a session named with it is closed
+  0   a full request, and a new session wanted; a session named with it is closed first
+  n   the next request of a session, whose epoch must be n
+====  ==================================================================================
+
+An answer within a session leaves out the partitions about which there is nothing new.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from ottla_broker.clock import Clock
+from ottla_protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla_protocol.messages.fetch import FetchRequest
+
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+_MAX_INT32 = 2**31 - 1
+
+Key = tuple[str | bytes, int]
+"""A partition as the request names it: the topic's name up to version 12, its id from 13 on."""
+
+
+class FetchPartition:
+    """One partition of a fetch, and what its last answer said of it."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "high_watermark",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "name",
+        "partition",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str | bytes,
+        partition: int,
+        fetch_offset: int,
+        max_bytes: int,
+        current_leader_epoch: int,
+        last_fetched_epoch: int,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.fetch_offset = fetch_offset
+        self.max_bytes = max_bytes
+        self.current_leader_epoch = current_leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        # The topic's name once it is known: kept, so that a topic made anew under its name is noticed by its id.
+        self.name: str | None = topic if isinstance(topic, str) else None
+        self.high_watermark = -1
+        self.log_start_offset = -1
+
+    def changed(self, high_watermark: int, log_start_offset: int, noteworthy: bool) -> bool:
+        """Remember what an answer says of this partition; whether it says anything new."""
+        if high_watermark == self.high_watermark and log_start_offset == self.log_start_offset and not noteworthy:
+            return False
+        self.high_watermark = high_watermark
+        self.log_start_offset = log_start_offset
+        return True
+
+
+class FetchSession:
+    """A session: its partitions in the order in which they are read next."""
+
+    __slots__ = ("epoch", "id", "last_used", "partitions", "uses_ids")
+
+    def __init__(self, session_id: int, partitions: OrderedDict[Key, FetchPartition], uses_ids: bool) -> None:
+        self.id = session_id
+        self.epoch = 1
+        self.partitions = partitions
+        self.uses_ids = uses_ids
+        self.last_used = 0.0
+
+
+class FetchContext:
+    """What one fetch request is about: partitions to read, and whether only news is answered."""
+
+    __slots__ = ("incremental", "partitions", "session")
+
+    def __init__(
+        self, partitions: OrderedDict[Key, FetchPartition], session: FetchSession | None, incremental: bool
+    ) -> None:
+        self.partitions = partitions
+        self.session = session
+        self.incremental = incremental
+
+    @property
+    def session_id(self) -> int:
+        return 0 if self.session is None else self.session.id
+
+
+class FetchSessions:
+    """All sessions of a broker, at most ``max.incremental.fetch.session.cache.slots``.
+
+    When all slots are taken, the session longest unused gives way if it has been idle for ``EVICTION_SECONDS``;
+    otherwise a newcomer is served without a session.
+
+    Owned by the loop thread.
+    """
+
+    EVICTION_SECONDS = 120.0
+
+    def __init__(self, slots: int, clock: Clock, rng: random.Random) -> None:
+        self._slots = slots
+        self._clock = clock
+        self._rng = rng
+        # By id, the longest unused first.
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def context(self, request: FetchRequest, uses_ids: bool) -> FetchContext:
+        """Find or make what the request is about.
+
+        Raises:
+            KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+        """
+        session_id, epoch = request.session_id, request.session_epoch
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if session_id:
+                self._sessions.pop(session_id, None)
+            partitions: OrderedDict[Key, FetchPartition] = OrderedDict()
+            _take(partitions, request, uses_ids)
+            session = None if epoch == FINAL_EPOCH else self._open(partitions, uses_ids)
+            return FetchContext(partitions, session, incremental=False)
+
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.uses_ids != uses_ids:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        if session.epoch != epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        session.epoch = 1 if epoch == _MAX_INT32 else epoch + 1
+        session.last_used = self._clock.monotonic()
+        self._sessions.move_to_end(session_id)
+        for topic in request.forgotten_topics_data:
+            name = topic.topic_id if uses_ids else topic.topic
+            for number in topic.partitions:
+                session.partitions.pop((name, number), None)
+        _take(session.partitions, request, uses_ids)
+        if not session.partitions:
+            # As in Kafka: a session without partitions is closed, its last answer carries no id.
+            del self._sessions[session_id]
+            return FetchContext(session.partitions, None, incremental=False)
+        return FetchContext(session.partitions, session, incremental=True)
+
+    def _open(self, partitions: OrderedDict[Key, FetchPartition], uses_ids: bool) -> FetchSession | None:
+        if not partitions or self._slots <= 0:
+            return None
+        now = self._clock.monotonic()
+        if len(self._sessions) >= self._slots:
+            oldest = next(iter(self._sessions.values()))
+            if now - oldest.last_used < self.EVICTION_SECONDS:
+                return None
+            del self._sessions[oldest.id]
+        while True:
+            session_id = self._rng.randint(1, _MAX_INT32)
+            if session_id not in self._sessions:
+                break
+        session = self._sessions[session_id] = FetchSession(session_id, partitions, uses_ids)
+        session.last_used = now
+        return session
+
+
+def _take(partitions: OrderedDict[Key, FetchPartition], request: FetchRequest, uses_ids: bool) -> None:
+    """Add the request's partitions, or update them where they are known."""
+    for topic in request.topics:
+        name: str | bytes = topic.topic_id if uses_ids else topic.topic
+        for p in topic.partitions:
+            known = partitions.get((name, p.partition))
+            if known is None:
+                partitions[name, p.partition] = FetchPartition(
+                    name,
+                    p.partition,
+                    p.fetch_offset,
+                    p.partition_max_bytes,
+                    p.current_leader_epoch,
+                    p.last_fetched_epoch,
+                )
+            else:
+                known.fetch_offset = p.fetch_offset
+                known.max_bytes = p.partition_max_bytes
+                known.current_leader_epoch = p.current_leader_epoch
+                known.last_fetched_epoch = p.last_fetched_epoch

@@ -1,0 +1,93 @@
+"""All partitions that this broker has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from ottla_broker.clock import Clock
+from ottla_broker.log.config import LogConfig
+from ottla_broker.log.manager import LogManager
+from ottla_broker.replica.partition import Partition
+
+
+class ReplicaListener(Protocol):
+    """Whoever must know which partitions are led here: the coordinators."""
+
+    def on_leader(self, partition: Partition) -> None:
+        """This broker leads ``partition`` from now on."""
+        ...
+
+    def on_stop(self, topic: str, partition: int) -> None:
+        """This broker leads it no longer."""
+        ...
+
+
+class ReplicaManager:
+    """Owned by the loop thread. Who leads what is decided by the controller, which calls this."""
+
+    def __init__(self, broker_id: int, logs: LogManager, clock: Clock) -> None:
+        self.broker_id = broker_id
+        self.listeners: list[ReplicaListener] = []
+        self._logs = logs
+        self._clock = clock
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._names: dict[bytes, str] = {}
+        self._by_topic: dict[str, dict[int, Partition]] = {}
+
+    def become_leader(
+        self, topic: str, partition: int, topic_id: bytes, leader_epoch: int, config: LogConfig
+    ) -> Partition:
+        """Lead a partition, with a new log if it has none yet.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR when the log can't be made.
+        """
+        found = self._partitions.get((topic, partition))
+        if found is not None:
+            found.leader_epoch = leader_epoch
+            return found
+        if not self._logs.has(topic, partition):
+            self._logs.create(topic, partition, topic_id, config)
+        made = Partition(topic, partition, topic_id, leader_epoch, [self.broker_id], self._logs, self._clock)
+        self._partitions[topic, partition] = made
+        self._by_topic.setdefault(topic, {})[partition] = made
+        self._names[topic_id] = topic
+        for listener in self.listeners:
+            listener.on_leader(made)
+        return made
+
+    def stop(self, topic: str, partition: int, delete: bool) -> None:
+        """Lead a partition no longer; ``delete`` removes its files too."""
+        found = self._partitions.pop((topic, partition), None)
+        if found is not None:
+            siblings = self._by_topic[topic]
+            del siblings[partition]
+            if not siblings:
+                del self._by_topic[topic]
+                self._names.pop(found.topic_id, None)
+            for listener in self.listeners:
+                listener.on_stop(topic, partition)
+            found.stop()
+        if delete:
+            self._logs.delete(topic, partition)
+
+    def update_config(self, topic: str, config: LogConfig) -> None:
+        """Have a topic's logs follow a new configuration, at once."""
+        self._logs.update_config(topic, config)
+
+    def partition(self, topic: str, partition: int) -> Partition | None:
+        """The partition, if this broker has it."""
+        return self._partitions.get((topic, partition))
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The name of the topic with this id, if this broker has a partition of it."""
+        return self._names.get(topic_id)
+
+    def of_topic(self, topic: str) -> dict[int, Partition]:
+        """The partitions of a topic that this broker has, by number."""
+        return self._by_topic.get(topic, {})
+
+    def partitions(self) -> Iterator[Partition]:
+        """All of them."""
+        return iter(self._partitions.values())

@@ -1,0 +1,61 @@
+"""Fetches that wait for data: Kafka's DelayedFetch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ottla_broker.clock import Clock
+from ottla_broker.replica.partition import Partition
+
+
+class DelayedFetch:
+    """Waits until its partitions have grown by enough bytes, or its time is up, and then runs once.
+
+    It runs in a later turn of the event loop than the append that completed it, so that one produce request to
+    several partitions makes one answer, and the producer gets its own first.
+
+    Owned by the loop thread.
+    """
+
+    __slots__ = ("_clock", "_missing", "_partitions", "_run", "_timer")
+
+    def __init__(
+        self, partitions: Iterable[Partition], missing_bytes: int, clock: Clock, run: Callable[[], None]
+    ) -> None:
+        self._partitions = list(partitions)
+        self._missing = missing_bytes
+        self._clock = clock
+        self._run: Callable[[], None] | None = run
+        self._timer = None  # type: ignore[var-annotated]
+
+    def start(self, max_wait_ms: int) -> None:
+        """Begin to wait, for ``max_wait_ms`` at most."""
+        for partition in self._partitions:
+            partition.fetches.add(self)
+        self._timer = self._clock.call_later(max_wait_ms / 1000, self._complete)
+
+    def grow(self, size: int) -> None:
+        """Called by a partition that has ``size`` bytes more to read."""
+        if self._missing <= 0:
+            return
+        self._missing -= size
+        if self._missing <= 0:
+            self._leave()
+            self._timer = self._clock.call_later(0, self._complete)
+
+    def abandon(self) -> None:
+        """Nobody waits for the answer any more."""
+        self._run = None
+        self._leave()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _complete(self) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            self._leave()
+            run()
+
+    def _leave(self) -> None:
+        for partition in self._partitions:
+            partition.fetches.discard(self)
