@@ -1,0 +1,259 @@
+"""Generates, for one version of a message, the function that reads it.
+
+The generated function is one piece: arrays are loops and nested structs are inlined. ``d`` is the data,
+``p`` the position in it, ``end`` its length. Fields of fixed size that follow each other, with the length
+that comes after them, are one ``unpack_from``; it and single-byte reads raise by themselves where the data
+ends, while slices, which Python would shorten without a word, are checked. A length is compared with the
+bytes that are left before anything is allocated for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct as Packer
+from struct import calcsize, unpack_from
+from struct import error as StructError
+from typing import Any
+
+from .errors import ProtocolError
+from .layout import (
+    ARRAY,
+    BYTES,
+    FIXED,
+    RECORDS,
+    STRING,
+    Place,
+    Shape,
+    Source,
+    holds_records,
+    places,
+    smallest,
+)
+from .primitives import MAX_STRING, SMALL, Buffer, array_unpackers, finish_uvarint
+from .schema import Field, Message, Struct
+
+Decoder = Callable[[Buffer, int], tuple[Any, int]]
+
+
+def compile_decoder(cls: type[Message], version: int) -> Decoder:
+    """The reader of ``version``: ``(data, position) -> (message, position after it)``."""
+    scope: dict[str, Any] = {
+        "new": object.__new__,
+        "finish_uvarint": finish_uvarint,
+        "unpack_from": unpack_from,
+        "ProtocolError": ProtocolError,
+        "StructError": StructError,
+    }
+    exec(decoder_source(cls, version, scope), scope)
+    decoder: Decoder = scope["decode"]
+    return decoder
+
+
+def decoder_source(cls: type[Message], version: int, scope: dict[str, Any]) -> str:
+    """The text of the reader; the objects that it names are put into ``scope``."""
+    generator = _Generator(cls, version, scope)
+    generator.struct(cls, "message")
+    generator.flush()
+    name = f"{cls.__name__} v{version}"
+    lines = ["def decode(d, p):"]
+    if generator.views:
+        lines.append(" view = memoryview(d)")
+    else:
+        lines += [" if d.__class__ is not bytes:", "  d = bytes(d)"]
+    lines += [" end = len(d)", " try:", generator.source.text(), "  return message, p"]
+    lines += [
+        " except ProtocolError as error:",
+        f"  raise ProtocolError(f'{name}: {{error}}') from None",
+        " except (IndexError, StructError):",
+        f"  raise ProtocolError(f'{name}: cut short, {{end}} bytes are not enough') from None",
+        " except UnicodeDecodeError:",
+        f"  raise ProtocolError(f'{name}: a string before byte {{e}} is not UTF-8') from None",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+class _Generator:
+    """Walks the declaration, writing source; ``run`` holds the fixed-size reads that are not written yet."""
+
+    def __init__(self, cls: type[Message], version: int, scope: dict[str, Any]) -> None:
+        self.version = version
+        self.flexible = cls.FLEXIBLE is not None and version >= cls.FLEXIBLE
+        self.views = holds_records(cls, version)
+        self.source = Source(2, scope)
+        self.line = self.source.line
+        self.run: list[tuple[str, str]] = []
+
+    def struct(self, cls: type[Struct], target: str) -> None:
+        """Make ``target`` a ``cls`` and read its fields."""
+        self.line(f"{target} = new({self.source.bind('C', cls, cls)})")
+        tagged = []
+        for place in places(cls, self.version):
+            name = f"{target}.{place.field.name}"
+            if not place.present:
+                self.default(place.field, name)
+            elif place.field.tag is not None:
+                self.default(place.field, name)
+                tagged.append((place, name))
+            else:
+                self.value(place.shape, place.nullable, name, place.field.name)
+        if self.flexible:
+            self.tagged_fields(tagged)
+
+    def default(self, declared: Field, target: str) -> None:
+        factory = declared.default_factory
+        if factory is None:
+            self.line(f"{target} = {declared.default!r}")
+        elif factory is list:
+            self.line(f"{target} = []")
+        else:
+            self.line(f"{target} = {self.source.bind('make', factory, factory)}()")
+
+    def flush(self) -> None:
+        """Write the pending reads as one ``unpack_from``."""
+        if not self.run:
+            return
+        codes = "".join(code for code, _ in self.run)
+        targets = ", ".join(target for _, target in self.run)
+        self.run.clear()
+        if codes == "B":
+            self.line(f"{targets} = d[p]")
+        else:
+            unpack = self.source.bind("unpack", codes, Packer(">" + codes).unpack_from)
+            self.line(f"{targets}, = {unpack}(d, p)")
+        self.line(f"p += {calcsize('>' + codes)}")
+
+    def value(self, shape: Shape, nullable: bool, target: str, label: str) -> None:
+        """Read one value into ``target``; a run that it ends in is left pending."""
+        if shape.kind == FIXED:
+            self.run.append((shape.code, target))
+            return
+        if shape.kind not in (STRING, BYTES, RECORDS, ARRAY):
+            self.nested(shape, nullable, target)
+            return
+        n = self.length(shape.kind, label)
+        self.line(f"if {n} >= 0:")
+        self.source.depth += 1
+        if shape.kind == ARRAY:
+            self.array(shape.element, n, target, label)
+        else:
+            self.line(f"e = p + {n}")
+            self.line("if e > end:")
+            self.overrun(label, n)
+            if shape.kind == RECORDS:
+                self.line(f"{target} = view[p:e]")
+            elif shape.kind == STRING:
+                self.line(f"{target} = " + ("str(d[p:e], 'utf-8')" if self.views else "d[p:e].decode()"))
+            else:
+                self.line(f"{target} = " + ("bytes(d[p:e])" if self.views else "d[p:e]"))
+            self.line("p = e")
+        self.source.depth -= 1
+        if nullable:
+            self.line(f"elif {n} == -1:")
+            self.line(f" {target} = None")
+        self.line("else:")
+        wrong = f"{label} may not be null" if not nullable else f"the length of {label} is negative"
+        self.line(f" raise ProtocolError({wrong!r})")
+
+    def nested(self, shape: Shape, nullable: bool, target: str) -> None:
+        if not nullable:
+            inner = self.source.fresh("o")
+            self.struct(shape.struct, inner)
+            self.line(f"{target} = {inner}")
+            return
+        n = self.source.fresh("n")
+        self.run.append(("b", n))
+        self.flush()
+        self.line(f"if {n} < 0:")
+        self.line(f" {target} = None")
+        self.line("else:")
+        self.source.depth += 1
+        inner = self.source.fresh("o")
+        self.struct(shape.struct, inner)
+        self.flush()
+        self.line(f"{target} = {inner}")
+        self.source.depth -= 1
+
+    def length(self, kind: str, label: str) -> str:
+        """Read a length; returns the variable that has it, -1 for null."""
+        n = self.source.fresh("n")
+        if self.flexible:
+            self.run.append(("B", n))
+            self.flush()
+            self.line(f"if {n} > 127:")
+            self.line(f" {n}, p = finish_uvarint(d, p, {n})")
+            if kind == STRING:
+                self.line(f" if {n} > {MAX_STRING + 1}:")
+                self.line(f"  raise ProtocolError('{label} is longer than {MAX_STRING} bytes')")
+            self.line(f"{n} -= 1")
+        else:
+            self.run.append(("h" if kind == STRING else "i", n))
+            self.flush()
+        return n
+
+    def overrun(self, label: str, n: str) -> None:
+        """The body of a check that a length has failed."""
+        self.line(f" raise ProtocolError(f'{label} claims {{{n}}}, but {{end - p}} bytes are left')")
+
+    def array(self, element: Shape, n: str, target: str, label: str) -> None:
+        size = smallest(element, self.version, self.flexible)
+        if element.kind == FIXED and len(element.code) == 1:
+            unpackers = self.source.bind("unpackers", element.code, array_unpackers(element.code))
+            self.line(f"if {n} < {SMALL}:")
+            self.line(f" {target} = list({unpackers}[{n}](d, p))")
+            self.line(f"elif {n} * {size} <= end - p:")
+            self.line(f" {target} = list(unpack_from(f'>{{{n}}}{element.code}', d, p))")
+            self.line("else:")
+            self.overrun(label, n)
+            self.line(f"p += {n} * {size}")
+            return
+        self.line(f"if {n} * {size} > end - p:")
+        self.overrun(label, n)
+        items = self.source.fresh("items")
+        item = self.source.fresh("o")
+        append = self.source.fresh("append")
+        self.line(f"{target} = {items} = []")
+        self.line(f"{append} = {items}.append")
+        self.line(f"for _ in range({n}):")
+        self.source.depth += 1
+        if element.struct is not None:
+            self.struct(element.struct, item)
+        else:
+            self.value(element, False, item, label)
+        self.flush()
+        self.line(f"{append}({item})")
+        self.source.depth -= 1
+
+    def tagged_fields(self, known: list[tuple[Place, str]]) -> None:
+        """Read the tagged fields that end a struct, passing over unknown ones."""
+        n = self.source.fresh("n")
+        self.run.append(("B", n))
+        self.flush()
+        self.line(f"if {n}:")
+        self.source.depth += 1
+        tag, stop = self.source.fresh("tag"), self.source.fresh("stop")
+        self.uvarint_tail(n)
+        self.line(f"for _ in range({n}):")
+        self.source.depth += 1
+        self.line(f"{tag} = d[p]")
+        self.line("p += 1")
+        self.uvarint_tail(tag)
+        self.line(f"{stop} = d[p]")
+        self.line("p += 1")
+        self.uvarint_tail(stop)
+        self.line(f"{stop} += p")
+        self.line(f"if {stop} > end:")
+        self.line(f" raise ProtocolError(f'tagged field {{{tag}}} goes past the end')")
+        for place, target in known:
+            self.line(f"if {tag} == {place.field.tag}:")
+            self.source.depth += 1
+            self.value(place.shape, place.nullable, target, place.field.name)
+            self.flush()
+            self.line(f"if p != {stop}:")
+            self.line(f" raise ProtocolError('{place.field.name} is not as long as its tag says')")
+            self.source.depth -= 1
+        self.line(f"p = {stop}")
+        self.source.depth -= 2
+
+    def uvarint_tail(self, name: str) -> None:
+        self.line(f"if {name} > 127:")
+        self.line(f" {name}, p = finish_uvarint(d, p, {name})")

@@ -1,0 +1,289 @@
+"""Generates, for one version of a message, the function that writes it.
+
+The generated function is one piece, as the decoder's is: ``w`` is the bytearray under construction and
+``parts`` what went before it. Fields of fixed size that follow each other, with the length that comes after
+them, are one ``pack``. Numbers are range-checked by ``pack`` itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct as Packer
+from struct import error as StructError
+from struct import pack
+from typing import Any
+
+from .errors import LocalProtocolError
+from .layout import ARRAY, FIXED, RECORDS, STRING, STRUCT, Place, Shape, Source, places
+from .primitives import MAX_STRING, SMALL, array_packers, uvarint
+from .schema import Message, Struct
+
+Encoder = Callable[[Any], list[Any]]
+
+COPIED = 4096
+"""Record sets of fewer bytes than this are copied into the message, larger ones are a piece of their own."""
+
+
+def compile_encoder(cls: type[Message], version: int) -> Encoder:
+    """The writer of ``version``: ``message -> pieces``, see ``Message.encode_parts``."""
+    scope: dict[str, Any] = {
+        "pack": pack,
+        "int32": Packer(">i").pack,
+        "uvarint": uvarint,
+        "too_long": _too_long,
+        "not_carried": _not_carried,
+        "refuse": _refuse,
+        "bytes_like": frozenset({bytes, bytearray, memoryview}),
+        "LocalProtocolError": LocalProtocolError,
+        "StructError": StructError,
+    }
+    exec(encoder_source(cls, version, scope), scope)
+    encoder: Encoder = scope["encode"]
+    return encoder
+
+
+def encoder_source(cls: type[Message], version: int, scope: dict[str, Any]) -> str:
+    """The text of the writer; the objects that it names are put into ``scope``."""
+    generator = _Generator(cls, version, scope)
+    generator.struct(cls, "message")
+    generator.flush()
+    return "\n".join(
+        [
+            "def encode(message):",
+            " parts = []",
+            " w = bytearray()",
+            " try:",
+            generator.source.text(),
+            " except LocalProtocolError as error:",
+            f"  raise LocalProtocolError(f'{cls.__name__} v{version}: {{error}}') from None",
+            " except (AttributeError, OverflowError, StructError, TypeError, ValueError) as error:",
+            f"  refuse(message, {version}, error)",
+            " if w:",
+            "  parts.append(w)",
+            " return parts",
+            "",
+        ]
+    )
+
+
+class _Generator:
+    """Walks the declaration, writing source; ``run`` holds the fixed-size writes that are not written yet."""
+
+    def __init__(self, cls: type[Message], version: int, scope: dict[str, Any]) -> None:
+        self.version = version
+        self.flexible = cls.FLEXIBLE is not None and version >= cls.FLEXIBLE
+        self.source = Source(2, scope)
+        self.line = self.source.line
+        self.run: list[tuple[str, str]] = []
+
+    def struct(self, cls: type[Struct], owner: str) -> None:
+        """Write the fields of ``owner``, a ``cls``; a run at the end is left pending."""
+        tagged = []
+        for place in places(cls, self.version):
+            name = f"{owner}.{place.field.name}"
+            if not place.present:
+                if not place.field.ignorable:
+                    self.line(f"if {self.is_set(place, name)}:")
+                    self.line(f" raise not_carried({place.field.name!r})")
+            elif place.field.tag is not None:
+                tagged.append((place, name))
+            else:
+                self.value(place.shape, place.nullable, name, place.field.name)
+        if self.flexible:
+            self.tagged_fields(tagged)
+
+    def is_set(self, place: Place, name: str) -> str:
+        """An expression that is true where the field is not its default."""
+        declared = place.field
+        if place.shape.kind == ARRAY and declared.default_factory is not None:
+            return f"{name} is None or {name}" if declared.annotation.endswith("None") else name
+        if place.shape.kind == STRUCT and declared.default_factory is not None:
+            inner = places(place.shape.struct, self.version)
+            return " or ".join(self.is_set(each, f"{name}.{each.field.name}") for each in inner)
+        if declared.default is None:
+            return f"{name} is not None"
+        return f"{name} != {declared.default!r}"
+
+    def flush(self) -> None:
+        """Write the pending values as one ``pack``."""
+        if self.run:
+            self.line(f"w += {self.packed(self.run)}")
+            self.run.clear()
+
+    def packed(self, run: list[tuple[str, str]]) -> str:
+        codes = "".join(code for code, _ in run)
+        if codes == "x":
+            return r"b'\x00'"
+        values = ", ".join(value for _, value in run if value)
+        packer = self.source.bind("pack", codes, Packer(">" + codes).pack)
+        return f"{packer}({values})"
+
+    def value(self, shape: Shape, nullable: bool, name: str, label: str) -> None:
+        """Write one value; a run that it ends in is left pending."""
+        if shape.kind == FIXED:
+            if shape.code == "16s":
+                self.line(f"if len({name}) != 16:")
+                self.line(f" raise LocalProtocolError('{label} is not 16 bytes')")
+            self.run.append((shape.code, name))
+        elif shape.kind == STRUCT:
+            self.nested(shape, nullable, name)
+        elif shape.kind == ARRAY:
+            self.array(shape.element, nullable, name, label)
+        elif shape.kind == RECORDS:
+            self.records(nullable, name, label)
+        else:
+            self.blob(shape, nullable, name, label)
+
+    def nested(self, shape: Shape, nullable: bool, name: str) -> None:
+        inner = self.source.fresh("o")
+        if not nullable:
+            self.line(f"{inner} = {name}")
+            self.struct(shape.struct, inner)
+            return
+        self.flush()
+        self.line(f"{inner} = {name}")
+        self.line(f"if {inner} is None:")
+        self.line(" w += b'\\xff'")
+        self.line("else:")
+        self.source.depth += 1
+        self.line("w += b'\\x01'")
+        self.struct(shape.struct, inner)
+        self.flush()
+        self.source.depth -= 1
+
+    def blob(self, shape: Shape, nullable: bool, name: str, label: str) -> None:
+        """A string or bytes."""
+        v, n = self.source.fresh("v"), self.source.fresh("n")
+        encoded = ".encode()" if shape.kind == STRING else ""
+        if nullable:
+            self.line(f"{v} = {name}")
+            self.line(f"if {v} is None:")
+            self.line(f" {v} = b''")
+            self.line(f" {n} = -1")
+            self.line("else:")
+            if encoded:
+                self.line(f" {v} = {v}.encode()")
+            self.line(f" {n} = len({v})")
+        else:
+            self.line(f"{v} = {name}{encoded}")
+            self.line(f"{n} = len({v})")
+        self.length(shape.kind, n, label)
+        self.line(f"w += {v}")
+
+    def records(self, nullable: bool, name: str, label: str) -> None:
+        v, n = self.source.fresh("v"), self.source.fresh("n")
+        self.line(f"{v} = {name}")
+        if nullable:
+            self.line(f"{n} = -1 if {v} is None else len({v})")
+        else:
+            self.line(f"{n} = len({v})")
+        self.length(RECORDS, n, label)
+        self.line(f"if {n} > 0:")
+        self.line(f" if {n} < {COPIED} and {v}.__class__ in bytes_like:")
+        self.line(f"  w += {v}")
+        self.line(" else:")
+        self.line("  parts.append(w)")
+        self.line(f"  parts.append({v})")
+        self.line("  w = bytearray()")
+
+    def length(self, kind: str, n: str, label: str) -> None:
+        """Write the length ``n`` (-1: null) after the pending values."""
+        if not self.flexible:
+            self.run.append(("h" if kind == STRING else "i", n))
+            self.flush()
+            return
+        self.line(f"if {n} < 127:")
+        self.line(f" w += {self.packed([*self.run, ('B', n + ' + 1')])}")
+        self.line("else:")
+        if kind == STRING:
+            self.line(f" if {n} > {MAX_STRING}:")
+            self.line(f"  raise too_long({label!r}, {n})")
+        if self.run:
+            self.line(f" w += {self.packed(self.run)}")
+        self.line(f" w += uvarint({n} + 1)")
+        self.run.clear()
+
+    def array(self, element: Shape, nullable: bool, name: str, label: str) -> None:
+        v, n = self.source.fresh("v"), self.source.fresh("n")
+        self.line(f"{v} = {name}")
+        if element.kind == FIXED and len(element.code) == 1:
+            self.flush()
+            self.numbers(element.code, nullable, v, n)
+            return
+        if nullable:
+            self.line(f"if {v} is None:")
+            self.line(f" {v} = ()")
+            self.line(f" {n} = -1")
+            self.line("else:")
+            self.line(f" {n} = len({v})")
+        else:
+            self.line(f"{n} = len({v})")
+        self.length(ARRAY, n, label)
+        item = self.source.fresh("o")
+        self.line(f"for {item} in {v}:")
+        self.source.depth += 1
+        if element.kind == STRUCT:
+            self.struct(element.struct, item)
+        else:
+            self.value(element, False, item, label)
+        self.flush()
+        self.source.depth -= 1
+
+    def numbers(self, code: str, nullable: bool, v: str, n: str) -> None:
+        """An array of numbers: one ``pack`` with its length."""
+        if nullable:
+            self.line(f"if {v} is None:")
+            self.line(" w += " + (r"b'\x00'" if self.flexible else r"b'\xff\xff\xff\xff'"))
+            self.line("else:")
+            self.source.depth += 1
+        prefix, added = ("B", " + 1") if self.flexible else ("i", "")
+        packers = self.source.bind("packers", prefix + code, array_packers(prefix, code))
+        self.line(f"{n} = len({v})")
+        self.line(f"if {n} < {SMALL}:")
+        self.line(f" w += {packers}[{n}]({n}{added}, *{v})")
+        self.line("else:")
+        self.line(f" w += {'uvarint' if self.flexible else 'int32'}({n}{added})")
+        self.line(f" w += pack(f'>{{{n}}}{code}', *{v})")
+        if nullable:
+            self.source.depth -= 1
+
+    def tagged_fields(self, known: list[tuple[Place, str]]) -> None:
+        """Write the tagged fields that are not at their default, in the order of their tags."""
+        if not known:
+            self.run.append(("x", ""))
+            return
+        self.flush()
+        count, outer = self.source.fresh("n"), self.source.fresh("w")
+        known = sorted(known, key=lambda item: item[0].field.tag or 0)
+        self.line(f"{count} = 0")
+        for place, name in known:
+            self.line(f"if {self.is_set(place, name)}:")
+            self.line(f" {count} += 1")
+        self.line(f"w.append({count})")
+        self.line(f"if {count}:")
+        self.source.depth += 1
+        for place, name in known:
+            self.line(f"if {self.is_set(place, name)}:")
+            self.source.depth += 1
+            self.line(f"{outer} = w")
+            self.line("w = bytearray()")
+            self.value(place.shape, place.nullable, name, place.field.name)
+            self.flush()
+            self.line(f"{outer} += uvarint({place.field.tag})")
+            self.line(f"{outer} += uvarint(len(w))")
+            self.line(f"{outer} += w")
+            self.line(f"w = {outer}")
+            self.source.depth -= 1
+        self.source.depth -= 1
+
+
+def _too_long(name: str, length: int) -> LocalProtocolError:
+    return LocalProtocolError(f"{name} is {length} bytes long; a string holds {MAX_STRING}")
+
+
+def _not_carried(name: str) -> LocalProtocolError:
+    return LocalProtocolError(f"{name} is set, and this version has no such field")
+
+
+def _refuse(message: Message, version: int, error: Exception) -> None:
+    raise LocalProtocolError(f"{type(message).__name__} v{version}: {error}") from error

@@ -1,0 +1,128 @@
+"""What a declared class looks like on the wire in one version: what both code generators stand on."""
+
+from __future__ import annotations
+
+import sys
+from struct import calcsize
+from typing import Any, NamedTuple
+
+from .schema import Field, Struct
+
+FIXED, STRING, BYTES, RECORDS, ARRAY, STRUCT = "fixed", "string", "bytes", "records", "array", "struct"
+
+_NAMED = {
+    "Int8": (FIXED, "b"),
+    "Int16": (FIXED, "h"),
+    "UInt16": (FIXED, "H"),
+    "Int32": (FIXED, "i"),
+    "UInt32": (FIXED, "I"),
+    "Int64": (FIXED, "q"),
+    "Float64": (FIXED, "d"),
+    "Bool": (FIXED, "?"),
+    "Uuid": (FIXED, "16s"),
+    "String": (STRING, ""),
+    "Bytes": (BYTES, ""),
+    "Records": (RECORDS, ""),
+}
+
+
+class Shape(NamedTuple):
+    """A type on the wire."""
+
+    kind: str
+    code: str = ""
+    """Of a fixed type: its struct format."""
+    element: Any = None
+    """Of an array: its elements' Shape."""
+    struct: Any = None
+    """Of a struct: its class."""
+
+
+class Place(NamedTuple):
+    """A field in one version of its class."""
+
+    field: Field
+    shape: Shape
+    present: bool
+    nullable: bool
+
+
+def places(cls: type[Struct], version: int) -> list[Place]:
+    """The fields of ``cls``, those that ``version`` lacks included, in the order of the wire."""
+    found = []
+    for declared in cls.FIELDS:
+        annotation, _, null = declared.annotation.partition(" | ")
+        first, last = declared.versions
+        lowest, highest = declared.nullable
+        nullable = bool(null) and lowest <= version <= highest
+        found.append(Place(declared, _shape(annotation, cls), first <= version <= last, nullable))
+    return found
+
+
+def _shape(annotation: str, owner: type[Struct]) -> Shape:
+    if annotation.startswith("list["):
+        return Shape(ARRAY, element=_shape(annotation[5:-1], owner))
+    named = _NAMED.get(annotation)
+    if named is not None:
+        return Shape(*named)
+    return Shape(STRUCT, struct=getattr(sys.modules[owner.__module__], annotation))
+
+
+def smallest(shape: Shape, version: int, flexible: bool) -> int:
+    """The fewest bytes that a value which is not null takes: what bounds a lying array length."""
+    if shape.kind == FIXED:
+        return calcsize(">" + shape.code)
+    if shape.kind != STRUCT:
+        if flexible:
+            return 1
+        return 2 if shape.kind == STRING else 4
+    size = 1 if flexible else 0
+    for place in places(shape.struct, version):
+        if place.present and place.field.tag is None:
+            size += (
+                1
+                if place.nullable and place.shape.kind == STRUCT
+                else smallest(place.shape, version, flexible)
+            )
+    return size
+
+
+def holds_records(cls: type[Struct], version: int) -> bool:
+    """Whether a ``Records`` field is anywhere in the version."""
+    for place in places(cls, version):
+        shape = place.shape.element if place.shape.kind == ARRAY else place.shape
+        if place.present and (
+            shape.kind == RECORDS or (shape.kind == STRUCT and holds_records(shape.struct, version))
+        ):
+            return True
+    return False
+
+
+class Source:
+    """Python source under construction, with the objects that its names stand for."""
+
+    def __init__(self, depth: int, scope: dict[str, Any]) -> None:
+        self.depth = depth
+        self.scope = scope
+        self.lines: list[str] = []
+        self._names: dict[Any, str] = {}
+        self._fresh = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append(" " * self.depth + text)
+
+    def fresh(self, prefix: str) -> str:
+        """A name that nothing else in this source has."""
+        self._fresh += 1
+        return f"{prefix}{self._fresh}"
+
+    def bind(self, prefix: str, key: Any, value: Any) -> str:
+        """The name by which the source reaches ``value``; the same one for the same ``key``."""
+        name = self._names.get((prefix, key))
+        if name is None:
+            name = self._names[prefix, key] = self.fresh(prefix)
+            self.scope[name] = value
+        return name
+
+    def text(self) -> str:
+        return "\n".join(self.lines or [" " * self.depth + "pass"])

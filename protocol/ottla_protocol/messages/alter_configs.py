@@ -1,0 +1,44 @@
+"""AlterConfigs: its request and its response."""
+
+from __future__ import annotations
+
+from ..api_keys import ApiKey
+from ..schema import Bool, Int8, Int16, Int32, Message, String, Struct, field
+
+
+class AlterableConfig(Struct):
+    """Part of AlterConfigs."""
+
+    name: String = field(default="")
+    value: String | None = field(default="")
+
+
+class AlterConfigsResource(Struct):
+    """Part of AlterConfigs."""
+
+    resource_type: Int8 = field(default=0)
+    resource_name: String = field(default="")
+    configs: list[AlterableConfig] = field(default_factory=list)
+
+
+class AlterConfigsRequest(Message, key=ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+"):
+    """Part of AlterConfigs."""
+
+    resources: list[AlterConfigsResource] = field(default_factory=list)
+    validate_only: Bool = field(default=False)
+
+
+class AlterConfigsResourceResponse(Struct):
+    """Part of AlterConfigs."""
+
+    error_code: Int16 = field(default=0)
+    error_message: String | None = field(default="")
+    resource_type: Int8 = field(default=0)
+    resource_name: String = field(default="")
+
+
+class AlterConfigsResponse(Message, key=ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+"):
+    """Part of AlterConfigs."""
+
+    throttle_time_ms: Int32 = field(default=0)
+    responses: list[AlterConfigsResourceResponse] = field(default_factory=list)

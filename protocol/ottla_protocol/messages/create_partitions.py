@@ -1,0 +1,43 @@
+"""CreatePartitions: its request and its response."""
+
+from __future__ import annotations
+
+from ..api_keys import ApiKey
+from ..schema import Bool, Int16, Int32, Message, String, Struct, field
+
+
+class CreatePartitionsAssignment(Struct):
+    """Part of CreatePartitions."""
+
+    broker_ids: list[Int32] = field(default_factory=list)
+
+
+class CreatePartitionsTopic(Struct):
+    """Part of CreatePartitions."""
+
+    name: String = field(default="")
+    count: Int32 = field(default=0)
+    assignments: list[CreatePartitionsAssignment] | None = field(default_factory=list)
+
+
+class CreatePartitionsRequest(Message, key=ApiKey.CREATE_PARTITIONS, versions="0-3", flexible="2+"):
+    """Part of CreatePartitions."""
+
+    topics: list[CreatePartitionsTopic] = field(default_factory=list)
+    timeout_ms: Int32 = field(default=0)
+    validate_only: Bool = field(default=False)
+
+
+class CreatePartitionsTopicResult(Struct):
+    """Part of CreatePartitions."""
+
+    name: String = field(default="")
+    error_code: Int16 = field(default=0)
+    error_message: String | None = field(default=None)
+
+
+class CreatePartitionsResponse(Message, key=ApiKey.CREATE_PARTITIONS, versions="0-3", flexible="2+"):
+    """Part of CreatePartitions."""
+
+    throttle_time_ms: Int32 = field(default=0)
+    results: list[CreatePartitionsTopicResult] = field(default_factory=list)

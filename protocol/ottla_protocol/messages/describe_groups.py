@@ -1,0 +1,43 @@
+"""DescribeGroups: its request and its response."""
+
+from __future__ import annotations
+
+from ..api_keys import ApiKey
+from ..schema import Bool, Bytes, Int16, Int32, Message, String, Struct, field
+
+
+class DescribeGroupsRequest(Message, key=ApiKey.DESCRIBE_GROUPS, versions="0-5", flexible="5+"):
+    """Part of DescribeGroups."""
+
+    groups: list[String] = field(default_factory=list)
+    include_authorized_operations: Bool = field("3+", default=False)
+
+
+class DescribedGroupMember(Struct):
+    """Part of DescribeGroups."""
+
+    member_id: String = field(default="")
+    group_instance_id: String | None = field("4+", default=None, ignorable=True)
+    client_id: String = field(default="")
+    client_host: String = field(default="")
+    member_metadata: Bytes = field(default=b"")
+    member_assignment: Bytes = field(default=b"")
+
+
+class DescribedGroup(Struct):
+    """Part of DescribeGroups."""
+
+    error_code: Int16 = field(default=0)
+    group_id: String = field(default="")
+    group_state: String = field(default="")
+    protocol_type: String = field(default="")
+    protocol_data: String = field(default="")
+    members: list[DescribedGroupMember] = field(default_factory=list)
+    authorized_operations: Int32 = field("3+", default=-0x8000_0000)
+
+
+class DescribeGroupsResponse(Message, key=ApiKey.DESCRIBE_GROUPS, versions="0-5", flexible="5+"):
+    """Part of DescribeGroups."""
+
+    throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
+    groups: list[DescribedGroup] = field(default_factory=list)

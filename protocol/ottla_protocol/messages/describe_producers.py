@@ -1,0 +1,53 @@
+"""DescribeProducers: its request and its response."""
+
+from __future__ import annotations
+
+from ..api_keys import ApiKey
+from ..schema import Int16, Int32, Int64, Message, String, Struct, field
+
+
+class TopicRequest(Struct):
+    """Part of DescribeProducers."""
+
+    name: String = field(default="")
+    partition_indexes: list[Int32] = field(default_factory=list)
+
+
+class DescribeProducersRequest(Message, key=ApiKey.DESCRIBE_PRODUCERS, versions="0", flexible="0+"):
+    """Part of DescribeProducers."""
+
+    topics: list[TopicRequest] = field(default_factory=list)
+
+
+class ProducerState(Struct):
+    """Part of DescribeProducers."""
+
+    producer_id: Int64 = field(default=0)
+    producer_epoch: Int32 = field(default=0)
+    last_sequence: Int32 = field(default=-1)
+    last_timestamp: Int64 = field(default=-1)
+    coordinator_epoch: Int32 = field(default=0)
+    current_txn_start_offset: Int64 = field(default=-1)
+
+
+class PartitionResponse(Struct):
+    """Part of DescribeProducers."""
+
+    partition_index: Int32 = field(default=0)
+    error_code: Int16 = field(default=0)
+    error_message: String | None = field(default=None)
+    active_producers: list[ProducerState] = field(default_factory=list)
+
+
+class TopicResponse(Struct):
+    """Part of DescribeProducers."""
+
+    name: String = field(default="")
+    partitions: list[PartitionResponse] = field(default_factory=list)
+
+
+class DescribeProducersResponse(Message, key=ApiKey.DESCRIBE_PRODUCERS, versions="0", flexible="0+"):
+    """Part of DescribeProducers."""
+
+    throttle_time_ms: Int32 = field(default=0)
+    topics: list[TopicResponse] = field(default_factory=list)

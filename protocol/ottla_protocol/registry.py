@@ -1,0 +1,75 @@
+"""From an API key to its message classes, importing each API's module when it is first asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from .api_keys import ApiKey
+from .errors import ProtocolError
+from .schema import Message
+
+DECLARED: frozenset[ApiKey] = frozenset(
+    {
+        ApiKey.PRODUCE,
+        ApiKey.FETCH,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.METADATA,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.JOIN_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.LIST_GROUPS,
+        ApiKey.API_VERSIONS,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.DELETE_RECORDS,
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    }
+)
+"""The APIs that have a module in ``messages``. Which of them a broker serves is the broker's matter."""
+
+_requests: dict[int, type[Message]] = {}
+_responses: dict[int, type[Message]] = {}
+
+
+def request_class(api_key: int, version: int) -> type[Message]:
+    """The request of an API. Raises ProtocolError for an API that is not declared or has no such version."""
+    cls = _requests.get(api_key)
+    if cls is None:
+        cls = _requests[api_key] = _load(api_key, "Request")
+    first, last = cls.VERSIONS
+    if not first <= version <= last:
+        raise ProtocolError(f"{cls.__name__} has no version {version}")
+    return cls
+
+
+def response_class(api_key: int) -> type[Message]:
+    """The response of an API. Raises ProtocolError for one that is not declared."""
+    cls = _responses.get(api_key)
+    if cls is None:
+        cls = _responses[api_key] = _load(api_key, "Response")
+    return cls
+
+
+def _load(api_key: int, kind: str) -> type[Message]:
+    if api_key not in DECLARED:
+        raise ProtocolError(f"no API has the key {api_key}")
+    name = ApiKey(api_key).name
+    module = import_module(f".messages.{name.lower()}", __package__)
+    cls: type[Message] = getattr(module, "".join(map(str.capitalize, name.split("_"))) + kind)
+    return cls
