@@ -1,0 +1,374 @@
+"""Acceptor, processors and connections over real sockets, with services that answer as each test needs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from ottla_broker.clock import SystemClock
+from ottla_broker.log.files import Files, FileSlice
+from ottla_broker.network.acceptor import Acceptor, ListenError, open_listener
+from ottla_broker.network.connection import Connection
+from ottla_broker.network.limits import BufferPool, ConnectionQuotas, RequestMemory
+from ottla_broker.network.processor import SCRATCH_BYTES, SocketSettings
+from ottla_broker.network.service import PeerFault, Reply, Slot
+
+Handle = Callable[[Connection, memoryview], Reply]
+
+
+class FakeService:
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def handle(self, connection: Connection, frame: memoryview) -> Reply:
+        return self._handle(connection, frame)
+
+
+def echo(connection: Connection, frame: memoryview) -> Reply:
+    return [framed(bytes(frame))]
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+@asynccontextmanager
+async def serving(
+    handle: Handle,
+    *,
+    processors: int = 2,
+    total: int = 1000,
+    per_ip: int = 1000,
+    overrides: dict[str, int] | None = None,
+    memory: int = -1,
+    max_request: int = 1 << 20,
+    max_idle_ms: int = -1,
+    max_parked: int = 10,
+) -> AsyncIterator[Acceptor]:
+    loop = asyncio.get_running_loop()
+    acceptor = Acceptor(
+        "PLAINTEXT",
+        open_listener("127.0.0.1", 0, 50),
+        processors,
+        loop,
+        SystemClock(loop),
+        FakeService(handle),
+        ConnectionQuotas(total, per_ip, overrides or {}),
+        RequestMemory(memory),
+        SocketSettings(max_request, max_idle_ms, max_parked, -1, -1),
+    )
+    acceptor.start()
+    try:
+        yield acceptor
+    finally:
+        await acceptor.close()
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, *bodies: bytes) -> None:
+        self.writer.write(b"".join(map(framed, bodies)))
+
+    async def receive(self) -> bytes:
+        (size,) = struct.unpack(">i", await asyncio.wait_for(self.reader.readexactly(4), 10))
+        return await asyncio.wait_for(self.reader.readexactly(size), 10)
+
+    async def closed(self) -> bool:
+        try:
+            return await asyncio.wait_for(self.reader.read(1), 10) == b""
+        except ConnectionResetError:
+            return True
+
+
+@asynccontextmanager
+async def client(acceptor: Acceptor) -> AsyncIterator[Client]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", acceptor.port)
+    try:
+        yield Client(reader, writer)
+    finally:
+        writer.close()
+        try:
+            await writer.wait_closed()
+        except ConnectionError:
+            pass
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 5, 7, 1000])
+async def test_frames_may_arrive_in_pieces_of_any_size(step: int) -> None:
+    bodies = [b"", b"a", b"bc" * 50, b"d" * 300]
+    data = b"".join(map(framed, bodies))
+    async with serving(echo) as acceptor, client(acceptor) as c:
+        for i in range(0, len(data), step):
+            c.writer.write(data[i : i + step])
+            await c.writer.drain()
+            await asyncio.sleep(0)
+        assert [await c.receive() for _ in bodies] == bodies
+
+
+@pytest.mark.parametrize("size", [5000, SCRATCH_BYTES - 4, SCRATCH_BYTES, SCRATCH_BYTES + 1, 3_000_000])
+async def test_large_frames_beside_small_ones(size: int) -> None:
+    big = os.urandom(size)
+    async with serving(echo, max_request=4_000_000) as acceptor, client(acceptor) as c:
+        for _ in range(3):
+            c.send(b"before", big, b"after", big, b"")
+            assert [await c.receive() for _ in range(5)] == [b"before", big, b"after", big, b""]
+
+
+async def test_requests_pipelined_by_the_thousand_are_answered_in_order() -> None:
+    bodies = [b"%d" % i * (i % 40) for i in range(5000)]
+    async with serving(echo) as acceptor, client(acceptor) as c:
+        c.send(*bodies)
+        assert [await c.receive() for _ in bodies] == bodies
+
+
+async def test_parked_requests_keep_their_place_in_the_row() -> None:
+    slots: list[tuple[Slot, bytes]] = []
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        if frame[:4] == b"park":
+            slot = Slot()
+            slots.append((slot, bytes(frame)))
+            return slot
+        return echo(connection, frame)
+
+    async with serving(handle) as acceptor, client(acceptor) as c:
+        c.send(b"one", b"park1", b"two", b"park2", b"three")
+        assert await c.receive() == b"one"
+        while len(slots) < 2:
+            await asyncio.sleep(0.001)
+        slots[1][0].fill([framed(slots[1][1])])
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(c.reader.readexactly(1), 0.05)
+        slots[0][0].fill([framed(slots[0][1])])
+        assert [await c.receive() for _ in range(4)] == [b"park1", b"two", b"park2", b"three"]
+
+
+async def test_a_connection_with_many_parked_requests_is_not_read_from() -> None:
+    slots: list[Slot] = []
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        slots.append(Slot())
+        return slots[-1]
+
+    async with serving(handle, max_parked=3) as acceptor, client(acceptor) as c:
+        c.send(*[b"x"] * 10)
+        for _ in range(20):
+            await asyncio.sleep(0.002)
+        assert len(slots) == 3
+        for i in range(10):
+            slots[i].fill([framed(b"%d" % i)])
+            assert await c.receive() == b"%d" % i
+        assert len(slots) == 10
+
+
+async def test_a_request_without_answer_leaves_no_gap() -> None:
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        if frame == b"silent":
+            return None
+        if frame == b"later silent":
+            slot = Slot()
+            asyncio.get_running_loop().call_later(0.01, slot.fill, None)
+            return slot
+        return echo(connection, frame)
+
+    async with serving(handle) as acceptor, client(acceptor) as c:
+        c.send(b"1", b"silent", b"2", b"later silent", b"3")
+        assert [await c.receive() for _ in range(3)] == [b"1", b"2", b"3"]
+
+
+async def test_a_slow_reader_is_not_read_from_and_loses_nothing() -> None:
+    served = 0
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        nonlocal served
+        served += 1
+        return [framed(bytes(frame) * 100_000)]
+
+    async with serving(handle) as acceptor, client(acceptor) as c:
+        c.send(*[b"%02d" % i for i in range(80)])
+        await asyncio.sleep(0.1)
+        assert served < 80
+        for i in range(80):
+            assert await c.receive() == b"%02d" % i * 100_000
+        assert served == 80
+
+
+async def test_file_slices_are_sent_between_bytes(tmp_path: Path) -> None:
+    data = os.urandom(6_000_000)
+    (tmp_path / "f").write_bytes(data)
+    file = Files().file(str(tmp_path / "f"))
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        start = int(bytes(frame))
+        size = 8 + 5_000_000
+        return [
+            struct.pack(">i", size),
+            b"head",
+            FileSlice(file, start, 2_500_000),
+            b"",
+            memoryview(b"tail"),
+            FileSlice(file, start + 2_500_000, 2_500_000),
+        ]
+
+    async with serving(handle) as acceptor, client(acceptor) as c:
+        c.send(b"0", b"1000", b"999999")
+        for start in (0, 1000, 999_999):
+            got = await c.receive()
+            middle, last = data[start : start + 2_500_000], data[start + 2_500_000 : start + 5_000_000]
+            assert got == b"head" + middle + b"tail" + last
+
+
+async def test_a_file_that_ends_early_closes_the_connection(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"short")
+    file = Files().file(str(tmp_path / "f"))
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        return [struct.pack(">i", 100), FileSlice(file, 0, 100)]
+
+    async with serving(handle) as acceptor, client(acceptor) as c:
+        c.send(b"x")
+        assert await asyncio.wait_for(c.reader.read(), 10) == struct.pack(">i", 100) + b"short"
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
+async def test_absurd_sizes_close_only_their_own_connection(size: int) -> None:
+    async with serving(echo, max_request=1000) as acceptor, client(acceptor) as good, client(acceptor) as bad:
+        bad.writer.write(struct.pack(">i", size) + b"xxxx")
+        assert await bad.closed()
+        good.send(b"y" * 1000)
+        assert await good.receive() == b"y" * 1000
+
+
+async def test_a_fault_closes_only_its_own_connection() -> None:
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        if frame == b"bad":
+            raise PeerFault("this can't be read")
+        return echo(connection, frame)
+
+    async with serving(handle) as acceptor, client(acceptor) as good, client(acceptor) as bad:
+        bad.send(b"ok", b"bad", b"never")
+        assert await bad.receive() == b"ok"
+        assert await bad.closed()
+        good.send(b"fine")
+        assert await good.receive() == b"fine"
+
+
+async def test_abandoned_requests_hear_of_it() -> None:
+    gone = asyncio.Event()
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        return Slot(gone.set)
+
+    async with serving(handle) as acceptor:
+        async with client(acceptor) as c:
+            c.send(b"x")
+            await asyncio.sleep(0.02)
+        await asyncio.wait_for(gone.wait(), 10)
+
+
+async def test_idle_connections_are_closed_and_waiting_ones_are_not() -> None:
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        if frame == b"wait":
+            slot = Slot()
+            asyncio.get_running_loop().call_later(0.5, slot.fill, [framed(b"done")])
+            return slot
+        return echo(connection, frame)
+
+    async with serving(handle, max_idle_ms=100) as acceptor, client(acceptor) as idle, client(acceptor) as waits:
+        waits.send(b"wait")
+        assert await idle.closed()
+        assert await waits.receive() == b"done"
+
+
+async def test_an_address_over_its_limit_is_cut_off_at_once() -> None:
+    async with serving(echo, per_ip=50, overrides={"127.0.0.1": 2}) as acceptor:
+        async with client(acceptor) as a, client(acceptor) as b, client(acceptor) as c:
+            for one in (a, b):
+                one.send(b"x")
+                assert await one.receive() == b"x"
+            assert await c.closed()
+        await asyncio.sleep(0.05)
+        async with client(acceptor) as d:
+            d.send(b"again")
+            assert await d.receive() == b"again"
+
+
+async def test_over_the_total_a_connection_waits_its_turn() -> None:
+    async with serving(echo, total=1) as acceptor:
+        async with client(acceptor) as a:
+            a.send(b"x")
+            assert await a.receive() == b"x"
+            reader, writer = await asyncio.open_connection("127.0.0.1", acceptor.port)
+            second = Client(reader, writer)
+            second.send(b"patience")
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(second.reader.readexactly(1), 0.05)
+        assert await second.receive() == b"patience"
+        writer.close()
+
+
+async def test_request_memory_is_bounded_and_handed_on() -> None:
+    size = 600_000
+    async with serving(echo, memory=size) as acceptor, client(acceptor) as a, client(acceptor) as b:
+        body = b"z" * size
+        a.writer.write(framed(body)[: size // 2])
+        await a.writer.drain()
+        await asyncio.sleep(0.05)
+        b.send(b"q" * size)
+        await asyncio.sleep(0.05)
+        memory = acceptor.processors[0].memory
+        assert memory.used == size
+        a.writer.write(framed(body)[size // 2 :])
+        assert await a.receive() == body
+        assert await b.receive() == b"q" * size
+        assert memory.used == 0
+
+
+async def test_memory_of_a_connection_that_breaks_is_returned() -> None:
+    async with serving(echo, memory=1) as acceptor:
+        async with client(acceptor) as a:
+            a.writer.write(framed(b"z" * 600_000)[:300_000])
+            await a.writer.drain()
+            await asyncio.sleep(0.05)
+            assert acceptor.processors[0].memory.used == 600_000
+        async with client(acceptor) as b:
+            b.send(b"q" * 500_000)
+            assert await b.receive() == b"q" * 500_000
+
+
+async def test_connections_are_shared_out_among_the_processors() -> None:
+    async with serving(echo, processors=3) as acceptor:
+        async with client(acceptor) as a, client(acceptor) as b, client(acceptor) as c:
+            for one in (a, b, c):
+                one.send(b"x")
+                await one.receive()
+            assert [len(p.connections) for p in acceptor.processors] == [1, 1, 1]
+
+
+async def test_a_port_in_use_is_one_clear_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        with pytest.raises(ListenError, match=f"listeners: 127.0.0.1:{port}: cannot listen there"):
+            open_listener("127.0.0.1", port, 50)
+
+
+def test_the_pool_reuses_and_bounds_its_buffers() -> None:
+    pool = BufferPool()
+    first = pool.take(100_000)
+    pool.give_back(first)
+    assert pool.take(90_000) is first
+    for _ in range(20):
+        pool.give_back(bytearray(100_000))
+    assert len(pool._free) == BufferPool.KEEP
+    pool.give_back(bytearray(BufferPool.LARGEST + 1))
+    assert len(pool._free) == BufferPool.KEEP
