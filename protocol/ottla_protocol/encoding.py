@@ -286,4 +286,8 @@ def _not_carried(name: str) -> LocalProtocolError:
 
 
 def _refuse(message: Message, version: int, error: Exception) -> None:
-    raise LocalProtocolError(f"{type(message).__name__} v{version}: {error}") from error
+    from .diagnosis import fault
+
+    raise LocalProtocolError(
+        f"{type(message).__name__} v{version}: {fault(message, version) or error}"
+    ) from error

@@ -1,4 +1,7 @@
-"""AlterConfigs: its request and its response."""
+"""AlterConfigs, key 33: replace a resource's whole configuration.
+
+It forgets what is not named; IncrementalAlterConfigs is the younger way. Version 2 is flexible.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from ..schema import Bool, Int8, Int16, Int32, Message, String, Struct, field
 
 
 class AlterableConfig(Struct):
-    """Part of AlterConfigs."""
+    """A configuration to set; null is its default."""
 
     name: String = field(default="")
     value: String | None = field(default="")
 
 
 class AlterConfigsResource(Struct):
-    """Part of AlterConfigs."""
+    """A topic (type 2) or broker (4)."""
 
     resource_type: Int8 = field(default=0)
     resource_name: String = field(default="")
@@ -22,14 +25,14 @@ class AlterConfigsResource(Struct):
 
 
 class AlterConfigsRequest(Message, key=ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+"):
-    """Part of AlterConfigs."""
+    """Resources, each with all that is to be set on it."""
 
     resources: list[AlterConfigsResource] = field(default_factory=list)
     validate_only: Bool = field(default=False)
 
 
 class AlterConfigsResourceResponse(Struct):
-    """Part of AlterConfigs."""
+    """An error code for one resource."""
 
     error_code: Int16 = field(default=0)
     error_message: String | None = field(default="")
@@ -38,7 +41,7 @@ class AlterConfigsResourceResponse(Struct):
 
 
 class AlterConfigsResponse(Message, key=ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+"):
-    """Part of AlterConfigs."""
+    """What became of each resource."""
 
     throttle_time_ms: Int32 = field(default=0)
     responses: list[AlterConfigsResourceResponse] = field(default_factory=list)

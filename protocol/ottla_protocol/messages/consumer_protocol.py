@@ -1,4 +1,10 @@
-"""Versioned data."""
+"""What the consumers of a classic group tell each other through JoinGroup and SyncGroup.
+
+The coordinator only passes it on, but describes groups by it, and looks there for the topics that a group
+reads. Each is an int16 version and then the body; versions only ever grow at their end, so a reader takes a
+version it does not know for the newest that it does. Version 1 has owned partitions for cooperative
+rebalancing (KIP-429), 2 the generation (KIP-792), 3 the rack (KIP-881).
+"""
 
 from __future__ import annotations
 
@@ -8,21 +14,21 @@ from ..versioned import decode_versioned, encode_versioned
 
 
 class TopicPartition(Struct):
-    """Part of consumer_protocol."""
+    """Partitions of a topic."""
 
     topic: String = field(default="")
     partitions: list[Int32] = field(default_factory=list)
 
 
 class ConsumerProtocolAssignment(Message, versions="0-3"):
-    """Part of consumer_protocol."""
+    """What a member is to read."""
 
     assigned_partitions: list[TopicPartition] = field(default_factory=list)
     user_data: Bytes | None = field(default=None)
 
 
 class ConsumerProtocolSubscription(Message, versions="0-3"):
-    """Part of consumer_protocol."""
+    """What a member wants to read, and what it holds already."""
 
     topics: list[String] = field(default_factory=list)
     user_data: Bytes | None = field(default=None)
@@ -50,5 +56,5 @@ def encode_assignment(assignment: ConsumerProtocolAssignment, version: int) -> b
 
 
 def decode_assignment(data: Buffer) -> ConsumerProtocolAssignment:
-    """What a consumer is given as SyncGroup's ``assignment``; version and errors as ``decode_subscription``."""
+    """What a consumer is given as SyncGroup's ``assignment``; otherwise as ``decode_subscription``."""
     return decode_versioned(ConsumerProtocolAssignment, data, tolerate_newer=True)

@@ -1,4 +1,7 @@
-"""CreatePartitions: its request and its response."""
+"""CreatePartitions, key 37: give topics more partitions (KIP-195).
+
+Version 2 is flexible, 3 throttles (KIP-599).
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ from ..schema import Bool, Int16, Int32, Message, String, Struct, field
 
 
 class CreatePartitionsAssignment(Struct):
-    """Part of CreatePartitions."""
+    """A new partition's replicas, the preferred leader first."""
 
     broker_ids: list[Int32] = field(default_factory=list)
 
 
 class CreatePartitionsTopic(Struct):
-    """Part of CreatePartitions."""
+    """A topic, and how many partitions it is to have in all."""
 
     name: String = field(default="")
     count: Int32 = field(default=0)
@@ -21,7 +24,7 @@ class CreatePartitionsTopic(Struct):
 
 
 class CreatePartitionsRequest(Message, key=ApiKey.CREATE_PARTITIONS, versions="0-3", flexible="2+"):
-    """Part of CreatePartitions."""
+    """Topics to grow, now or only in thought."""
 
     topics: list[CreatePartitionsTopic] = field(default_factory=list)
     timeout_ms: Int32 = field(default=0)
@@ -29,7 +32,7 @@ class CreatePartitionsRequest(Message, key=ApiKey.CREATE_PARTITIONS, versions="0
 
 
 class CreatePartitionsTopicResult(Struct):
-    """Part of CreatePartitions."""
+    """An error code for one topic."""
 
     name: String = field(default="")
     error_code: Int16 = field(default=0)
@@ -37,7 +40,7 @@ class CreatePartitionsTopicResult(Struct):
 
 
 class CreatePartitionsResponse(Message, key=ApiKey.CREATE_PARTITIONS, versions="0-3", flexible="2+"):
-    """Part of CreatePartitions."""
+    """What became of each topic."""
 
     throttle_time_ms: Int32 = field(default=0)
     results: list[CreatePartitionsTopicResult] = field(default_factory=list)

@@ -1,4 +1,8 @@
-"""CreateTopics: its request and its response."""
+"""CreateTopics, key 19: make topics.
+
+Version 1 can validate only, 4 takes -1 for the broker's default of partitions and replicas (KIP-464), 5 is
+flexible and answers with what was made (KIP-525), 6 throttles (KIP-599), 7 tells topic ids (KIP-516).
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,21 @@ from ..schema import ZERO_UUID, Bool, Int8, Int16, Int32, Message, String, Struc
 
 
 class CreatableReplicaAssignment(Struct):
-    """Part of CreateTopics."""
+    """A partition's replicas, the preferred leader first."""
 
     partition_index: Int32 = field(default=0)
     broker_ids: list[Int32] = field(default_factory=list)
 
 
 class CreatableTopicConfig(Struct):
-    """Part of CreateTopics."""
+    """A configuration of the topic's own."""
 
     name: String = field(default="")
     value: String | None = field(default="")
 
 
 class CreatableTopic(Struct):
-    """Part of CreateTopics."""
+    """A topic, sized by numbers (-1: the default) or by explicit assignments (then both are -1)."""
 
     name: String = field(default="")
     num_partitions: Int32 = field(default=0)
@@ -31,7 +35,7 @@ class CreatableTopic(Struct):
 
 
 class CreateTopicsRequest(Message, key=ApiKey.CREATE_TOPICS, versions="0-7", flexible="5+"):
-    """Part of CreateTopics."""
+    """Topics to make, now or only in thought."""
 
     topics: list[CreatableTopic] = field(default_factory=list)
     timeout_ms: Int32 = field(default=60000)
@@ -39,7 +43,7 @@ class CreateTopicsRequest(Message, key=ApiKey.CREATE_TOPICS, versions="0-7", fle
 
 
 class CreatableTopicConfigs(Struct):
-    """Part of CreateTopics."""
+    """A configuration that the topic has; sources are as in ``describe_configs``."""
 
     name: String = field("5+", default="")
     value: String | None = field("5+", default="")
@@ -49,20 +53,21 @@ class CreatableTopicConfigs(Struct):
 
 
 class CreatableTopicResult(Struct):
-    """Part of CreateTopics."""
+    """A topic as it was made, or why it was not."""
 
     name: String = field(default="")
     topic_id: Uuid = field("7+", default=ZERO_UUID, ignorable=True)
     error_code: Int16 = field(default=0)
     error_message: String | None = field("1+", default="", ignorable=True)
     topic_config_error_code: Int16 = field("5+", default=0, tag=0, ignorable=True)
+    """Why ``configs`` could not be told."""
     num_partitions: Int32 = field("5+", default=-1, ignorable=True)
     replication_factor: Int16 = field("5+", default=-1, ignorable=True)
     configs: list[CreatableTopicConfigs] | None = field("5+", default_factory=list, ignorable=True)
 
 
 class CreateTopicsResponse(Message, key=ApiKey.CREATE_TOPICS, versions="0-7", flexible="5+"):
-    """Part of CreateTopics."""
+    """What became of each topic."""
 
     throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
     topics: list[CreatableTopicResult] = field(default_factory=list)

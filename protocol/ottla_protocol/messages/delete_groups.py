@@ -1,4 +1,7 @@
-"""DeleteGroups: its request and its response."""
+"""DeleteGroups, key 42: drop empty groups with their offsets.
+
+Version 2 is flexible.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,20 @@ from ..schema import Int16, Int32, Message, String, Struct, field
 
 
 class DeleteGroupsRequest(Message, key=ApiKey.DELETE_GROUPS, versions="0-2", flexible="2+"):
-    """Part of DeleteGroups."""
+    """Groups that this broker coordinates."""
 
     groups_names: list[String] = field(default_factory=list)
 
 
 class DeletableGroupResult(Struct):
-    """Part of DeleteGroups."""
+    """An error code for one group."""
 
     group_id: String = field(default="")
     error_code: Int16 = field(default=0)
 
 
 class DeleteGroupsResponse(Message, key=ApiKey.DELETE_GROUPS, versions="0-2", flexible="2+"):
-    """Part of DeleteGroups."""
+    """What became of each group."""
 
     throttle_time_ms: Int32 = field(default=0)
     results: list[DeletableGroupResult] = field(default_factory=list)

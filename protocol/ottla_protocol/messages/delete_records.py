@@ -1,4 +1,7 @@
-"""DeleteRecords: its request and its response."""
+"""DeleteRecords, key 21: cut partitions off at their start (KIP-107).
+
+Version 2 is flexible.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +10,28 @@ from ..schema import Int16, Int32, Int64, Message, String, Struct, field
 
 
 class DeleteRecordsPartition(Struct):
-    """Part of DeleteRecords."""
+    """Records below this offset go; -1 is the high watermark."""
 
     partition_index: Int32 = field(default=0)
     offset: Int64 = field(default=0)
 
 
 class DeleteRecordsTopic(Struct):
-    """Part of DeleteRecords."""
+    """A topic's part of a DeleteRecordsRequest."""
 
     name: String = field(default="")
     partitions: list[DeleteRecordsPartition] = field(default_factory=list)
 
 
 class DeleteRecordsRequest(Message, key=ApiKey.DELETE_RECORDS, versions="0-2", flexible="2+"):
-    """Part of DeleteRecords."""
+    """Where each partition is to start."""
 
     topics: list[DeleteRecordsTopic] = field(default_factory=list)
     timeout_ms: Int32 = field(default=0)
 
 
 class DeleteRecordsPartitionResult(Struct):
-    """Part of DeleteRecords."""
+    """The log's start offset, -1 with an error."""
 
     partition_index: Int32 = field(default=0)
     low_watermark: Int64 = field(default=0)
@@ -36,14 +39,14 @@ class DeleteRecordsPartitionResult(Struct):
 
 
 class DeleteRecordsTopicResult(Struct):
-    """Part of DeleteRecords."""
+    """A topic's part of a DeleteRecordsResponse."""
 
     name: String = field(default="")
     partitions: list[DeleteRecordsPartitionResult] = field(default_factory=list)
 
 
 class DeleteRecordsResponse(Message, key=ApiKey.DELETE_RECORDS, versions="0-2", flexible="2+"):
-    """Part of DeleteRecords."""
+    """Where each partition starts now."""
 
     throttle_time_ms: Int32 = field(default=0)
     topics: list[DeleteRecordsTopicResult] = field(default_factory=list)

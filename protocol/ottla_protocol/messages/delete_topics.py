@@ -1,4 +1,7 @@
-"""DeleteTopics: its request and its response."""
+"""DeleteTopics, key 20: remove topics.
+
+Version 4 is flexible, 5 has messages with its errors (KIP-599), 6 takes topic ids (KIP-516).
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from ..schema import ZERO_UUID, Int16, Int32, Message, String, Struct, Uuid, fie
 
 
 class DeleteTopicState(Struct):
-    """Part of DeleteTopics."""
+    """A topic by name, or by id with a null name."""
 
     name: String | None = field("6+", default=None)
     topic_id: Uuid = field("6+", default=ZERO_UUID)
 
 
 class DeleteTopicsRequest(Message, key=ApiKey.DELETE_TOPICS, versions="0-6", flexible="4+"):
-    """Part of DeleteTopics."""
+    """By name up to version 5, by name or id from 6 on."""
 
     topics: list[DeleteTopicState] = field("6+", default_factory=list)
     topic_names: list[String] = field("0-5", default_factory=list, ignorable=True)
@@ -22,7 +25,7 @@ class DeleteTopicsRequest(Message, key=ApiKey.DELETE_TOPICS, versions="0-6", fle
 
 
 class DeletableTopicResult(Struct):
-    """Part of DeleteTopics."""
+    """An error code for one topic."""
 
     name: String | None = field(default="", nullable="6+")
     topic_id: Uuid = field("6+", default=ZERO_UUID, ignorable=True)
@@ -31,7 +34,7 @@ class DeletableTopicResult(Struct):
 
 
 class DeleteTopicsResponse(Message, key=ApiKey.DELETE_TOPICS, versions="0-6", flexible="4+"):
-    """Part of DeleteTopics."""
+    """What became of each topic."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     responses: list[DeletableTopicResult] = field(default_factory=list)

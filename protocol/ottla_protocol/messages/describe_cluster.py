@@ -1,4 +1,7 @@
-"""DescribeCluster: its request and its response."""
+"""DescribeCluster, key 60: the brokers and the controller, without any topics (KIP-700).
+
+Version 1 may ask for controllers instead of brokers (KIP-919).
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from ..schema import Bool, Int8, Int16, Int32, Message, String, Struct, field
 
 
 class DescribeClusterRequest(Message, key=ApiKey.DESCRIBE_CLUSTER, versions="0-1", flexible="0+"):
-    """Part of DescribeCluster."""
+    """Endpoint types: 1 brokers, 2 controllers."""
 
     include_cluster_authorized_operations: Bool = field(default=False)
     endpoint_type: Int8 = field("1+", default=1)
 
 
 class DescribeClusterBroker(Struct):
-    """Part of DescribeCluster."""
+    """A live broker, and where clients reach it."""
 
     broker_id: Int32 = field(default=0)
     host: String = field(default="")
@@ -23,7 +26,7 @@ class DescribeClusterBroker(Struct):
 
 
 class DescribeClusterResponse(Message, key=ApiKey.DESCRIBE_CLUSTER, versions="0-1", flexible="0+"):
-    """Part of DescribeCluster."""
+    """The cluster as this broker knows it."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)
@@ -33,3 +36,4 @@ class DescribeClusterResponse(Message, key=ApiKey.DESCRIBE_CLUSTER, versions="0-
     controller_id: Int32 = field(default=-1)
     brokers: list[DescribeClusterBroker] = field(default_factory=list)
     cluster_authorized_operations: Int32 = field(default=-0x8000_0000)
+    """A bit an operation; -2^31: not asked for."""

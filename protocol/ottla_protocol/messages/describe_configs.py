@@ -1,4 +1,7 @@
-"""DescribeConfigs: its request and its response."""
+"""DescribeConfigs, key 32: configurations with their defaults and sources.
+
+Version 1 has sources and synonyms (KIP-226), 3 types and documentation (KIP-569), 4 is flexible.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from ..schema import Bool, Int8, Int16, Int32, Message, String, Struct, field
 
 
 class DescribeConfigsResource(Struct):
-    """Part of DescribeConfigs."""
+    """A topic (type 2), broker (4) or broker logger (8), and keys of it; null is all of them."""
 
     resource_type: Int8 = field(default=0)
     resource_name: String = field(default="")
@@ -15,7 +18,7 @@ class DescribeConfigsResource(Struct):
 
 
 class DescribeConfigsRequest(Message, key=ApiKey.DESCRIBE_CONFIGS, versions="0-4", flexible="4+"):
-    """Part of DescribeConfigs."""
+    """Resources to describe."""
 
     resources: list[DescribeConfigsResource] = field(default_factory=list)
     include_synonyms: Bool = field("1+", default=False)
@@ -23,7 +26,7 @@ class DescribeConfigsRequest(Message, key=ApiKey.DESCRIBE_CONFIGS, versions="0-4
 
 
 class DescribeConfigsSynonym(Struct):
-    """Part of DescribeConfigs."""
+    """Where else the value may come from, the strongest first."""
 
     name: String = field("1+", default="")
     value: String | None = field("1+", default="")
@@ -31,7 +34,12 @@ class DescribeConfigsSynonym(Struct):
 
 
 class DescribeConfigsResourceResult(Struct):
-    """Part of DescribeConfigs."""
+    """A configuration. A sensitive value is null.
+
+    Sources: 1 topic, 2 this broker (dynamic), 3 all brokers (dynamic), 4 the file, 5 the default, 6 broker
+    logger.
+    Types: 1 boolean, 2 string, 3 int, 4 short, 5 long, 6 double, 7 list, 8 class, 9 password.
+    """
 
     name: String = field(default="")
     value: String | None = field(default="")
@@ -45,7 +53,7 @@ class DescribeConfigsResourceResult(Struct):
 
 
 class DescribeConfigsResult(Struct):
-    """Part of DescribeConfigs."""
+    """A resource's configurations, or why they cannot be told."""
 
     error_code: Int16 = field(default=0)
     error_message: String | None = field(default="")
@@ -55,7 +63,7 @@ class DescribeConfigsResult(Struct):
 
 
 class DescribeConfigsResponse(Message, key=ApiKey.DESCRIBE_CONFIGS, versions="0-4", flexible="4+"):
-    """Part of DescribeConfigs."""
+    """The configurations, resource by resource."""
 
     throttle_time_ms: Int32 = field(default=0)
     results: list[DescribeConfigsResult] = field(default_factory=list)

@@ -1,4 +1,7 @@
-"""DescribeGroups: its request and its response."""
+"""DescribeGroups, key 15: classic groups with their members.
+
+Version 3 tells authorized operations (KIP-430), 4 static members (KIP-345), 5 is flexible.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from ..schema import Bool, Bytes, Int16, Int32, Message, String, Struct, field
 
 
 class DescribeGroupsRequest(Message, key=ApiKey.DESCRIBE_GROUPS, versions="0-5", flexible="5+"):
-    """Part of DescribeGroups."""
+    """Groups that this broker coordinates."""
 
     groups: list[String] = field(default_factory=list)
     include_authorized_operations: Bool = field("3+", default=False)
 
 
 class DescribedGroupMember(Struct):
-    """Part of DescribeGroups."""
+    """A member, with its metadata and assignment as it sent and got them."""
 
     member_id: String = field(default="")
     group_instance_id: String | None = field("4+", default=None, ignorable=True)
@@ -25,7 +28,7 @@ class DescribedGroupMember(Struct):
 
 
 class DescribedGroup(Struct):
-    """Part of DescribeGroups."""
+    """A group's state, the protocol it chose, and its members."""
 
     error_code: Int16 = field(default=0)
     group_id: String = field(default="")
@@ -34,10 +37,11 @@ class DescribedGroup(Struct):
     protocol_data: String = field(default="")
     members: list[DescribedGroupMember] = field(default_factory=list)
     authorized_operations: Int32 = field("3+", default=-0x8000_0000)
+    """A bit an operation; -2^31: not asked for."""
 
 
 class DescribeGroupsResponse(Message, key=ApiKey.DESCRIBE_GROUPS, versions="0-5", flexible="5+"):
-    """Part of DescribeGroups."""
+    """The groups, in the order they were asked for."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     groups: list[DescribedGroup] = field(default_factory=list)

@@ -1,4 +1,7 @@
-"""DescribeLogDirs: its request and its response."""
+"""DescribeLogDirs, key 35: what lies in a broker's log directories, and how large it is (KIP-113).
+
+Version 2 is flexible, 3 has an error for the whole, 4 the volume's size (KIP-827).
+"""
 
 from __future__ import annotations
 
@@ -7,36 +10,37 @@ from ..schema import Bool, Int16, Int32, Int64, Message, String, Struct, field
 
 
 class DescribableLogDirTopic(Struct):
-    """Part of DescribeLogDirs."""
+    """A topic's part of a DescribeLogDirsRequest."""
 
     topic: String = field(default="")
     partitions: list[Int32] = field(default_factory=list)
 
 
 class DescribeLogDirsRequest(Message, key=ApiKey.DESCRIBE_LOG_DIRS, versions="0-4", flexible="2+"):
-    """Part of DescribeLogDirs."""
+    """Partitions to tell of; null is all of them."""
 
     topics: list[DescribableLogDirTopic] | None = field(default_factory=list)
 
 
 class DescribeLogDirsPartition(Struct):
-    """Part of DescribeLogDirs."""
+    """Bytes on disk, and how many records the log is behind."""
 
     partition_index: Int32 = field(default=0)
     partition_size: Int64 = field(default=0)
     offset_lag: Int64 = field(default=0)
     is_future_key: Bool = field(default=False)
+    """The log is being moved here from another directory."""
 
 
 class DescribeLogDirsTopic(Struct):
-    """Part of DescribeLogDirs."""
+    """A topic's partitions in the directory."""
 
     name: String = field(default="")
     partitions: list[DescribeLogDirsPartition] = field(default_factory=list)
 
 
 class DescribeLogDirsResult(Struct):
-    """Part of DescribeLogDirs."""
+    """A directory with its partitions; volume sizes in bytes, -1 where not known."""
 
     error_code: Int16 = field(default=0)
     log_dir: String = field(default="")
@@ -46,7 +50,7 @@ class DescribeLogDirsResult(Struct):
 
 
 class DescribeLogDirsResponse(Message, key=ApiKey.DESCRIBE_LOG_DIRS, versions="0-4", flexible="2+"):
-    """Part of DescribeLogDirs."""
+    """The log directories."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field("3+", default=0, ignorable=True)

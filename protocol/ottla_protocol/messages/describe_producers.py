@@ -1,4 +1,7 @@
-"""DescribeProducers: its request and its response."""
+"""DescribeProducers, key 61: the idempotent producers that partitions remember (KIP-664).
+
+There is one version, and it is flexible.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,20 @@ from ..schema import Int16, Int32, Int64, Message, String, Struct, field
 
 
 class TopicRequest(Struct):
-    """Part of DescribeProducers."""
+    """Partitions of a topic."""
 
     name: String = field(default="")
     partition_indexes: list[Int32] = field(default_factory=list)
 
 
 class DescribeProducersRequest(Message, key=ApiKey.DESCRIBE_PRODUCERS, versions="0", flexible="0+"):
-    """Part of DescribeProducers."""
+    """Partitions that this broker leads."""
 
     topics: list[TopicRequest] = field(default_factory=list)
 
 
 class ProducerState(Struct):
-    """Part of DescribeProducers."""
+    """A producer's last sequence number and timestamp, and its open transaction; -1 where there is none."""
 
     producer_id: Int64 = field(default=0)
     producer_epoch: Int32 = field(default=0)
@@ -31,7 +34,7 @@ class ProducerState(Struct):
 
 
 class PartitionResponse(Struct):
-    """Part of DescribeProducers."""
+    """A partition's producers, or why they cannot be told."""
 
     partition_index: Int32 = field(default=0)
     error_code: Int16 = field(default=0)
@@ -40,14 +43,14 @@ class PartitionResponse(Struct):
 
 
 class TopicResponse(Struct):
-    """Part of DescribeProducers."""
+    """A topic's part of a DescribeProducersResponse."""
 
     name: String = field(default="")
     partitions: list[PartitionResponse] = field(default_factory=list)
 
 
 class DescribeProducersResponse(Message, key=ApiKey.DESCRIBE_PRODUCERS, versions="0", flexible="0+"):
-    """Part of DescribeProducers."""
+    """The producers, partition by partition."""
 
     throttle_time_ms: Int32 = field(default=0)
     topics: list[TopicResponse] = field(default_factory=list)

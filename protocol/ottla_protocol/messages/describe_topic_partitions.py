@@ -1,4 +1,7 @@
-"""DescribeTopicPartitions: its request and its response."""
+"""DescribeTopicPartitions, key 75: topics with their partitions, a page at a time (KIP-966).
+
+There is one version, and it is flexible.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ from ..schema import ZERO_UUID, Bool, Int16, Int32, Message, String, Struct, Uui
 
 
 class TopicRequest(Struct):
-    """Part of DescribeTopicPartitions."""
+    """A topic by name."""
 
     name: String = field(default="")
 
 
 class Cursor(Struct):
-    """Part of DescribeTopicPartitions."""
+    """The first partition of the page that is asked for."""
 
     topic_name: String = field(default="")
     partition_index: Int32 = field(default=0)
@@ -22,7 +25,7 @@ class Cursor(Struct):
 class DescribeTopicPartitionsRequest(
     Message, key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions="0", flexible="0+"
 ):
-    """Part of DescribeTopicPartitions."""
+    """Topics, how many partitions to answer at most, and where to go on."""
 
     topics: list[TopicRequest] = field(default_factory=list)
     response_partition_limit: Int32 = field(default=2000)
@@ -30,7 +33,7 @@ class DescribeTopicPartitionsRequest(
 
 
 class DescribeTopicPartitionsResponsePartition(Struct):
-    """Part of DescribeTopicPartitions."""
+    """Leader (-1: none), replicas, those in sync, and those that may still be elected (null: not known)."""
 
     error_code: Int16 = field(default=0)
     partition_index: Int32 = field(default=0)
@@ -44,7 +47,7 @@ class DescribeTopicPartitionsResponsePartition(Struct):
 
 
 class DescribeTopicPartitionsResponseTopic(Struct):
-    """Part of DescribeTopicPartitions."""
+    """A topic and its partitions, or why it cannot be told."""
 
     error_code: Int16 = field(default=0)
     name: String | None = field(default="")
@@ -52,10 +55,11 @@ class DescribeTopicPartitionsResponseTopic(Struct):
     is_internal: Bool = field(default=False)
     partitions: list[DescribeTopicPartitionsResponsePartition] = field(default_factory=list)
     topic_authorized_operations: Int32 = field(default=-0x8000_0000)
+    """A bit an operation; -2^31: not asked for."""
 
 
 class ResponseCursor(Struct):
-    """Part of DescribeTopicPartitions."""
+    """The first partition of the page that comes next."""
 
     topic_name: String = field(default="")
     partition_index: Int32 = field(default=0)
@@ -64,7 +68,7 @@ class ResponseCursor(Struct):
 class DescribeTopicPartitionsResponse(
     Message, key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions="0", flexible="0+"
 ):
-    """Part of DescribeTopicPartitions."""
+    """A page; the cursor is null on the last one."""
 
     throttle_time_ms: Int32 = field(default=0)
     topics: list[DescribeTopicPartitionsResponseTopic] = field(default_factory=list)

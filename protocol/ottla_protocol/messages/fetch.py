@@ -1,4 +1,11 @@
-"""Fetch: its request and its response."""
+"""Fetch, key 1: read records from partitions.
+
+Version 3 bounds the whole response, 4 has isolation levels and may carry format 2, 5 tells the log's start
+offset, 7 has fetch sessions (KIP-227), 9 fences by leader epoch (KIP-320), 10 allows zstd, 11 reads from
+the closest replica (KIP-392), 12 is flexible and tells of diverging epochs (KIP-595), 13 names topics by id
+alone (KIP-516), 15 carries the follower's epoch (KIP-903), 16 tells the new leader's address (KIP-951), 17
+the follower's log directory (KIP-853).
+"""
 
 from __future__ import annotations
 
@@ -7,26 +14,29 @@ from ..schema import ZERO_UUID, Int8, Int16, Int32, Int64, Message, Records, Str
 
 
 class ReplicaState(Struct):
-    """Part of Fetch."""
+    """The follower that fetches; -1 for a consumer."""
 
     replica_id: Int32 = field("15+", default=-1)
     replica_epoch: Int64 = field("15+", default=-1)
 
 
 class FetchPartition(Struct):
-    """Part of Fetch."""
+    """A partition to read, from which offset, and at most how many bytes of it."""
 
     partition: Int32 = field(default=0)
     current_leader_epoch: Int32 = field("9+", default=-1, ignorable=True)
+    """What the reader takes for the leader's epoch; -1: it does not say."""
     fetch_offset: Int64 = field(default=0)
     last_fetched_epoch: Int32 = field("12+", default=-1)
+    """The epoch of the last record that the follower has."""
     log_start_offset: Int64 = field("5+", default=-1, ignorable=True)
+    """Where the follower's log starts; -1 for a consumer."""
     partition_max_bytes: Int32 = field(default=0)
     replica_directory_id: Uuid = field("17+", default=ZERO_UUID, tag=0, ignorable=True)
 
 
 class FetchTopic(Struct):
-    """Part of Fetch."""
+    """A topic's part of a FetchRequest: by name up to version 12, by id from 13 on."""
 
     topic: String = field("0-12", default="", ignorable=True)
     topic_id: Uuid = field("13+", default=ZERO_UUID, ignorable=True)
@@ -34,7 +44,7 @@ class FetchTopic(Struct):
 
 
 class ForgottenTopic(Struct):
-    """Part of Fetch."""
+    """Partitions to drop from a fetch session."""
 
     topic: String = field("7-12", default="", ignorable=True)
     topic_id: Uuid = field("13+", default=ZERO_UUID, ignorable=True)
@@ -42,68 +52,81 @@ class ForgottenTopic(Struct):
 
 
 class FetchRequest(Message, key=ApiKey.FETCH, versions="0-17", flexible="12+"):
-    """Part of Fetch."""
+    """What to read, how much of it, and how long to wait for it.
+
+    In a fetch session ``topics`` lists only what changed, and ``forgotten_topics_data`` what to drop.
+    """
 
     cluster_id: String | None = field("12+", default=None, tag=0, ignorable=True)
     replica_id: Int32 = field("0-14", default=-1)
+    """-1 for a consumer, else the follower that fetches; ``replica_state`` has it from 15 on."""
     replica_state: ReplicaState = field("15+", default_factory=ReplicaState, tag=1)
     max_wait_ms: Int32 = field(default=0)
+    """How long the broker may wait for ``min_bytes``."""
     min_bytes: Int32 = field(default=0)
     max_bytes: Int32 = field("3+", default=0x7FFF_FFFF, ignorable=True)
     isolation_level: Int8 = field("4+", default=0, ignorable=True)
+    """0: read uncommitted, 1: read committed."""
     session_id: Int32 = field("7+", default=0, ignorable=True)
     session_epoch: Int32 = field("7+", default=-1, ignorable=True)
+    """-1: no session, 0: open one."""
     topics: list[FetchTopic] = field(default_factory=list)
     forgotten_topics_data: list[ForgottenTopic] = field("7+", default_factory=list)
     rack_id: String = field("11+", default="", ignorable=True)
+    """Where the consumer is, for reading from the closest replica."""
 
 
 class EpochEndOffset(Struct):
-    """Part of Fetch."""
+    """The last epoch that leader and follower share, and where it ends; -1 where they agree."""
 
     epoch: Int32 = field("12+", default=-1)
     end_offset: Int64 = field("12+", default=-1)
 
 
 class LeaderIdAndEpoch(Struct):
-    """Part of Fetch."""
+    """Who leads the partition now, as far as this broker knows (KIP-951); -1 where it does not."""
 
     leader_id: Int32 = field("12+", default=-1)
     leader_epoch: Int32 = field("12+", default=-1)
 
 
 class SnapshotId(Struct):
-    """Part of Fetch."""
+    """A snapshot to fetch instead, in KRaft's own log; -1 elsewhere."""
 
     end_offset: Int64 = field(default=-1)
     epoch: Int32 = field(default=-1)
 
 
 class AbortedTransaction(Struct):
-    """Part of Fetch."""
+    """A transaction whose records a reader of committed ones skips, from its first offset on."""
 
     producer_id: Int64 = field("4+", default=0)
     first_offset: Int64 = field("4+", default=0)
 
 
 class PartitionData(Struct):
-    """Part of Fetch."""
+    """A partition's records, whole batches or a cut at the end, and its offsets.
+
+    ``records`` may be any object with a length when encoded in pieces, such as a slice of a file.
+    """
 
     partition_index: Int32 = field(default=0)
     error_code: Int16 = field(default=0)
     high_watermark: Int64 = field(default=0)
     last_stable_offset: Int64 = field("4+", default=-1, ignorable=True)
+    """Below it every transaction is decided; -1 before version 4."""
     log_start_offset: Int64 = field("5+", default=-1, ignorable=True)
     diverging_epoch: EpochEndOffset = field("12+", default_factory=EpochEndOffset, tag=0)
     current_leader: LeaderIdAndEpoch = field("12+", default_factory=LeaderIdAndEpoch, tag=1)
     snapshot_id: SnapshotId = field("12+", default_factory=SnapshotId, tag=2)
     aborted_transactions: list[AbortedTransaction] | None = field("4+", default_factory=list, ignorable=True)
     preferred_read_replica: Int32 = field("11+", default=-1)
+    """Where to read from instead; -1: here."""
     records: Records | None = field(default=None)
 
 
 class FetchableTopicResponse(Struct):
-    """Part of Fetch."""
+    """A topic's part of a FetchResponse: by name up to version 12, by id from 13 on."""
 
     topic: String = field("0-12", default="", ignorable=True)
     topic_id: Uuid = field("13+", default=ZERO_UUID, ignorable=True)
@@ -111,7 +134,7 @@ class FetchableTopicResponse(Struct):
 
 
 class NodeEndpoint(Struct):
-    """Part of Fetch."""
+    """Where a leader named in this response is reached (KIP-951)."""
 
     node_id: Int32 = field("16+", default=0)
     host: String = field("16+", default="")
@@ -120,7 +143,7 @@ class NodeEndpoint(Struct):
 
 
 class FetchResponse(Message, key=ApiKey.FETCH, versions="0-17", flexible="12+"):
-    """Part of Fetch."""
+    """What was read; with a session, only partitions with news."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = field("7+", default=0, ignorable=True)

@@ -1,4 +1,9 @@
-"""FindCoordinator: its request and its response."""
+"""FindCoordinator, key 10: which broker coordinates a group or a transactional id.
+
+Once GroupCoordinator, and ConsumerMetadata before that. Version 1 finds transaction coordinators too, 3 is
+flexible, 4 asks for several at once (KIP-699), 5 has a new error for transactions (KIP-890), 6 finds share
+groups (KIP-932).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from ..schema import Int8, Int16, Int32, Message, String, Struct, field
 
 
 class FindCoordinatorRequest(Message, key=ApiKey.FIND_COORDINATOR, versions="0-6", flexible="3+"):
-    """Part of FindCoordinator."""
+    """One key up to version 3, several from 4 on. Key types: 0 group, 1 transaction, 2 share group."""
 
     key: String = field("0-3", default="")
     key_type: Int8 = field("1+", default=0)
@@ -15,7 +20,7 @@ class FindCoordinatorRequest(Message, key=ApiKey.FIND_COORDINATOR, versions="0-6
 
 
 class Coordinator(Struct):
-    """Part of FindCoordinator."""
+    """The broker for one key."""
 
     key: String = field("4+", default="")
     node_id: Int32 = field("4+", default=0)
@@ -26,7 +31,7 @@ class Coordinator(Struct):
 
 
 class FindCoordinatorResponse(Message, key=ApiKey.FIND_COORDINATOR, versions="0-6", flexible="3+"):
-    """Part of FindCoordinator."""
+    """One coordinator up to version 3, several from 4 on; node -1 with an error."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = field("0-3", default=0)

@@ -1,4 +1,7 @@
-"""Heartbeat: its request and its response."""
+"""Heartbeat, key 12: stay in a classic group, and learn of a rebalance.
+
+Version 3 has static members (KIP-345), 4 is flexible.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from ..schema import Int16, Int32, Message, String, field
 
 
 class HeartbeatRequest(Message, key=ApiKey.HEARTBEAT, versions="0-4", flexible="4+"):
-    """Part of Heartbeat."""
+    """A member and the generation that it believes in."""
 
     group_id: String = field(default="")
     generation_id: Int32 = field(default=0)
@@ -16,7 +19,7 @@ class HeartbeatRequest(Message, key=ApiKey.HEARTBEAT, versions="0-4", flexible="
 
 
 class HeartbeatResponse(Message, key=ApiKey.HEARTBEAT, versions="0-4", flexible="4+"):
-    """Part of Heartbeat."""
+    """An error code; REBALANCE_IN_PROGRESS asks the member to join again."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = field(default=0)

@@ -1,4 +1,7 @@
-"""IncrementalAlterConfigs: its request and its response."""
+"""IncrementalAlterConfigs, key 44: change single configurations (KIP-339).
+
+Version 1 is flexible.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from ..schema import Bool, Int8, Int16, Int32, Message, String, Struct, field
 
 
 class AlterableConfig(Struct):
-    """Part of IncrementalAlterConfigs."""
+    """A change. Operations: 0 set, 1 delete, 2 append to a list, 3 subtract from a list."""
 
     name: String = field(default="")
     config_operation: Int8 = field(default=0)
@@ -15,7 +18,7 @@ class AlterableConfig(Struct):
 
 
 class AlterConfigsResource(Struct):
-    """Part of IncrementalAlterConfigs."""
+    """A topic (type 2), broker (4) or broker logger (8)."""
 
     resource_type: Int8 = field(default=0)
     resource_name: String = field(default="")
@@ -25,14 +28,14 @@ class AlterConfigsResource(Struct):
 class IncrementalAlterConfigsRequest(
     Message, key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions="0-1", flexible="1+"
 ):
-    """Part of IncrementalAlterConfigs."""
+    """Resources, each with what is to change on it."""
 
     resources: list[AlterConfigsResource] = field(default_factory=list)
     validate_only: Bool = field(default=False)
 
 
 class AlterConfigsResourceResponse(Struct):
-    """Part of IncrementalAlterConfigs."""
+    """An error code for one resource."""
 
     error_code: Int16 = field(default=0)
     error_message: String | None = field(default="")
@@ -43,7 +46,7 @@ class AlterConfigsResourceResponse(Struct):
 class IncrementalAlterConfigsResponse(
     Message, key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions="0-1", flexible="1+"
 ):
-    """Part of IncrementalAlterConfigs."""
+    """What became of each resource."""
 
     throttle_time_ms: Int32 = field(default=0)
     responses: list[AlterConfigsResourceResponse] = field(default_factory=list)

@@ -1,4 +1,8 @@
-"""InitProducerId: its request and its response."""
+"""InitProducerId, key 22: give a producer an id, for idempotence and transactions (KIP-98).
+
+Version 2 is flexible, 3 lets a producer keep its id and raise its epoch (KIP-360), 4 has new errors, 5 is for
+transactions (KIP-890).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from ..schema import Int16, Int32, Int64, Message, String, field
 
 
 class InitProducerIdRequest(Message, key=ApiKey.INIT_PRODUCER_ID, versions="0-5", flexible="2+"):
-    """Part of InitProducerId."""
+    """Without a transactional id only an id is drawn; with one, the older instance is fenced."""
 
     transactional_id: String | None = field(default="")
     transaction_timeout_ms: Int32 = field(default=0)
@@ -16,7 +20,7 @@ class InitProducerIdRequest(Message, key=ApiKey.INIT_PRODUCER_ID, versions="0-5"
 
 
 class InitProducerIdResponse(Message, key=ApiKey.INIT_PRODUCER_ID, versions="0-5", flexible="2+"):
-    """Part of InitProducerId."""
+    """The id, and its epoch."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)

@@ -1,4 +1,9 @@
-"""JoinGroup: its request and its response."""
+"""JoinGroup, key 11: enter a classic group, and wait for the others.
+
+Version 1 has a rebalance timeout of its own, 4 makes a new member come back with the id that it was given
+(KIP-394), 5 has static members (KIP-345), 6 is flexible, 7 tells the protocol type (KIP-559), 8 gives a
+reason (KIP-800), 9 lets a returning static leader skip the assignment (KIP-814).
+"""
 
 from __future__ import annotations
 
@@ -7,18 +12,24 @@ from ..schema import Bool, Bytes, Int16, Int32, Message, String, Struct, field
 
 
 class JoinGroupRequestProtocol(Struct):
-    """Part of JoinGroup."""
+    """An assignment strategy, and the member's metadata for it (``consumer_protocol``)."""
 
     name: String = field(default="")
     metadata: Bytes = field(default=b"")
 
 
 class JoinGroupRequest(Message, key=ApiKey.JOIN_GROUP, versions="0-9", flexible="6+"):
-    """Part of JoinGroup."""
+    """A member, and what it can speak.
+
+    ``member_id`` is empty at first; ``group_instance_id`` makes a member static. ``protocols`` are in order
+    of preference.
+    """
 
     group_id: String = field(default="")
     session_timeout_ms: Int32 = field(default=0)
+    """Without a heartbeat for so long, the member is out."""
     rebalance_timeout_ms: Int32 = field("1+", default=-1, ignorable=True)
+    """How long others wait for the member to join again; -1: the session timeout."""
     member_id: String = field(default="")
     group_instance_id: String | None = field("5+", default=None)
     protocol_type: String = field(default="")
@@ -27,7 +38,7 @@ class JoinGroupRequest(Message, key=ApiKey.JOIN_GROUP, versions="0-9", flexible=
 
 
 class JoinGroupResponseMember(Struct):
-    """Part of JoinGroup."""
+    """A member, and its metadata for the protocol that was chosen."""
 
     member_id: String = field(default="")
     group_instance_id: String | None = field("5+", default=None, ignorable=True)
@@ -35,7 +46,7 @@ class JoinGroupResponseMember(Struct):
 
 
 class JoinGroupResponse(Message, key=ApiKey.JOIN_GROUP, versions="0-9", flexible="6+"):
-    """Part of JoinGroup."""
+    """The new generation; its leader is also told all members, to assign among them."""
 
     throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
     error_code: Int16 = field(default=0)

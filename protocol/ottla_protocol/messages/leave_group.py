@@ -1,4 +1,7 @@
-"""LeaveGroup: its request and its response."""
+"""LeaveGroup, key 13: leave a classic group.
+
+Version 3 lets an administrator remove several members (KIP-345), 4 is flexible, 5 gives a reason (KIP-800).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from ..schema import Int16, Int32, Message, String, Struct, field
 
 
 class MemberIdentity(Struct):
-    """Part of LeaveGroup."""
+    """A member by its id, or a static one by its instance id."""
 
     member_id: String = field("3+", default="")
     group_instance_id: String | None = field("3+", default=None)
@@ -15,7 +18,7 @@ class MemberIdentity(Struct):
 
 
 class LeaveGroupRequest(Message, key=ApiKey.LEAVE_GROUP, versions="0-5", flexible="4+"):
-    """Part of LeaveGroup."""
+    """One member up to version 2, several from 3 on."""
 
     group_id: String = field(default="")
     member_id: String = field("0-2", default="")
@@ -23,7 +26,7 @@ class LeaveGroupRequest(Message, key=ApiKey.LEAVE_GROUP, versions="0-5", flexibl
 
 
 class MemberResponse(Struct):
-    """Part of LeaveGroup."""
+    """An error code for one member."""
 
     member_id: String = field("3+", default="")
     group_instance_id: String | None = field("3+", default="")
@@ -31,7 +34,7 @@ class MemberResponse(Struct):
 
 
 class LeaveGroupResponse(Message, key=ApiKey.LEAVE_GROUP, versions="0-5", flexible="4+"):
-    """Part of LeaveGroup."""
+    """What became of each member."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = field(default=0)

@@ -1,4 +1,7 @@
-"""ListGroups: its request and its response."""
+"""ListGroups, key 16: the groups that this broker coordinates.
+
+Version 3 is flexible, 4 filters by state (KIP-518), 5 by type (KIP-848).
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from ..schema import Int16, Int32, Message, String, Struct, field
 
 
 class ListGroupsRequest(Message, key=ApiKey.LIST_GROUPS, versions="0-5", flexible="3+"):
-    """Part of ListGroups."""
+    """States and types to tell of; an empty list is all."""
 
     states_filter: list[String] = field("4+", default_factory=list)
     types_filter: list[String] = field("5+", default_factory=list)
 
 
 class ListedGroup(Struct):
-    """Part of ListGroups."""
+    """A group by name, with its state and type."""
 
     group_id: String = field(default="")
     protocol_type: String = field(default="")
@@ -23,7 +26,7 @@ class ListedGroup(Struct):
 
 
 class ListGroupsResponse(Message, key=ApiKey.LIST_GROUPS, versions="0-5", flexible="3+"):
-    """Part of ListGroups."""
+    """The groups."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = field(default=0)

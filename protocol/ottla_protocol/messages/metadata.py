@@ -1,4 +1,10 @@
-"""Metadata: its request and its response."""
+"""Metadata, key 3: the brokers, and who leads which partition.
+
+Version 1 has the controller, racks, and null for "all topics" where 0 had an empty list; 2 the cluster id,
+4 may forbid auto-creation, 5 offline replicas, 7 leader epochs (KIP-320), 8 authorized operations
+(KIP-430), 9 is flexible, 10 topic ids (KIP-516), 11 leaves the cluster's operations to DescribeCluster, 12
+asks by topic id.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +13,14 @@ from ..schema import ZERO_UUID, Bool, Int16, Int32, Message, String, Struct, Uui
 
 
 class MetadataRequestTopic(Struct):
-    """Part of Metadata."""
+    """A topic by name, or from version 12 on by id with a null name."""
 
     topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)
     name: String | None = field(default="", nullable="10+")
 
 
 class MetadataRequest(Message, key=ApiKey.METADATA, versions="0-12", flexible="9+"):
-    """Part of Metadata."""
+    """The topics to tell of: null is all of them, an empty list none (in version 0: all)."""
 
     topics: list[MetadataRequestTopic] | None = field(default_factory=list, nullable="1+")
     allow_auto_topic_creation: Bool = field("4+", default=True)
@@ -23,7 +29,7 @@ class MetadataRequest(Message, key=ApiKey.METADATA, versions="0-12", flexible="9
 
 
 class MetadataResponseBroker(Struct):
-    """Part of Metadata."""
+    """A live broker, and where clients reach it."""
 
     node_id: Int32 = field(default=0)
     host: String = field(default="")
@@ -32,7 +38,7 @@ class MetadataResponseBroker(Struct):
 
 
 class MetadataResponsePartition(Struct):
-    """Part of Metadata."""
+    """Leader (-1: none), replicas, and those in sync."""
 
     error_code: Int16 = field(default=0)
     partition_index: Int32 = field(default=0)
@@ -44,7 +50,7 @@ class MetadataResponsePartition(Struct):
 
 
 class MetadataResponseTopic(Struct):
-    """Part of Metadata."""
+    """A topic and its partitions, or why it cannot be told."""
 
     error_code: Int16 = field(default=0)
     name: String | None = field(default="", nullable="12+")
@@ -52,14 +58,17 @@ class MetadataResponseTopic(Struct):
     is_internal: Bool = field("1+", default=False, ignorable=True)
     partitions: list[MetadataResponsePartition] = field(default_factory=list)
     topic_authorized_operations: Int32 = field("8+", default=-0x8000_0000)
+    """A bit an operation; -2^31: not asked for."""
 
 
 class MetadataResponse(Message, key=ApiKey.METADATA, versions="0-12", flexible="9+"):
-    """Part of Metadata."""
+    """The cluster as this broker knows it."""
 
     throttle_time_ms: Int32 = field("3+", default=0, ignorable=True)
     brokers: list[MetadataResponseBroker] = field(default_factory=list)
     cluster_id: String | None = field("2+", default=None, ignorable=True)
     controller_id: Int32 = field("1+", default=-1, ignorable=True)
+    """-1: there is none."""
     topics: list[MetadataResponseTopic] = field(default_factory=list)
     cluster_authorized_operations: Int32 = field("8-10", default=-0x8000_0000)
+    """A bit an operation; -2^31: not asked for."""

@@ -1,4 +1,7 @@
-"""OffsetDelete: its request and its response."""
+"""OffsetDelete, key 47: drop a group's offsets of topics that it no longer reads (KIP-496).
+
+There is one version, and it is not flexible.
+"""
 
 from __future__ import annotations
 
@@ -7,41 +10,41 @@ from ..schema import Int16, Int32, Message, String, Struct, field
 
 
 class OffsetDeleteRequestPartition(Struct):
-    """Part of OffsetDelete."""
+    """A partition by number."""
 
     partition_index: Int32 = field(default=0)
 
 
 class OffsetDeleteRequestTopic(Struct):
-    """Part of OffsetDelete."""
+    """A topic's part of an OffsetDeleteRequest."""
 
     name: String = field(default="")
     partitions: list[OffsetDeleteRequestPartition] = field(default_factory=list)
 
 
 class OffsetDeleteRequest(Message, key=ApiKey.OFFSET_DELETE, versions="0"):
-    """Part of OffsetDelete."""
+    """The offsets to drop."""
 
     group_id: String = field(default="")
     topics: list[OffsetDeleteRequestTopic] = field(default_factory=list)
 
 
 class OffsetDeleteResponsePartition(Struct):
-    """Part of OffsetDelete."""
+    """An error code for one partition."""
 
     partition_index: Int32 = field(default=0)
     error_code: Int16 = field(default=0)
 
 
 class OffsetDeleteResponseTopic(Struct):
-    """Part of OffsetDelete."""
+    """A topic's part of an OffsetDeleteResponse."""
 
     name: String = field(default="")
     partitions: list[OffsetDeleteResponsePartition] = field(default_factory=list)
 
 
 class OffsetDeleteResponse(Message, key=ApiKey.OFFSET_DELETE, versions="0"):
-    """Part of OffsetDelete."""
+    """What became of each offset, or of the whole."""
 
     error_code: Int16 = field(default=0)
     throttle_time_ms: Int32 = field(default=0)

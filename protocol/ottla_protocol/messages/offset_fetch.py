@@ -1,4 +1,9 @@
-"""OffsetFetch: its request and its response."""
+"""OffsetFetch, key 9: read a group's committed offsets.
+
+Version 0 read ZooKeeper; 2 may ask for all topics, 5 has leader epochs (KIP-320), 6 is flexible, 7 can wait
+for open transactions (KIP-447), 8 asks for several groups (KIP-709), 9 names the member that asks
+(KIP-848).
+"""
 
 from __future__ import annotations
 
@@ -7,21 +12,21 @@ from ..schema import Bool, Int16, Int32, Int64, Message, String, Struct, field
 
 
 class OffsetFetchRequestTopic(Struct):
-    """Part of OffsetFetch."""
+    """Partitions of a topic (up to version 7)."""
 
     name: String = field("0-7", default="")
     partition_indexes: list[Int32] = field("0-7", default_factory=list)
 
 
 class OffsetFetchRequestTopics(Struct):
-    """Part of OffsetFetch."""
+    """Partitions of a topic (from version 8 on)."""
 
     name: String = field("8+", default="")
     partition_indexes: list[Int32] = field("8+", default_factory=list)
 
 
 class OffsetFetchRequestGroup(Struct):
-    """Part of OffsetFetch."""
+    """A group, and the topics to tell of: null is all that it has offsets for."""
 
     group_id: String = field("8+", default="")
     member_id: String | None = field("9+", default=None, ignorable=True)
@@ -30,16 +35,17 @@ class OffsetFetchRequestGroup(Struct):
 
 
 class OffsetFetchRequest(Message, key=ApiKey.OFFSET_FETCH, versions="0-9", flexible="6+"):
-    """Part of OffsetFetch."""
+    """One group up to version 7, several from 8 on."""
 
     group_id: String = field("0-7", default="")
     topics: list[OffsetFetchRequestTopic] | None = field("0-7", default_factory=list, nullable="2-7")
     groups: list[OffsetFetchRequestGroup] = field("8+", default_factory=list)
     require_stable: Bool = field("7+", default=False)
+    """Refuse, retriably, offsets that an open transaction may change."""
 
 
 class OffsetFetchResponsePartition(Struct):
-    """Part of OffsetFetch."""
+    """A committed offset, -1 where there is none (up to version 7)."""
 
     partition_index: Int32 = field("0-7", default=0)
     committed_offset: Int64 = field("0-7", default=0)
@@ -49,14 +55,14 @@ class OffsetFetchResponsePartition(Struct):
 
 
 class OffsetFetchResponseTopic(Struct):
-    """Part of OffsetFetch."""
+    """A topic's offsets (up to version 7)."""
 
     name: String = field("0-7", default="")
     partitions: list[OffsetFetchResponsePartition] = field("0-7", default_factory=list)
 
 
 class OffsetFetchResponsePartitions(Struct):
-    """Part of OffsetFetch."""
+    """A committed offset, -1 where there is none (from version 8 on)."""
 
     partition_index: Int32 = field("8+", default=0)
     committed_offset: Int64 = field("8+", default=0)
@@ -66,14 +72,14 @@ class OffsetFetchResponsePartitions(Struct):
 
 
 class OffsetFetchResponseTopics(Struct):
-    """Part of OffsetFetch."""
+    """A topic's offsets (from version 8 on)."""
 
     name: String = field("8+", default="")
     partitions: list[OffsetFetchResponsePartitions] = field("8+", default_factory=list)
 
 
 class OffsetFetchResponseGroup(Struct):
-    """Part of OffsetFetch."""
+    """A group's offsets."""
 
     group_id: String = field("8+", default="")
     topics: list[OffsetFetchResponseTopics] = field("8+", default_factory=list)
@@ -81,7 +87,7 @@ class OffsetFetchResponseGroup(Struct):
 
 
 class OffsetFetchResponse(Message, key=ApiKey.OFFSET_FETCH, versions="0-9", flexible="6+"):
-    """Part of OffsetFetch."""
+    """The offsets of one group up to version 7, of several from 8 on."""
 
     throttle_time_ms: Int32 = field("3+", default=0, ignorable=True)
     topics: list[OffsetFetchResponseTopic] = field("0-7", default_factory=list)

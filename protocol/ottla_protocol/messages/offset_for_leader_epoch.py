@@ -1,4 +1,8 @@
-"""OffsetForLeaderEpoch: its request and its response."""
+"""OffsetForLeaderEpoch, key 23: where a leader epoch ended, to truncate by (KIP-101).
+
+Version 1 tells the epoch that was found, 2 fences by the current one (KIP-320), 3 names the replica, 4 is
+flexible.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from ..schema import Int16, Int32, Int64, Message, String, Struct, field
 
 
 class OffsetForLeaderPartition(Struct):
-    """Part of OffsetForLeaderEpoch."""
+    """The epoch to look up, and what the reader takes for the current one (-1: it does not say)."""
 
     partition: Int32 = field(default=0)
     current_leader_epoch: Int32 = field("2+", default=-1, ignorable=True)
@@ -15,21 +19,21 @@ class OffsetForLeaderPartition(Struct):
 
 
 class OffsetForLeaderTopic(Struct):
-    """Part of OffsetForLeaderEpoch."""
+    """A topic's part of an OffsetForLeaderEpochRequest."""
 
     topic: String = field(default="")
     partitions: list[OffsetForLeaderPartition] = field(default_factory=list)
 
 
 class OffsetForLeaderEpochRequest(Message, key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="0-4", flexible="4+"):
-    """Part of OffsetForLeaderEpoch."""
+    """Partitions, and an epoch for each; replica -2 is a consumer."""
 
     replica_id: Int32 = field("3+", default=-2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = field(default_factory=list)
 
 
 class EpochEndOffset(Struct):
-    """Part of OffsetForLeaderEpoch."""
+    """The greatest epoch not above the one asked for, and the offset at which the next begins; -1: none."""
 
     error_code: Int16 = field(default=0)
     partition: Int32 = field(default=0)
@@ -38,7 +42,7 @@ class EpochEndOffset(Struct):
 
 
 class OffsetForLeaderTopicResult(Struct):
-    """Part of OffsetForLeaderEpoch."""
+    """A topic's part of an OffsetForLeaderEpochResponse."""
 
     topic: String = field(default="")
     partitions: list[EpochEndOffset] = field(default_factory=list)
@@ -47,7 +51,7 @@ class OffsetForLeaderTopicResult(Struct):
 class OffsetForLeaderEpochResponse(
     Message, key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="0-4", flexible="4+"
 ):
-    """Part of OffsetForLeaderEpoch."""
+    """Where the epochs ended."""
 
     throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
     topics: list[OffsetForLeaderTopicResult] = field(default_factory=list)

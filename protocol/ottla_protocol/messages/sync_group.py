@@ -1,4 +1,7 @@
-"""SyncGroup: its request and its response."""
+"""SyncGroup, key 14: hand out, or wait for, a classic group's assignment.
+
+Version 3 has static members (KIP-345), 4 is flexible, 5 checks protocol type and name (KIP-559).
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from ..schema import Bytes, Int16, Int32, Message, String, Struct, field
 
 
 class SyncGroupRequestAssignment(Struct):
-    """Part of SyncGroup."""
+    """What one member is given (``consumer_protocol``)."""
 
     member_id: String = field(default="")
     assignment: Bytes = field(default=b"")
 
 
 class SyncGroupRequest(Message, key=ApiKey.SYNC_GROUP, versions="0-5", flexible="4+"):
-    """Part of SyncGroup."""
+    """From the leader with everyone's assignment, from the others with none."""
 
     group_id: String = field(default="")
     generation_id: Int32 = field(default=0)
@@ -26,7 +29,7 @@ class SyncGroupRequest(Message, key=ApiKey.SYNC_GROUP, versions="0-5", flexible=
 
 
 class SyncGroupResponse(Message, key=ApiKey.SYNC_GROUP, versions="0-5", flexible="4+"):
-    """Part of SyncGroup."""
+    """The member's own assignment (``consumer_protocol``)."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = field(default=0)
