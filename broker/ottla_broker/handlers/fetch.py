@@ -97,7 +97,7 @@ class _Fetch:
                 self.immediate = True
             else:
                 if records is not None:
-                    answer.records = records  # type: ignore[assignment]
+                    answer.records = records
                     size = len(records)
                     found += size
                     left = max(0, left - size)
@@ -111,7 +111,7 @@ class _Fetch:
         name = spec.name
         if name is None:
             # An id: what it was first resolved to is kept.
-            name = spec.name = replicas.topic_name(spec.topic)  # type: ignore[arg-type]
+            name = spec.name = replicas.topic_name(spec.topic)
             if name is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         partition = replicas.partition(name, spec.partition)

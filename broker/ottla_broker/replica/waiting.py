@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ottla_broker.clock import Clock
+from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.replica.partition import Partition
 
 
@@ -26,7 +26,7 @@ class DelayedFetch:
         self._missing = missing_bytes
         self._clock = clock
         self._run: Callable[[], None] | None = run
-        self._timer = None  # type: ignore[var-annotated]
+        self._timer: TimerHandle | None = None
 
     def start(self, max_wait_ms: int) -> None:
         """Begin to wait, for ``max_wait_ms`` at most."""

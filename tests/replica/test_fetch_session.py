@@ -1,0 +1,143 @@
+"""Fetch sessions: the table of epochs, eviction, and a model of what incremental requests add up to."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla_broker.clock import TimerHandle
+from ottla_broker.replica.fetch_session import FetchSessions
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.fetch import FetchPartition as WirePartition
+from ottla_protocol.messages.fetch import FetchRequest, FetchTopic, ForgottenTopic
+
+
+class StillClock:
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now_ms(self) -> int:
+        return int(self.seconds * 1000)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def call_later(self, delay: float, callback: object, *args: object) -> TimerHandle:
+        raise AssertionError("fetch sessions set no timers")
+
+
+def sessions(slots: int = 10) -> tuple[FetchSessions, StillClock]:
+    clock = StillClock()
+    return FetchSessions(slots, clock, random.Random(1)), clock
+
+
+def request(
+    session_id: int, epoch: int, offsets: dict[tuple[str, int], int], forget: list[tuple[str, int]] | None = None
+) -> FetchRequest:
+    topics: dict[str, list[WirePartition]] = {}
+    for (topic, number), offset in offsets.items():
+        topics.setdefault(topic, []).append(
+            WirePartition(partition=number, fetch_offset=offset, partition_max_bytes=100)
+        )
+    return FetchRequest(
+        session_id=session_id,
+        session_epoch=epoch,
+        topics=[FetchTopic(topic=name, partitions=p) for name, p in topics.items()],
+        forgotten_topics_data=[ForgottenTopic(topic=t, partitions=[n]) for t, n in forget or []],
+    )
+
+
+def test_a_full_request_opens_a_session_and_the_next_ones_build_on_it() -> None:
+    cache, _ = sessions()
+    first = cache.context(request(0, 0, {("t", 0): 5, ("t", 1): 7}), uses_ids=False)
+    assert first.session_id > 0
+    assert not first.incremental
+    second = cache.context(request(first.session_id, 1, {("t", 1): 8, ("u", 0): 1}), uses_ids=False)
+    assert second.incremental
+    assert {k: p.fetch_offset for k, p in second.partitions.items()} == {("t", 0): 5, ("t", 1): 8, ("u", 0): 1}
+    third = cache.context(request(first.session_id, 2, {}, forget=[("t", 0)]), uses_ids=False)
+    assert set(third.partitions) == {("t", 1), ("u", 0)}
+
+
+@pytest.mark.parametrize(
+    ("session", "epoch", "ids", "code"),
+    [
+        (12345, 1, False, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (0, 1, False, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (None, 2, False, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+        (None, 7, False, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+        (None, 1, True, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
+    ],
+)
+def test_requests_out_of_turn_are_refused(session: int | None, epoch: int, ids: bool, code: ErrorCode) -> None:
+    cache, _ = sessions()
+    opened = cache.context(request(0, 0, {("t", 0): 0}), uses_ids=False)
+    with pytest.raises(KafkaError) as caught:
+        cache.context(request(opened.session_id if session is None else session, epoch, {}), uses_ids=ids)
+    assert caught.value.code == code
+
+
+def test_the_final_epoch_closes_a_session() -> None:
+    cache, _ = sessions()
+    opened = cache.context(request(0, 0, {("t", 0): 0}), uses_ids=False)
+    assert cache.context(request(opened.session_id, -1, {("t", 0): 0}), uses_ids=False).session_id == 0
+    assert len(cache) == 0
+
+
+def test_a_session_that_has_forgotten_everything_is_closed() -> None:
+    cache, _ = sessions()
+    opened = cache.context(request(0, 0, {("t", 0): 0}), uses_ids=False)
+    left = cache.context(request(opened.session_id, 1, {}, forget=[("t", 0)]), uses_ids=False)
+    assert left.session_id == 0
+    assert len(cache) == 0
+
+
+def test_a_full_cache_evicts_only_sessions_that_have_been_idle() -> None:
+    cache, clock = sessions(slots=2)
+    a = cache.context(request(0, 0, {("t", 0): 0}), uses_ids=False).session_id
+    clock.seconds += 100
+    b = cache.context(request(0, 0, {("t", 0): 0}), uses_ids=False).session_id
+    assert cache.context(request(0, 0, {("t", 0): 0}), uses_ids=False).session_id == 0
+    clock.seconds += 30
+    c = cache.context(request(0, 0, {("t", 0): 0}), uses_ids=False).session_id
+    assert c > 0
+    with pytest.raises(KafkaError):
+        cache.context(request(a, 1, {}), uses_ids=False)
+    assert cache.context(request(b, 1, {("t", 0): 1}), uses_ids=False).session_id == b
+
+
+def test_the_epoch_wraps_to_one() -> None:
+    cache, _ = sessions()
+    session = cache.context(request(0, 0, {("t", 0): 0}), uses_ids=False).session
+    assert session is not None
+    session.epoch = 2**31 - 1
+    cache.context(request(session.id, 2**31 - 1, {}), uses_ids=False)
+    assert session.epoch == 1
+
+
+_KEYS = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 3))
+
+
+@given(
+    st.dictionaries(_KEYS, st.integers(0, 100), min_size=1),
+    st.lists(st.tuples(st.dictionaries(_KEYS, st.integers(0, 100)), st.lists(_KEYS, max_size=3)), max_size=10),
+)
+def test_a_session_holds_what_its_requests_add_up_to(
+    first: dict[tuple[str, int], int], steps: list[tuple[dict[tuple[str, int], int], list[tuple[str, int]]]]
+) -> None:
+    cache, _ = sessions()
+    context = cache.context(request(0, 0, first), uses_ids=False)
+    session = context.session_id
+    model = dict(first)
+    for epoch, (offsets, forget) in enumerate(steps, start=1):
+        context = cache.context(request(session, epoch, offsets, forget), uses_ids=False)
+        for key in forget:
+            model.pop(key, None)
+        model.update(offsets)
+        assert {k: p.fetch_offset for k, p in context.partitions.items()} == model
+        if not model:
+            assert context.session_id == 0
+            return

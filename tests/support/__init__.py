@@ -1,0 +1,1 @@
+"""What tests share: a broker in a process of its own."""

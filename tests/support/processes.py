@@ -1,0 +1,105 @@
+"""A real broker in a process of its own, on a free port, in a temporary folder."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+READY = b"accepts clients"
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on at this moment."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port: int = sock.getsockname()[1]
+        return port
+
+
+class BrokerProcess:
+    """``ottla broker`` as a user runs it. Start it, stop it, kill it, start it again on the same folder and port."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, object] | None = None, port: int | None = None) -> None:
+        self.folder = folder
+        self.port = port if port is not None else free_port()
+        self.settings = dict(settings or {})
+        self.log_file = folder.parent / f"{folder.name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def command(self) -> list[str]:
+        sets = [part for key, value in self.settings.items() for part in ("--set", f"{key}={value}")]
+        where = ["--data-dir", str(self.folder), "--listen", self.bootstrap]
+        return [sys.executable, "-m", "ottla_broker", *where, *sets]
+
+    def start(self, timeout: float = 30.0) -> BrokerProcess:
+        """Run it and wait until it says that it accepts clients."""
+        with self.log_file.open("ab") as errors:
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, "PYTHONDEVMODE": ""},
+            )
+        assert self._process.stdout is not None
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            if select.select([self._process.stdout], [], [], 0.1)[0]:
+                line = self._process.stdout.readline()
+                if READY in line:
+                    return self
+                if not line:
+                    break
+        self.kill()
+        raise RuntimeError(f"the broker did not start:\n{self.log()}")
+
+    def stop(self, timeout: float = 10.0) -> int:
+        """SIGTERM, and the exit code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(timeout)
+        finally:
+            self._release()
+
+    def kill(self) -> None:
+        """SIGKILL; a broker that has gone already is fine."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._release()
+
+    def _release(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+    def log(self) -> str:
+        """What it has logged."""
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+
+    def __enter__(self) -> BrokerProcess:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
