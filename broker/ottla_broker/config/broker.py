@@ -1,0 +1,310 @@
+"""The broker's configuration: what was given, what is in force, and what the operator should know about it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ottla_broker.config.group_keys import GroupKeys
+from ottla_broker.config.listeners import Endpoint, ListenerError, parse_endpoints
+from ottla_broker.config.log_keys import LogKeys, TopicDefaultKeys
+from ottla_broker.config.model import (
+    NO_EFFECT,
+    NOT_YET,
+    READ_ONLY,
+    ConfigError,
+    InvalidValue,
+    Key,
+    format_value,
+    keys_of,
+    nearest,
+)
+from ottla_broker.config.properties import parse_properties, read_properties
+from ottla_broker.config.server_keys import NetworkKeys, ServerKeys
+
+_DEFAULT_SOURCE = "configuration"
+
+
+@cache
+def all_keys() -> Mapping[str, Key[Any]]:
+    """Every key of Kafka 3.9 by its name, those included that do nothing here."""
+    from ottla_broker.config.other_keys import other_keys
+
+    return dict(sorted({**keys_of(BrokerConfig), **other_keys()}.items()))
+
+
+class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys):
+    """The values in force, an attribute a key that acts: ``config.num_network_threads``.
+
+    Owned by the loop thread. The attributes change only through :meth:`apply_dynamic`; who wants a dynamic key to act
+    at once reads it anew at each use.
+
+    Attributes:
+        endpoints: the listeners, parsed.
+        data_dirs: the data folders; the first one also has the embedded store.
+        connection_limits: ``max.connections.per.ip.overrides``, parsed.
+        warnings: one line each, for the log at start.
+        static: what was given at start, by key, as text.
+        dynamic_default, dynamic_broker: what was set at runtime, for the cluster and for this broker.
+    """
+
+    endpoints: tuple[Endpoint, ...]
+    data_dirs: tuple[Path, ...]
+    connection_limits: dict[str, int]
+
+    def __init__(
+        self,
+        static: Mapping[str, str],
+        sources: Mapping[str, str],
+        hostname: Callable[[], str],
+    ) -> None:
+        self.static = dict(static)
+        self.dynamic_default: dict[str, str] = {}
+        self.dynamic_broker: dict[str, str] = {}
+        self.warnings: list[str] = []
+        self._sources = sources
+        for name, text in self.static.items():
+            self._take(name, text)
+        self._settle_identity()
+        self._settle_listeners(hostname)
+        self._settle_folders()
+        self.connection_limits = parse_overrides(self.max_connections_per_ip_overrides)
+        self._check_together()
+
+    # ---- where configurations come from
+
+    @classmethod
+    def from_properties(
+        cls,
+        properties: Mapping[str, str],
+        source: str = _DEFAULT_SOURCE,
+        sources: Mapping[str, str] | None = None,
+        hostname: Callable[[], str] = lambda: os.uname().nodename,
+    ) -> BrokerConfig:
+        """Check and take in keys and values.
+
+        ``source`` (or, for a key, ``sources``) is what errors call the place where a key was found.
+
+        Raises:
+            ConfigError: ``source: key: what is wrong and what to do``.
+        """
+        return cls(properties, sources or dict.fromkeys(properties, source), hostname)
+
+    @classmethod
+    def load(cls, path: Path | None, overrides: Iterable[str] = ()) -> BrokerConfig:
+        """Read a ``server.properties`` file, with ``key=value`` settings on top of it.
+
+        Raises:
+            ConfigError: the file can't be read, or a key is wrong.
+        """
+        properties = read_properties(path) if path is not None else {}
+        sources = dict.fromkeys(properties, str(path))
+        for text in overrides:
+            if "=" not in text:
+                raise ConfigError(f"--set {text}: is not of the form key=value; write --set num.partitions=3")
+            for name, value in parse_properties(text, f"--set {text}").items():
+                properties[name] = value
+                sources[name] = "--set"
+        return cls.from_properties(properties, sources=sources)
+
+    # ---- reading
+
+    def get(self, name: str) -> Any:
+        """The value in force of any known key.
+
+        Raises:
+            KeyError: there is no such key.
+        """
+        key = all_keys()[name]
+        if key.attribute in self.__dict__:
+            return self.__dict__[key.attribute]
+        # What does nothing here has no attribute; what was given for it is shown all the same.
+        text = self.static.get(name)
+        return key.default if text is None else key.parse(text)
+
+    def text(self, name: str) -> str | None:
+        """The same as Kafka writes it."""
+        return format_value(all_keys()[name].kind, self.get(name))
+
+    # ---- changing
+
+    def check_dynamic(self, changes: Mapping[str, str], per_broker: bool) -> None:
+        """Whether these may be set at runtime, for this broker or (``per_broker`` false) for all.
+
+        Raises:
+            InvalidValue: a value that its key doesn't take.
+            ValueError: a key that can't change at runtime, or is unknown; the message says which.
+        """
+        known = all_keys()
+        fixed = sorted(name for name in changes if name in known and known[name].mode == READ_ONLY)
+        if fixed:
+            raise ValueError(f"Cannot update these configs dynamically: {', '.join(fixed)}")
+        unknown = sorted(name for name in changes if name not in known)
+        if unknown:
+            raise ValueError(f"Unknown broker config name: {', '.join(unknown)}")
+        for name, text in changes.items():
+            key = known[name]
+            value = key.parse(text)
+            if key.effect == NOT_YET and key.asks_for_something(value):
+                raise InvalidValue(name, text, key.note)
+        self._check_retention({**self._given_texts(), **changes})
+
+    def apply_dynamic(self, default: Mapping[str, str], broker: Mapping[str, str]) -> None:
+        """Put runtime settings (already checked) into force: for all brokers, and for this one."""
+        before = self.dynamic_default.keys() | self.dynamic_broker.keys()
+        self.dynamic_default = dict(default)
+        self.dynamic_broker = dict(broker)
+        keys = acting_keys()
+        given = self._given_texts()
+        for name in before | default.keys() | broker.keys():
+            key = keys.get(name)
+            if key is None:
+                continue
+            if name in given:
+                self.__dict__[key.attribute] = key.parse(given[name])
+            else:
+                self.__dict__.pop(key.attribute, None)
+        self.connection_limits = parse_overrides(self.max_connections_per_ip_overrides)
+
+    def _given_texts(self) -> dict[str, str]:
+        return {**self.static, **self.dynamic_default, **self.dynamic_broker}
+
+    # ---- taking in
+
+    def _error(self, name: str, what: str) -> ConfigError:
+        return ConfigError(f"{self._sources.get(name, _DEFAULT_SOURCE)}: {name}: {what}")
+
+    def _take(self, name: str, text: str) -> None:
+        key: Any = acting_keys().get(name) or all_keys().get(name)
+        if key is None:
+            self._unknown(name)
+            return
+        try:
+            value = key.parse(text)
+        except InvalidValue as error:
+            allowed = f"; allowed: {key.validator.describe}" if key.validator is not None else ""
+            raise self._error(name, f"{text!r} is not allowed ({error.reason}){allowed}") from error
+        if key.effect == NOT_YET and key.asks_for_something(value):
+            raise self._error(name, f"{key.note} Remove the key.")
+        if key.effect == NO_EFFECT and key.asks_for_something(value):
+            self.warnings.append(f"{name}={text} has no effect: {key.note}")
+        if key.effect not in (NOT_YET, NO_EFFECT):
+            self.__dict__[key.attribute] = value
+
+    def _unknown(self, name: str) -> None:
+        if name.startswith("listener.name."):
+            raise self._error(name, "settings of one listener alone are not built yet; remove the key")
+        if name.startswith("config.providers"):
+            raise self._error(
+                name, "values from config providers are not built yet; write the values themselves"
+            )
+        like = nearest(name, all_keys())
+        self.warnings.append(f"{name} is not a known key" + (f"; did you mean {like}?" if like else ""))
+
+    def _settle_identity(self) -> None:
+        """``broker.id`` and ``node.id`` are two names of one number, else one is chosen."""
+        given = [self.static.get(name) for name in ("broker.id", "node.id")]
+        if given[0] is not None and given[1] is not None and self.broker_id != self.node_id:
+            raise self._error(
+                "node.id", f"is {self.node_id} while broker.id is {self.broker_id}; give one of them"
+            )
+        number = self.broker_id if given[1] is None else self.node_id
+        name = "broker.id" if given[1] is None else "node.id"
+        if number < -1 or number > self.reserved_broker_max_id:
+            raise self._error(
+                name, f"{number} is not between -1 and reserved.broker.max.id ({self.reserved_broker_max_id})"
+            )
+        self.broker_id_given = number >= 0
+        if number < 0:
+            if not self.broker_id_generation_enable:
+                raise self._error(
+                    name, "must be given, as broker.id.generation.enable is false; set it to 0 or more"
+                )
+            number = self.reserved_broker_max_id + 1
+        self.use_broker_id(number)
+
+    def use_broker_id(self, number: int) -> None:
+        """Be this broker: the number in force when none was given and the data folder knows one."""
+        self.__dict__["broker_id"] = self.__dict__["node_id"] = number
+
+    def _settle_listeners(self, hostname: Callable[[], str]) -> None:
+        try:
+            self.endpoints = parse_endpoints(
+                self.listeners,
+                self.advertised_listeners,
+                self.listener_security_protocol_map,
+                self.inter_broker_listener_name,
+                hostname,
+            )
+        except ListenerError as error:
+            raise self._error(error.key, error.reason) from error
+
+    def _settle_folders(self) -> None:
+        text = self.log_dirs if self.log_dirs is not None else self.log_dir
+        folders = tuple(dict.fromkeys(Path(part.strip()) for part in text.split(",") if part.strip()))
+        if not folders:
+            raise self._error("log.dirs", "names no folder; give it at least one")
+        self.data_dirs = folders
+
+    def _check_together(self) -> None:
+        """What Kafka demands of several keys at once."""
+        if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
+            raise self._error(
+                "queued.max.request.bytes",
+                f"must be at least socket.request.max.bytes ({self.socket_request_max_bytes}), or -1",
+            )
+        if self.max_connections_per_ip == 0 and not self.connection_limits:
+            raise self._error(
+                "max.connections.per.ip",
+                "may be 0 only where max.connections.per.ip.overrides lets someone in",
+            )
+        if (
+            self.log_cleaner_threads
+            and self.log_cleaner_dedupe_buffer_size // self.log_cleaner_threads <= 1 << 20
+        ):
+            raise self._error(
+                "log.cleaner.dedupe.buffer.size", "must be more than 1 MiB for each cleaner thread"
+            )
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise self._error(
+                "group.min.session.timeout.ms",
+                f"must not be more than group.max.session.timeout.ms ({self.group_max_session_timeout_ms})",
+            )
+        try:
+            self._check_retention(self.static)
+        except InvalidValue as error:
+            raise self._error(error.name, error.reason) from error
+        if "offsets.topic.replication.factor" in self.static and self.offsets_topic_replication_factor > 1:
+            self.warnings.append(
+                f"offsets.topic.replication.factor={self.offsets_topic_replication_factor} is more than there are"
+                " brokers: the offsets topic gets one replica"
+            )
+
+    @staticmethod
+    def _check_retention(given: Mapping[str, str]) -> None:
+        """Retention is unlimited (-1) or more than nothing; the key that counts decides."""
+        keys = keys_of(TopicDefaultKeys)
+        for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+            if name in given:
+                value = keys[name].parse(given[name])
+                if value < -1 or value == 0:
+                    raise InvalidValue(name, value, "Value must be -1 (unlimited) or at least 1")
+                return
+
+
+@cache
+def acting_keys() -> Mapping[str, Key[Any]]:
+    """The keys that act here."""
+    return keys_of(BrokerConfig)
+
+
+def parse_overrides(text: str) -> dict[str, int]:
+    """``host:count,…`` (already checked) as a mapping."""
+    limits = {}
+    for part in text.split(",") if text else ():
+        host, _, count = part.strip().rpartition(":")
+        limits[host] = int(count)
+    return limits

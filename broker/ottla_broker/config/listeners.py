@@ -1,0 +1,139 @@
+"""``listeners``, ``advertised.listeners`` and the map of their security protocols."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+# NAME://HOST:PORT; an IPv6 address stands in brackets. As Kafka's EndPoint.
+_ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+class ListenerError(ValueError):
+    """A listener that can't be; ``key`` is the configuration key at fault."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(reason)
+        self.key = key
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One listener: where to bind, and what clients are told.
+
+    ``host`` is empty for all addresses. ``port`` 0 is a port that the system chooses; ``advertised_port`` is then 0
+    too unless it was given, and :meth:`bound` fills both in.
+    """
+
+    name: str
+    protocol: str
+    host: str
+    port: int
+    advertised_host: str
+    advertised_port: int
+
+    def bound(self, port: int) -> Endpoint:
+        """The endpoint once it is known which port it got."""
+        return replace(self, port=port, advertised_port=self.advertised_port or port)
+
+    def __str__(self) -> str:
+        return f"{self.name}://{_bracketed(self.host)}:{self.port}"
+
+    @property
+    def advertised(self) -> str:
+        """As it stands in a broker's registration."""
+        return f"{self.name}://{_bracketed(self.advertised_host)}:{self.advertised_port}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def parse_endpoints(
+    listeners: str,
+    advertised: str | None,
+    protocol_map: str,
+    inter_broker: str | None,
+    hostname: Callable[[], str],
+) -> tuple[Endpoint, ...]:
+    """All listeners, with what they advertise. ``hostname`` names this machine, for a listener on all addresses.
+
+    Raises:
+        ListenerError: with the key at fault and what is wrong.
+    """
+    protocols = _parse_map(protocol_map)
+    bound = _parse_list("listeners", listeners, protocols)
+    if not bound:
+        raise ListenerError("listeners", "there must be at least one; write PLAINTEXT://HOST:PORT")
+    ports = [port for _, _, port in bound.values() if port]
+    if len(ports) != len(set(ports)) and len({(host, port) for _, host, port in bound.values()}) != len(
+        bound
+    ):
+        raise ListenerError("listeners", "two listeners have the same host and port; each needs its own")
+    told = _parse_list("advertised.listeners", advertised, protocols) if advertised else {}
+    for name in told:
+        if name not in bound:
+            raise ListenerError(
+                "advertised.listeners", f"{name} is not among the listeners {', '.join(bound)}"
+            )
+    endpoints = []
+    for name, (protocol, host, port) in bound.items():
+        _, told_host, told_port = told.get(name, (protocol, host, port))
+        if told_host == "0.0.0.0" or (name in told and told_host == "::"):
+            raise ListenerError(
+                "advertised.listeners" if name in told else "listeners",
+                f"clients can't be told to connect to {told_host}; give {name} a routable address in"
+                " advertised.listeners",
+            )
+        if told_host in ("", "::"):
+            told_host = hostname()
+        endpoints.append(
+            Endpoint(name, protocol, "" if host == "0.0.0.0" else host, port, told_host, told_port)
+        )
+    if inter_broker is not None and inter_broker.upper() not in bound:
+        raise ListenerError(
+            "inter.broker.listener.name", f"{inter_broker} is not among the listeners {', '.join(bound)}"
+        )
+    return tuple(endpoints)
+
+
+def _parse_map(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, protocol = part.rpartition(":")
+        if not colon or not name or protocol not in _PROTOCOLS:
+            raise ListenerError(
+                "listener.security.protocol.map",
+                f"{part} is not NAME:PROTOCOL with a protocol among {', '.join(_PROTOCOLS)}",
+            )
+        if name.upper() in found:
+            raise ListenerError("listener.security.protocol.map", f"{name} stands in it twice")
+        found[name.upper()] = protocol
+    return found
+
+
+def _parse_list(key: str, text: str, protocols: dict[str, str]) -> dict[str, tuple[str, str, int]]:
+    """Name → (protocol, host, port), in order."""
+    found: dict[str, tuple[str, str, int]] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        match = _ENDPOINT.fullmatch(part)
+        if match is None:
+            raise ListenerError(key, f"{part} is not of the form NAME://HOST:PORT")
+        name, host, port = match[1].upper(), match[2], int(match[3])
+        if not 0 <= port <= 65535:
+            raise ListenerError(key, f"{part} has no port between 0 and 65535")
+        if name in found:
+            raise ListenerError(key, f"{name} is named twice; each listener needs a name of its own")
+        protocol = protocols.get(name)
+        if protocol is None:
+            raise ListenerError(
+                key,
+                f"{name} has no security protocol; add {name}:PLAINTEXT to listener.security.protocol.map",
+            )
+        if protocol != "PLAINTEXT":
+            raise ListenerError(key, f"{part} asks for {protocol}, which is not built yet; use PLAINTEXT")
+        found[name] = protocol, host, port
+    return found

@@ -1,0 +1,265 @@
+"""What a configuration key is: name, type, default, validator, meaning, and what it does here.
+
+The types and the texts of the errors are those of Kafka's ``ConfigDef``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar, overload
+
+T = TypeVar("T")
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+DOUBLE_MAX: Final = 1.7976931348623157e308
+
+# Types, by Kafka's names.
+BOOLEAN: Final = "BOOLEAN"
+STRING: Final = "STRING"
+INT: Final = "INT"
+SHORT: Final = "SHORT"
+LONG: Final = "LONG"
+DOUBLE: Final = "DOUBLE"
+LIST: Final = "LIST"
+CLASS: Final = "CLASS"
+PASSWORD: Final = "PASSWORD"
+
+_INTEGER_BITS = {SHORT: 15, INT: 31, LONG: 63}
+
+# When a key may change.
+READ_ONLY: Final = "read-only"
+PER_BROKER: Final = "per-broker"
+CLUSTER_WIDE: Final = "cluster-wide"
+
+# What a key does here.
+ACTS: Final = "acts"
+NO_EFFECT: Final = "no effect"
+NOT_YET: Final = "not yet"
+
+
+class ConfigError(Exception):
+    """A configuration that the broker can't start with; the message is one line that says what to do."""
+
+
+class InvalidValue(ValueError):
+    """A value that a key doesn't take; the message is Kafka's, with key and value."""
+
+    def __init__(self, name: str, value: object, reason: str) -> None:
+        super().__init__(f"Invalid value {value} for configuration {name}: {reason}")
+        self.name = name
+        self.value = value
+        self.reason = reason
+
+
+class Validator:
+    """Says whether a value is allowed (``check``: ``None`` or the reason why not) and what is (``describe``)."""
+
+    __slots__ = ("check", "describe")
+
+    def __init__(self, check: Callable[[Any], str | None], describe: str) -> None:
+        self.check = check
+        self.describe = describe
+
+
+def at_least(low: float) -> Validator:
+    return Validator(lambda v: f"Value must be at least {low}" if v < low else None, f"{low} or more")
+
+
+def between(low: float, high: float) -> Validator:
+    def check(value: float) -> str | None:
+        if value < low:
+            return f"Value must be at least {low}"
+        return f"Value must be no more than {high}" if value > high else None
+
+    return Validator(check, f"{low} to {high}")
+
+
+def one_of(*allowed: str) -> Validator:
+    text = ", ".join(allowed)
+    return Validator(lambda v: None if v in allowed else f"String must be one of: {text}", text)
+
+
+def each_of(*allowed: str) -> Validator:
+    """Every entry of a list is one of these."""
+    text = ", ".join(allowed)
+
+    def check(values: Sequence[str]) -> str | None:
+        return None if all(v in allowed for v in values) else f"String must be one of: {text}"
+
+    return Validator(check, f"list of {text}")
+
+
+def parse_value(name: str, kind: str, text: str) -> Any:
+    """Read a value of a type.
+
+    Raises:
+        InvalidValue: it is not of that type, or out of its range.
+    """
+    if kind in (STRING, CLASS):
+        return text.strip()
+    if kind == PASSWORD:
+        return text
+    text = text.strip()
+    if kind == BOOLEAN:
+        lower = text.lower()
+        if lower not in ("true", "false"):
+            raise InvalidValue(name, text, "Expected value to be either true or false")
+        return lower == "true"
+    if kind == LIST:
+        return tuple(part.strip() for part in text.split(",")) if text else ()
+    if kind == DOUBLE:
+        try:
+            return float(text)
+        except ValueError as error:
+            raise InvalidValue(name, text, "Not a number of type DOUBLE") from error
+    bits = _INTEGER_BITS[kind]
+    try:
+        if "_" in text:
+            raise ValueError
+        number = int(text)
+    except ValueError as error:
+        raise InvalidValue(name, text, f"Not a number of type {kind}") from error
+    if not -(1 << bits) <= number < 1 << bits:
+        raise InvalidValue(name, text, f"Not a number of type {kind}")
+    return number
+
+
+def format_value(kind: str, value: Any) -> str | None:
+    """A value as Kafka writes it; ``None`` stays ``None``."""
+    if value is None:
+        return None
+    if kind == BOOLEAN:
+        return "true" if value else "false"
+    if kind == LIST:
+        return ",".join(value)
+    if kind == DOUBLE:
+        # Java writes a large double's exponent as E308.
+        return repr(float(value)).replace("e+", "E")
+    return str(value)
+
+
+class Key(Generic[T]):
+    """One configuration key, declared once.
+
+    As an attribute of a class of keys it takes its name from the attribute (``num_network_threads`` is
+    ``num.network.threads``), and reads as its value on an instance, whose ``__dict__`` holds it.
+    """
+
+    __slots__ = ("default", "effect", "harmless", "kind", "meaning", "mode", "name", "note", "validator")
+
+    def __init__(
+        self,
+        kind: str,
+        default: T,
+        meaning: str,
+        validator: Validator | None = None,
+        mode: str = READ_ONLY,
+        *,
+        name: str = "",
+        effect: str = ACTS,
+        note: str = "",
+        harmless: tuple[object, ...] = (),
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.default = default
+        self.meaning = meaning
+        self.validator = validator
+        self.mode = mode
+        self.effect = effect
+        self.note = note
+        # Values beside the default that ask for nothing that isn't there.
+        self.harmless = harmless
+
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        self.name = attribute.replace("_", ".")
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Key[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object | None, owner: type) -> Key[T] | T:
+        # An instance that holds a value answers from its __dict__ without coming here.
+        return self if instance is None else self.default
+
+    @property
+    def attribute(self) -> str:
+        return self.name.replace(".", "_")
+
+    def parse(self, text: str) -> Any:
+        """Read and check a value.
+
+        Raises:
+            InvalidValue: with Kafka's message.
+        """
+        value = parse_value(self.name, self.kind, text)
+        reason = self.validator.check(value) if self.validator is not None else None
+        if reason is not None:
+            raise InvalidValue(self.name, format_value(self.kind, value), reason)
+        return value
+
+    def asks_for_something(self, value: object) -> bool:
+        """Whether a value differs from everything that is the same as not setting the key."""
+        return value != self.default and value not in self.harmless
+
+    @property
+    def sensitive(self) -> bool:
+        return self.kind == PASSWORD
+
+    @property
+    def documentation(self) -> str:
+        """The meaning, with what is particular here."""
+        return f"{self.meaning} {self.note}" if self.note else self.meaning
+
+
+def keys_of(owner: type) -> dict[str, Key[Any]]:
+    """The keys that a class and its bases declare, by name, sorted."""
+    found: dict[str, Key[Any]] = {}
+    for base in owner.__mro__:
+        for value in vars(base).values():
+            if isinstance(value, Key):
+                found.setdefault(value.name, value)
+    return dict(sorted(found.items()))
+
+
+def nearest(name: str, known: Mapping[str, object]) -> str | None:
+    """The known key that looks most like a misspelt one."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, known, n=1, cutoff=0.75)
+    return found[0] if found else None
+
+
+def integer(
+    default: int, meaning: str, validator: Validator | None = None, mode: str = READ_ONLY, note: str = ""
+) -> Key[int]:
+    return Key(INT, default, meaning, validator, mode, note=note)
+
+
+def long(
+    default: int, meaning: str, validator: Validator | None = None, mode: str = READ_ONLY, note: str = ""
+) -> Key[int]:
+    return Key(LONG, default, meaning, validator, mode, note=note)
+
+
+def optional(
+    kind: str, meaning: str, validator: Validator | None = None, mode: str = READ_ONLY, note: str = ""
+) -> Key[int | None]:
+    """An integer that has no value of its own unless it is given."""
+    checked = (
+        Validator(lambda v: None if v is None else validator.check(v), validator.describe)
+        if validator
+        else None
+    )
+    return Key(kind, None, meaning, checked, mode, note=note)
+
+
+def boolean(default: bool, meaning: str, mode: str = READ_ONLY, note: str = "") -> Key[bool]:
+    return Key(BOOLEAN, default, meaning, None, mode, note=note)
+
+
+def string(
+    default: str, meaning: str, validator: Validator | None = None, mode: str = READ_ONLY, note: str = ""
+) -> Key[str]:
+    return Key(STRING, default, meaning, validator, mode, note=note)

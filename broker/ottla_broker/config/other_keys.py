@@ -1,0 +1,60 @@
+"""The keys of Kafka 3.9 that do nothing here, gathered with the reason why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_broker.config import no_effect_keys, not_yet_keys
+from ottla_broker.config.model import NO_EFFECT, NOT_YET, Key
+
+# Values beside the default that ask for nothing which isn't there.
+_HARMLESS: dict[str, tuple[object, ...]] = {
+    "authorizer.class.name": (None,),
+    "security.inter.broker.protocol": ("PLAINTEXT",),
+    "process.roles": ((),),
+    "zookeeper.connect": ("",),
+    "ssl.endpoint.identification.algorithm": ("",),
+    "sasl.enabled.mechanisms": ((),),
+    "group.coordinator.rebalance.protocols": (("classic",),),
+}
+
+_REFUSED = (
+    (
+        not_yet_keys.ZOOKEEPER,
+        "This broker keeps its state in its own data folder; ZooKeeper is not built in yet.",
+    ),
+    (not_yet_keys.KRAFT, "This broker stands alone and is its own controller; there is no KRaft quorum."),
+    (not_yet_keys.SECURITY, "TLS, SASL and authorization are not built yet."),
+    (not_yet_keys.PLUGINS, "Java classes can't be loaded into this broker."),
+    (not_yet_keys.REMOTE, "Tiered storage is not built yet."),
+    (not_yet_keys.CONVERSION, "Records are kept and sent in format version 2 only."),
+    (not_yet_keys.GROUPS, "Only groups of the classic protocol are built yet."),
+)
+
+_UNUSED = (
+    (no_effect_keys.REMOTE, "tiered storage is not built yet."),
+    (no_effect_keys.CLUSTER, "this broker stands alone."),
+    (no_effect_keys.SECURITY, "security is not built yet."),
+    (no_effect_keys.GROUPS, "only groups of the classic protocol are built yet."),
+    (no_effect_keys.TRANSACTIONS, "transactions are not built yet."),
+    (no_effect_keys.METERS, "metrics and quotas are not built yet."),
+    (no_effect_keys.INNER, "it sets something inside Apache Kafka that has no counterpart here."),
+)
+
+
+def other_keys() -> dict[str, Key[Any]]:
+    """By name. A key's note is the reason."""
+    found: dict[str, Key[Any]] = {}
+    for tables, effect in ((_REFUSED, NOT_YET), (_UNUSED, NO_EFFECT)):
+        for rows, reason in tables:
+            for name, kind, default, meaning in rows:
+                found[name] = Key(
+                    kind,
+                    default,
+                    meaning,
+                    name=name,
+                    effect=effect,
+                    note=reason,
+                    harmless=_HARMLESS.get(name, ()),
+                )
+    return found

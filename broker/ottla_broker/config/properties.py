@@ -1,0 +1,119 @@
+"""Java's ``.properties`` files, as ``java.util.Properties`` reads them.
+
+A *natural line* ends at LF, CR or CRLF. A line that is blank, or whose first non-blank character is ``#`` or
+``!``, is skipped. A line that ends in an odd number of backslashes goes on with the next one, whose leading blanks
+are dropped. A key ends at the first unescaped ``=``, ``:`` or blank; blanks around that separator are dropped.
+``\\t \\n \\r \\f`` and ``\\uXXXX`` are escapes; a backslash before any other character stands for that character. The
+last of several equal keys wins. Blanks are space, tab and form feed.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ottla_broker.config.model import ConfigError
+
+_BLANKS = " \t\f"
+_LINE_ENDS = re.compile(r"\r\n|\r|\n")
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_HEX = re.compile(r"[0-9a-fA-F]{4}")
+
+
+def parse_properties(text: str, source: str = "configuration") -> dict[str, str]:
+    """The keys and values of a properties text, in the order of their first appearance.
+
+    Raises:
+        ConfigError: a malformed ``\\uXXXX`` escape, with ``source`` and the line's number.
+    """
+    found: dict[str, str] = {}
+    for number, line in _logical_lines(text):
+        key, value = _split(line)
+        where = f"{source}: line {number}"
+        found[_unescape(key, where)] = _unescape(value, where)
+    return found
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """Parse a file in UTF-8, or in ISO-8859-1 where it isn't UTF-8.
+
+    Raises:
+        ConfigError: the file can't be read or parsed; the message names it.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
+        ) from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("iso-8859-1")
+    return parse_properties(text, str(path))
+
+
+def _logical_lines(text: str) -> list[tuple[int, str]]:
+    """Lines with continuations joined and comments dropped; each with the number of its first natural line."""
+    lines: list[tuple[int, str]] = []
+    pending = ""
+    start = 0
+    continued = False
+    for number, natural in enumerate(_LINE_ENDS.split(text), 1):
+        line = natural.lstrip(_BLANKS)
+        if not continued:
+            if not line or line[0] in "#!":
+                continue
+            start = number
+        pending += line
+        continued = _ends_in_odd_backslashes(line)
+        if continued:
+            pending = pending[:-1]
+            continue
+        lines.append((start, pending))
+        pending = ""
+    if continued:
+        lines.append((start, pending))
+    return [(number, line) for number, line in lines if line]
+
+
+def _ends_in_odd_backslashes(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _split(line: str) -> tuple[str, str]:
+    """Cut a logical line into its still escaped key and value."""
+    position = 0
+    while position < len(line) and line[position] not in "=:" + _BLANKS:
+        position += 2 if line[position] == "\\" else 1
+    rest = line[position:].lstrip(_BLANKS)
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(_BLANKS)
+    return line[:position], rest
+
+
+def _unescape(text: str, where: str) -> str:
+    if "\\" not in text:
+        return text
+    parts: list[str] = []
+    position = 0
+    while position < len(text):
+        character = text[position]
+        position += 1
+        if character != "\\":
+            parts.append(character)
+            continue
+        escaped = text[position : position + 1]
+        position += 1
+        if escaped == "u":
+            digits = _HEX.match(text, position)
+            if digits is None:
+                raise ConfigError(
+                    f"{where}: malformed \\uXXXX escape; write four hexadecimal digits after \\u"
+                )
+            parts.append(chr(int(digits.group(), 16)))
+            position += 4
+        else:
+            parts.append(_ESCAPES.get(escaped, escaped))
+    # Two escapes may be the halves of one character outside the basic plane.
+    return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
