@@ -8,10 +8,10 @@ import warnings
 from typing import Any
 
 import pytest
+from tests.protocol.samples import all_versions, sample
+
 from ottla_protocol.layout import ARRAY, FIXED, STRUCT, Place, Shape, places
 from ottla_protocol.schema import Message
-
-from tests.protocol.samples import all_versions, sample
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
