@@ -1,0 +1,50 @@
+"""What clients are told when the log refuses a coordinator's record.
+
+An error of the log is about ``__consumer_offsets``; to a client, which knows only a coordinator, it means
+something else. Kafka: ``storeGroup`` and ``maybeConvertOffsetCommitError`` in ``GroupMetadataManager.scala``.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.coordinator import codes
+from ottla_broker.events import get_logger
+
+log = get_logger()
+
+_MOVED = {
+    codes.UNKNOWN_TOPIC_OR_PARTITION: codes.COORDINATOR_NOT_AVAILABLE,
+    codes.NOT_ENOUGH_REPLICAS: codes.COORDINATOR_NOT_AVAILABLE,
+    codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND: codes.COORDINATOR_NOT_AVAILABLE,
+    codes.NOT_LEADER_OR_FOLLOWER: codes.NOT_COORDINATOR,
+    codes.KAFKA_STORAGE_ERROR: codes.NOT_COORDINATOR,
+}
+
+COMMIT: dict[int, int] = {
+    **_MOVED,
+    codes.MESSAGE_TOO_LARGE: codes.INVALID_COMMIT_OFFSET_SIZE,
+    codes.RECORD_LIST_TOO_LARGE: codes.INVALID_COMMIT_OFFSET_SIZE,
+    codes.INVALID_FETCH_SIZE: codes.INVALID_COMMIT_OFFSET_SIZE,
+}
+"""For the answer to OffsetCommit, DeleteGroups and OffsetDelete."""
+
+STORE: dict[int, int] = {
+    **_MOVED,
+    codes.REQUEST_TIMED_OUT: codes.REBALANCE_IN_PROGRESS,
+    codes.MESSAGE_TOO_LARGE: codes.UNKNOWN_SERVER_ERROR,
+    codes.RECORD_LIST_TOO_LARGE: codes.UNKNOWN_SERVER_ERROR,
+    codes.INVALID_FETCH_SIZE: codes.UNKNOWN_SERVER_ERROR,
+}
+"""For the answers to JoinGroup and SyncGroup, where the record is the group's metadata."""
+
+
+def commit_error(error: int) -> int:
+    """Translate an error met while writing offsets."""
+    return COMMIT.get(error, error)
+
+
+def store_error(group_id: str, error: int) -> int:
+    """Translate an error met while writing a group's metadata."""
+    answer = STORE.get(error, error)
+    if answer == codes.UNKNOWN_SERVER_ERROR:
+        log.error("group metadata too large for __consumer_offsets", group=group_id, error=error)
+    return answer

@@ -1,0 +1,100 @@
+"""A member of a group, and one that has an id but has not joined with it yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla_broker.coordinator.deadlines import Deadline
+from ottla_protocol.messages.join_group import JoinGroupResponse
+from ottla_protocol.messages.sync_group import SyncGroupResponse
+
+if TYPE_CHECKING:
+    from ottla_broker.coordinator.group.group import Group
+
+JoinReply = Callable[[JoinGroupResponse], None]
+SyncReply = Callable[[SyncGroupResponse], None]
+Protocols = tuple[tuple[str, bytes], ...]
+"""The assignors that a member supports, by preference, each with the member's metadata for it."""
+
+
+class PendingMember(Deadline):
+    """A member id that was given out with MEMBER_ID_REQUIRED (KIP-394); its deadline is the session
+    timeout."""
+
+    __slots__ = ("group", "member_id")
+
+    def __init__(self, group: Group, member_id: str) -> None:
+        super().__init__()
+        self.group = group
+        self.member_id = member_id
+
+
+class Member(Deadline):
+    """One member. Its deadline is the end of its session. Owned by its group.
+
+    Times are in milliseconds. ``join_reply`` and ``sync_reply`` are set while a request of the member waits;
+    only the group's ``answer_join`` and ``answer_sync`` call them, and each once.
+    """
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "group",
+        "instance_id",
+        "is_new",
+        "join_reply",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "sync_reply",
+    )
+
+    def __init__(
+        self,
+        group: Group,
+        member_id: str,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: Protocols,
+        assignment: bytes = b"",
+    ) -> None:
+        super().__init__()
+        self.group = group
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = protocols
+        self.assignment = assignment
+        self.join_reply: JoinReply | None = None
+        self.sync_reply: SyncReply | None = None
+        self.is_new = False
+        """Waiting in its first join: it has no id to send heartbeats with, so its deadline counts all the
+        same."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request of the member waits here: as good as a heartbeat, but for a new member."""
+        return self.join_reply is not None or self.sync_reply is not None
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What it said for ``protocol``; empty where it does not support it."""
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        return b""
+
+    def vote(self, candidates: set[str]) -> str | None:
+        """The protocol that it likes best among ``candidates``."""
+        for name, _ in self.protocols:
+            if name in candidates:
+                return name
+        return None

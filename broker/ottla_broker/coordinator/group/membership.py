@@ -1,0 +1,342 @@
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup of a group that is loaded here.
+
+Kafka: ``doNewMemberJoinGroup``, ``doCurrentMemberJoinGroup``, ``updateStaticMemberAndRebalance``,
+``doSyncGroup``, ``handleHeartbeat`` and ``handleLeaveGroup`` of ``GroupCoordinator.scala``.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from ottla_broker.coordinator import codes
+from ottla_broker.coordinator.group.group import Group, join_error, sync_error
+from ottla_broker.coordinator.group.machine import GroupShard
+from ottla_broker.coordinator.group.member import (
+    JoinReply,
+    Member,
+    PendingMember,
+    Protocols,
+    SyncReply,
+)
+from ottla_broker.coordinator.group.rebalance import NEW_MEMBER_JOIN_TIMEOUT_S, Rebalancer
+from ottla_broker.coordinator.group.settings import GroupSettings
+from ottla_broker.coordinator.group.states import HEARTBEAT, SYNC, GroupState
+from ottla_broker.events import get_logger
+
+log = get_logger()
+
+DEFAULT_REASON = "not provided"
+
+
+class Joiner(NamedTuple):
+    """A JoinGroup request, apart from its group, as all versions mean it. Times in ms."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    needs_known_id: bool
+    """Version 4 and later: a dynamic member is given an id first, and joins with it (KIP-394)."""
+    can_skip_assignment: bool
+    """Version 9 and later: a returning static leader can be told not to assign (KIP-814)."""
+    reason: str
+    """The client's own words (KIP-800), for the log."""
+
+
+class Leaver(NamedTuple):
+    """One member in a LeaveGroup request."""
+
+    member_id: str
+    instance_id: str | None
+    reason: str
+
+
+class Membership:
+    """What members ask of a group. Owned by the loop thread; it keeps no state of its own.
+
+    Replies are called once: at once, or when what they wait for has happened.
+    """
+
+    def __init__(self, settings: GroupSettings, rebalancer: Rebalancer, random: Random) -> None:
+        self._settings = settings
+        self._rebalancer = rebalancer
+        self._random = random
+
+    # JoinGroup
+
+    def join(
+        self, group_id: str, group: Group | None, home: GroupShard, joiner: Joiner, reply: JoinReply
+    ) -> None:
+        """Join, or join again; ``group`` is None where the group does not exist."""
+        is_new = joiner.member_id == ""
+        if group is None:
+            if not is_new:
+                reply(join_error(joiner.member_id, codes.UNKNOWN_MEMBER_ID))
+                return
+            group = Group(group_id, home, self._rebalancer.now_ms())
+        if not self._has_room(group, joiner.member_id):
+            self._turn_away(group, joiner.member_id)
+            reply(join_error("", codes.GROUP_MAX_SIZE_REACHED))
+        elif not group.supports(joiner.protocol_type, joiner.protocols):
+            reply(join_error(joiner.member_id, codes.INCONSISTENT_GROUP_PROTOCOL))
+        elif is_new:
+            if group.group_id not in home.groups:
+                home.adopt(group)
+            self._join_new(group, joiner, reply)
+        else:
+            self._join_known(group, joiner, reply)
+        self._rebalancer.check_join(group)
+
+    def _has_room(self, group: Group, member_id: str) -> bool:
+        """Whether ``group.max.size`` lets this member in. Those already in stay, and while a rebalance is
+        prepared the first to join are in."""
+        maximum = self._settings.max_size
+        if group.state is GroupState.EMPTY:
+            return True
+        member = group.members.get(member_id)
+        if group.state is GroupState.PREPARING:
+            return (member is not None and member.join_reply is not None) or group.awaiting_join < maximum
+        return member is not None or len(group.members) < maximum
+
+    def _turn_away(self, group: Group, member_id: str) -> None:
+        member = group.members.get(member_id)
+        if member is not None:
+            self._rebalancer.expel(member, "group.max.size reached")
+        else:
+            group.remove(member_id)
+
+    def _join_new(self, group: Group, joiner: Joiner, reply: JoinReply) -> None:
+        instance_id = joiner.instance_id
+        member_id = f"{joiner.client_id if instance_id is None else instance_id}-{self._uuid()}"
+        if instance_id is not None:
+            current = group.static_members.get(instance_id)
+            if current is not None:
+                self._replace_static(group, group.members[current], member_id, joiner, reply)
+                return
+        elif joiner.needs_known_id:
+            pending = group.pending[member_id] = PendingMember(group, member_id)
+            self._rebalancer.deadlines.set(pending, joiner.session_timeout_ms / 1000)
+            log.debug("member id given out", group=group.group_id, member=member_id)
+            reply(join_error(member_id, codes.MEMBER_ID_REQUIRED))
+            return
+        self._add(group, member_id, joiner, reply)
+
+    def _join_known(self, group: Group, joiner: Joiner, reply: JoinReply) -> None:
+        member_id = joiner.member_id
+        pending = group.pending.get(member_id)
+        if pending is not None:
+            if joiner.instance_id is not None:
+                # The id was given to a dynamic member; no client joins with it as a static one.
+                reply(join_error(member_id, codes.UNKNOWN_SERVER_ERROR))
+                return
+            self._rebalancer.deadlines.clear(pending)
+            self._add(group, member_id, joiner, reply)
+            return
+        error = group.check_member(member_id, joiner.instance_id)
+        if error == codes.NONE and group.state is GroupState.EMPTY:
+            error = codes.UNKNOWN_MEMBER_ID
+        if error != codes.NONE:
+            reply(join_error(member_id, error))
+            return
+        member = group.members[member_id]
+        same = member.protocols == joiner.protocols
+        if group.state is GroupState.PREPARING:
+            why = "joins"
+        elif group.state is GroupState.COMPLETING:
+            if same:
+                # The answer that it waited for was lost; what it said is in the member list that the leader
+                # has.
+                reply(group.join_response(member_id))
+                return
+            why = "joins with other metadata"
+        elif member_id == group.leader_id:
+            why = "leader joins again"
+        elif same:
+            reply(group.join_response(member_id))
+            return
+        else:
+            why = "joins with other metadata"
+        self._update(group, member, joiner, reply)
+        self._rebalancer.maybe_prepare(group, f"member {member_id} {why}; client reason: {joiner.reason}")
+
+    def _add(self, group: Group, member_id: str, joiner: Joiner, reply: JoinReply) -> None:
+        """Take a new member in; it waits for the next generation."""
+        member = Member(
+            group,
+            member_id,
+            joiner.instance_id,
+            joiner.client_id,
+            joiner.client_host,
+            joiner.rebalance_timeout_ms,
+            joiner.session_timeout_ms,
+            joiner.protocols,
+        )
+        member.is_new = True
+        member.join_reply = reply
+        if group.state is GroupState.PREPARING and group.generation == 0:
+            group.new_member_added = True
+        if not group.members:
+            group.protocol_type = joiner.protocol_type
+        group.add(member)
+        self._rebalancer.deadlines.set(member, NEW_MEMBER_JOIN_TIMEOUT_S)
+        self._rebalancer.maybe_prepare(
+            group,
+            f"new member {member_id} (instance {joiner.instance_id}); client reason: {joiner.reason}",
+        )
+
+    def _update(self, group: Group, member: Member, joiner: Joiner, reply: JoinReply) -> None:
+        group.update(member, joiner.protocols, joiner.rebalance_timeout_ms, joiner.session_timeout_ms)
+        group.await_join(member, reply)
+
+    # Static members (KIP-345)
+
+    def _replace_static(
+        self, group: Group, member: Member, new_id: str, joiner: Joiner, reply: JoinReply
+    ) -> None:
+        """A static member is back under a new id: it takes its old place, and whoever still uses the old id
+        is fenced. Where that changes nothing for the others, there is no rebalance."""
+        old_id, old_leader = member.member_id, group.leader_id
+        before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
+        log.info(
+            "static member returns",
+            group=group.group_id,
+            instance=member.instance_id,
+            old=old_id,
+            new=new_id,
+            state=group.state.value,
+        )
+        self._fence_and_rename(group, member, new_id)
+        self._update(group, member, joiner, reply)
+        if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
+            generation = group.generation
+
+            def stored(error: int) -> None:
+                if member.join_reply is not reply:
+                    return  # it was answered otherwise: superseded, expelled, or unloaded
+                if group.state is not GroupState.STABLE or group.generation != generation:
+                    return  # a rebalance has begun meanwhile, and answers it
+                if error != codes.NONE:
+                    log.warning("static member not written", group=group.group_id, error=error)
+                    group.update(member, *before)
+                    self._rename(group, member, old_id)
+                    group.answer_join(member, join_error("", error))
+                elif joiner.can_skip_assignment:
+                    is_leader = group.leader_id == new_id
+                    group.answer_join(member, group.join_response(new_id, skip_assignment=is_leader))
+                else:
+                    # Told that it leads, it would assign, and a stable group does not hear of it.
+                    group.answer_join(member, group.join_response(new_id, leader=old_leader))
+
+            self._rebalancer.store(group, stored)
+        elif group.state is not GroupState.PREPARING:
+            # While the rebalance completes, the leader knows the member by its old id and assigns to that.
+            self._rebalancer.maybe_prepare(
+                group, f"static member {member.instance_id} returns; client reason: {joiner.reason}"
+            )
+
+    def _fence_and_rename(self, group: Group, member: Member, new_id: str) -> None:
+        old_id = member.member_id
+        join, sync = member.join_reply, member.sync_reply
+        if join is not None:
+            member.join_reply = None
+            group.awaiting_join -= 1
+        member.sync_reply = None
+        self._rename(group, member, new_id)
+        if join is not None:
+            join(join_error(old_id, codes.FENCED_INSTANCE_ID))
+        if sync is not None:
+            sync(sync_error(codes.FENCED_INSTANCE_ID))
+
+    def _rename(self, group: Group, member: Member, member_id: str) -> None:
+        group.rename(member, member_id)
+        self._rebalancer.touch(member)
+
+    # SyncGroup
+
+    def sync(
+        self,
+        group: Group,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        protocol_type: str | None,
+        protocol_name: str | None,
+        assignments: dict[str, bytes],
+        reply: SyncReply,
+    ) -> None:
+        """Ask for the member's share of the assignment; the leader brings the whole of it."""
+        error = self._check(group, member_id, instance_id, generation)
+        if error == codes.NONE and (
+            (protocol_type is not None and protocol_type != group.protocol_type)
+            or (protocol_name is not None and protocol_name != group.protocol_name)
+        ):
+            error = codes.INCONSISTENT_GROUP_PROTOCOL
+        if error == codes.NONE:
+            error = SYNC[group.state]
+        if error != codes.NONE:
+            reply(sync_error(error))
+            return
+        member = group.members[member_id]
+        self._rebalancer.synced(group, member_id)
+        if group.state is GroupState.STABLE:
+            self._rebalancer.touch(member)
+            reply(group.sync_response(member))
+            return
+        superseded, member.sync_reply = member.sync_reply, reply
+        if superseded is not None:
+            superseded(sync_error(codes.REBALANCE_IN_PROGRESS))
+        if member_id == group.leader_id:
+            self._rebalancer.assign(group, assignments)
+
+    # Heartbeat
+
+    def heartbeat(self, group: Group, member_id: str, instance_id: str | None, generation: int) -> int:
+        """A sign of life; the answer tells the member whether to join again."""
+        error = self._check(group, member_id, instance_id, generation)
+        if error != codes.NONE:
+            return error
+        self._rebalancer.touch(group.members[member_id])
+        return HEARTBEAT[group.state]
+
+    @staticmethod
+    def _check(group: Group, member_id: str, instance_id: str | None, generation: int) -> int:
+        error = group.check_member(member_id, instance_id)
+        if error == codes.NONE and generation != group.generation:
+            return codes.ILLEGAL_GENERATION
+        return error
+
+    # LeaveGroup
+
+    def leave(self, group: Group, leaver: Leaver) -> int:
+        """Let a member go; a static one may be named by its instance alone (KIP-345)."""
+        member_id = leaver.member_id
+        if member_id == "":
+            current = None
+            if leaver.instance_id is not None:
+                current = group.static_members.get(leaver.instance_id)
+            if current is None:
+                return codes.UNKNOWN_MEMBER_ID
+            member_id = current
+        elif member_id in group.pending:
+            self._rebalancer.deadlines.clear(group.pending[member_id])
+            group.remove(member_id)
+            self._rebalancer.check_join(group)
+            return codes.NONE
+        else:
+            error = group.check_member(member_id, leaver.instance_id)
+            if error != codes.NONE:
+                return error
+        log.info("member leaves", group=group.group_id, member=member_id, reason=leaver.reason)
+        self._rebalancer.expel(group.members[member_id], f"leaves; client reason: {leaver.reason}")
+        return codes.NONE
+
+    def _uuid(self) -> str:
+        """A random UUID (version 4) in the usual form, which is what Kafka's member ids end in."""
+        bits = self._random.getrandbits(128) & ~(0xF << 76 | 3 << 62) | (4 << 76 | 2 << 62)
+        text = f"{bits:032x}"
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

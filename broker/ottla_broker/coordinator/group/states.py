@@ -1,0 +1,105 @@
+"""The states of a classic group, as tables; nothing else changes a group's state.
+
+A group is *empty* when it has no members (it may have committed offsets). The first member to join, and every
+later change of membership, makes it *prepare a rebalance*: it waits, for no longer than the longest rebalance
+timeout of its members, until each of them has joined again. Then it is *completing* the rebalance: the leader
+computes an assignment while the others wait for it. With the assignment in the log the group is *stable*. A
+*dead* group is gone
+from memory and log; requests that still hold it are sent away.
+
+Kafka: ``GroupMetadata.scala`` (its states name their valid predecessors; here an event names the successor).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from ottla_broker.coordinator import codes
+
+
+class GroupState(Enum):
+    """A state; its value is the name that DescribeGroups and ListGroups give."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Event(Enum):
+    """What can happen to a group as a whole."""
+
+    PREPARE = "membership changes"
+    JOINED = "the members of the next generation are known"
+    EMPTIED = "nobody is left for the next generation"
+    ASSIGNED = "the leader's assignment is in the log"
+    RETIRED = "deleted, expired, or led by another broker"
+
+
+EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
+
+TRANSITIONS: dict[GroupState, dict[Event, GroupState]] = {
+    EMPTY: {Event.PREPARE: PREPARING, Event.RETIRED: DEAD},
+    PREPARING: {Event.JOINED: COMPLETING, Event.EMPTIED: EMPTY, Event.RETIRED: DEAD},
+    COMPLETING: {Event.PREPARE: PREPARING, Event.ASSIGNED: STABLE, Event.RETIRED: DEAD},
+    STABLE: {Event.PREPARE: PREPARING, Event.RETIRED: DEAD},
+    DEAD: {Event.RETIRED: DEAD},
+}
+
+HEARTBEAT: dict[GroupState, int] = {
+    EMPTY: codes.UNKNOWN_MEMBER_ID,
+    PREPARING: codes.REBALANCE_IN_PROGRESS,
+    COMPLETING: codes.NONE,
+    STABLE: codes.NONE,
+    DEAD: codes.COORDINATOR_NOT_AVAILABLE,
+}
+"""What a member of the current generation is told when it sends a heartbeat."""
+
+SYNC: dict[GroupState, int] = {
+    EMPTY: codes.UNKNOWN_MEMBER_ID,
+    PREPARING: codes.REBALANCE_IN_PROGRESS,
+    COMPLETING: codes.NONE,
+    STABLE: codes.NONE,
+    DEAD: codes.COORDINATOR_NOT_AVAILABLE,
+}
+"""What a member of the current generation is told when it asks for its assignment; it may have to wait."""
+
+COMMIT: dict[GroupState, int] = {
+    EMPTY: codes.NONE,
+    PREPARING: codes.NONE,
+    COMPLETING: codes.REBALANCE_IN_PROGRESS,
+    STABLE: codes.NONE,
+    DEAD: codes.COORDINATOR_NOT_AVAILABLE,
+}
+"""What a valid member (or, in an empty group, anybody) is told when it commits offsets. While the rebalance
+completes, a member that knows the new generation has no partitions yet whose offsets it could commit."""
+
+CAN_REBALANCE = frozenset(state for state, events in TRANSITIONS.items() if Event.PREPARE in events)
+
+
+class GroupStateError(Exception):
+    """An event that the group's state does not allow: a fault of this broker, never of a client."""
+
+
+class GroupStateMachine:
+    """A group's state and since when. Owned by the loop thread."""
+
+    __slots__ = ("_state", "state_since_ms")
+
+    def __init__(self, state: GroupState, since_ms: int) -> None:
+        self._state = state
+        self.state_since_ms = since_ms
+        """Wall-clock time of the last transition in ms; -1 where the log does not say."""
+
+    @property
+    def state(self) -> GroupState:
+        return self._state
+
+    def fire(self, event: Event, now_ms: int) -> None:
+        """Move on. Raises GroupStateError when the table has no such move."""
+        following = TRANSITIONS[self._state].get(event)
+        if following is None:
+            raise GroupStateError(f"a group that is {self._state.value} met: {event.value}")
+        self._state = following
+        self.state_since_ms = now_ms

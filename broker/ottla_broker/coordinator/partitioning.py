@@ -1,0 +1,28 @@
+"""Which partition of an internal topic a key belongs to: every client and broker must agree on it.
+
+Kafka: ``Utils.abs(key.hashCode) % partitions``, where ``hashCode`` is that of ``java.lang.String``.
+"""
+
+from __future__ import annotations
+
+
+def java_string_hash(text: str) -> int:
+    """``String.hashCode``: s[0]*31^(n-1) + … + s[n-1] over UTF-16 code units, as a signed 32-bit number."""
+    value = 0
+    if text.isascii():
+        for unit in text.encode("ascii"):
+            value = (value * 31 + unit) & 0xFFFFFFFF
+    else:
+        data = text.encode("utf-16-be", "surrogatepass")
+        for position in range(0, len(data), 2):
+            value = (value * 31 + (data[position] << 8 | data[position + 1])) & 0xFFFFFFFF
+    return value - 0x100000000 if value & 0x80000000 else value
+
+
+def partition_for(key: str, partitions: int) -> int:
+    """The partition, of ``partitions``, that a group id or transactional id belongs to.
+
+    ``Utils.abs`` gives 0 for the one number whose absolute value does not fit an int.
+    """
+    value = java_string_hash(key)
+    return (0 if value == -0x80000000 else abs(value)) % partitions

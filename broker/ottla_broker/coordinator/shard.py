@@ -1,0 +1,320 @@
+"""A coordinator's shard: a state machine that lives in memory and in one partition of an internal topic.
+
+The partition's log is the truth and the memory is its cache. Three rules keep the two together:
+
+- what the state machine knows when its shard opens is what the log says (*replay*, in slices on the event
+loop);
+- a change is appended first and answered only when the log has committed it (:meth:`Shard.append`);
+- with the leadership of the partition goes the memory (:meth:`StateMachine.unload`).
+
+The group coordinator is one user of this; a transaction coordinator is another state machine on another
+topic, and server-side groups are more kinds of records in the same state machine.
+
+Life of a shard::
+
+    LOADING --the log has been replayed--> ACTIVE
+    LOADING --the log cannot be read-----> FAILED
+    LOADING, ACTIVE, FAILED --leadership lost, topic deleted or broker stopping--> CLOSED
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
+from typing import Any, Protocol
+
+from ottla_protocol.records.record import Record, decode_records, encode_batch
+
+from ottla_broker.clock import Clock
+from ottla_broker.coordinator import codes
+from ottla_broker.coordinator.partitioning import partition_for
+from ottla_broker.coordinator.slices import Sliced
+from ottla_broker.events import get_logger
+from ottla_protocol.errors import ErrorCode, KafkaError, ProtocolError
+from ottla_protocol.records.batch import BatchHeader, CorruptRecordError, iter_headers
+
+log = get_logger()
+
+
+class ShardState(Enum):
+    """Where a shard is in its life; see the module's drawing."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+NEXT: dict[ShardState, frozenset[ShardState]] = {
+    ShardState.LOADING: frozenset({ShardState.ACTIVE, ShardState.FAILED, ShardState.CLOSED}),
+    ShardState.ACTIVE: frozenset({ShardState.CLOSED}),
+    ShardState.FAILED: frozenset({ShardState.CLOSED}),
+    ShardState.CLOSED: frozenset(),
+}
+
+ANSWER: dict[ShardState, int] = {
+    ShardState.LOADING: codes.COORDINATOR_LOAD_IN_PROGRESS,
+    ShardState.ACTIVE: codes.NONE,
+    ShardState.FAILED: codes.NOT_COORDINATOR,
+    ShardState.CLOSED: codes.NOT_COORDINATOR,
+}
+"""What a request for a key of the shard is told, in each state."""
+
+
+class StateMachine(Protocol):
+    """What a shard keeps in memory. One per shard and loading; the shard calls, nobody else."""
+
+    def replay(self, record: Record, batch: BatchHeader) -> None:
+        """Take in one record of the log. Raises ProtocolError or ValueError for one that makes no sense."""
+        ...
+
+    def replay_marker(self, record: Record, batch: BatchHeader) -> None:
+        """Take in the record of a control batch: the end of a producer's transaction."""
+        ...
+
+    def publish(self) -> Iterator[None]:
+        """Let what was replayed be found by requests, in steps."""
+        ...
+
+    def unload(self) -> None:
+        """Take everything back, and answer what waits: another broker leads now. Called in any state."""
+        ...
+
+
+class ShardPartition(Protocol):
+    """What a shard needs of a leader's partition; the replica layer's ``Partition`` is one."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+
+    def append_internal(self, records: bytearray, now_ms: int) -> int: ...
+    def committed(self, end_offset: int, timeout_ms: int) -> Any: ...
+    def scan(self, start_offset: int) -> Iterable[memoryview]: ...
+
+
+Written = Callable[[int, int], None]
+"""``written(error_code, end_offset)``: the batch is committed, or why not (a code of the log, not yet
+translated)."""
+
+
+class Shard:
+    """One partition's state machine. Owned by the loop thread.
+
+    ``codec`` is the record batch codec of what is appended; ``timeout_ms`` bounds the wait for replicas.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_codec",
+        "_loading",
+        "_timeout_ms",
+        "index",
+        "machine",
+        "partition",
+        "state",
+    )
+
+    def __init__(
+        self,
+        partition: ShardPartition,
+        make_machine: Callable[[Shard], StateMachine],
+        clock: Clock,
+        codec: int,
+        timeout_ms: int,
+    ) -> None:
+        self.partition = partition
+        self.index = partition.partition
+        self.state = ShardState.LOADING
+        self.machine = make_machine(self)
+        self._clock = clock
+        self._codec = codec
+        self._timeout_ms = timeout_ms
+        started = clock.monotonic()
+        self._loading: Sliced | None = Sliced(clock, self._load(), lambda error: self._loaded(error, started))
+
+    def write(self, records: Sequence[tuple[bytes, bytes | None]]) -> int:
+        """Append keys and values as one batch; returns the offset after it.
+
+        Raises:
+            KafkaError: the log's, or NOT_LEADER_OR_FOLLOWER; then nothing has been appended.
+        """
+        if self.state is not ShardState.ACTIVE:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        now_ms = self._clock.now_ms()
+        batch = encode_batch([(now_ms, key, value, ()) for key, value in records], codec=self._codec)
+        try:
+            return self.partition.append_internal(batch, now_ms)
+        except KafkaError as error:
+            log.warning(
+                "coordinator record not appended",
+                topic=self.partition.topic,
+                partition=self.index,
+                error=error.code.name,
+                reason=error.message,
+            )
+            raise
+
+    def when_committed(self, end_offset: int, written: Written) -> None:
+        """Call ``written`` once, when all replicas have what was written below ``end_offset``: now, if they
+        have it."""
+        waiting = self.partition.committed(end_offset, self._timeout_ms)
+        if waiting is None:
+            written(codes.NONE, end_offset)
+        else:
+            waiting.add_done_callback(lambda future: written(_outcome(future), end_offset))
+
+    def append(self, records: Sequence[tuple[bytes, bytes | None]], written: Written) -> None:
+        """Append as one batch; ``written`` is called once: when the batch is committed, or with why it is
+        not."""
+        try:
+            end_offset = self.write(records)
+        except KafkaError as error:
+            written(int(error.code), -1)
+        else:
+            self.when_committed(end_offset, written)
+
+    def close(self) -> None:
+        """Leave: the state machine is emptied, and what waited in it is answered."""
+        if self.state is ShardState.CLOSED:
+            return
+        if self._loading is not None:
+            self._loading.cancel()
+            self._loading = None
+        self._become(ShardState.CLOSED)
+        self.machine.unload()
+
+    def _become(self, state: ShardState) -> None:
+        if state not in NEXT[self.state]:
+            raise RuntimeError(f"a shard that is {self.state.value} cannot become {state.value}")
+        self.state = state
+
+    def _load(self) -> Iterator[None]:
+        """The whole log into the state machine, a step a batch."""
+        machine = self.machine
+        for chunk in self.partition.scan(0):
+            try:
+                for position, header in iter_headers(chunk):
+                    self._replay_batch(machine, chunk, position, header)
+                    yield
+            except CorruptRecordError as error:
+                # Without a header that makes sense the next batch of this chunk cannot be found.
+                self._skipped("batch headers", -1, error)
+        yield from machine.publish()
+
+    def _replay_batch(
+        self, machine: StateMachine, chunk: memoryview, position: int, header: BatchHeader
+    ) -> None:
+        try:
+            records = decode_records(chunk, position, header)
+        except CorruptRecordError as error:
+            self._skipped("batch", header.base_offset, error)
+            return
+        replay = machine.replay_marker if header.is_control else machine.replay
+        for record in records:
+            try:
+                replay(record, header)
+            except (ProtocolError, ValueError) as error:
+                self._skipped("record", record.offset, error)
+
+    def _skipped(self, what: str, offset: int, error: Exception) -> None:
+        log.error(
+            "coordinator state skipped while loading",
+            what=what,
+            topic=self.partition.topic,
+            partition=self.index,
+            offset=offset,
+            reason=str(error),
+        )
+
+    def _loaded(self, error: Exception | None, started: float) -> None:
+        self._loading = None
+        about = {"topic": self.partition.topic, "partition": self.index}
+        if error is None:
+            self._become(ShardState.ACTIVE)
+            log.debug("coordinator loaded", ms=int((self._clock.monotonic() - started) * 1000), **about)
+        else:
+            # Serving what was read so far would tell consumers to start over; they are sent away instead.
+            self._become(ShardState.FAILED)
+            log.error(
+                "coordinator state cannot be read; its groups are not served", reason=repr(error), **about
+            )
+
+
+def _outcome(future: Any) -> int:
+    """The error code that a future of ``committed`` ended with."""
+    try:
+        future.result()
+    except KafkaError as error:
+        return int(error.code)
+    except CancelledError:
+        return codes.NOT_LEADER_OR_FOLLOWER
+    return codes.NONE
+
+
+class ShardHost:
+    """The shards of one internal topic that this broker leads: a listener of the replica manager.
+
+    Owned by the loop thread. ``partitions()`` is the topic's number of partitions.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partitions: Callable[[], int],
+        make_machine: Callable[[Shard], StateMachine],
+        clock: Clock,
+        codec: int,
+        timeout_ms: int,
+    ) -> None:
+        self.topic = topic
+        self.shards: dict[int, Shard] = {}
+        self._partitions = partitions
+        self._make_machine = make_machine
+        self._clock = clock
+        self._codec = codec
+        self._timeout_ms = timeout_ms
+
+    def on_leader(self, partition: ShardPartition) -> None:
+        """This broker leads ``partition``: load it, unless it is the one that is loaded."""
+        if partition.topic != self.topic:
+            return
+        shard = self.shards.get(partition.partition)
+        if shard is not None:
+            if shard.partition is partition and shard.state is not ShardState.FAILED:
+                return
+            shard.close()
+        self.shards[partition.partition] = Shard(
+            partition, self._make_machine, self._clock, self._codec, self._timeout_ms
+        )
+
+    def on_stop(self, topic: str, partition: int) -> None:
+        """This broker leads the partition no more."""
+        if topic == self.topic:
+            shard = self.shards.pop(partition, None)
+            if shard is not None:
+                shard.close()
+
+    def partition_for(self, key: str) -> int:
+        """The partition that ``key`` belongs to, led here or not."""
+        return partition_for(key, self._partitions())
+
+    def find(self, key: str) -> tuple[int, Shard | None]:
+        """The active shard of ``key``; or the error code to answer, and None."""
+        shard = self.shards.get(self.partition_for(key))
+        if shard is None:
+            return codes.NOT_COORDINATOR, None
+        answer = ANSWER[shard.state]
+        return answer, shard if answer == codes.NONE else None
+
+    @property
+    def loading(self) -> bool:
+        """Whether any shard is still being read."""
+        return any(shard.state is ShardState.LOADING for shard in self.shards.values())
+
+    def close(self) -> None:
+        """Leave them all."""
+        for shard in list(self.shards.values()):
+            shard.close()
+        self.shards.clear()

@@ -1,0 +1,51 @@
+"""Long work on the event loop, cut into slices so that no request waits long behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ottla_broker.clock import Clock, TimerHandle
+
+SLICE_SECONDS = 0.004
+"""How long one slice may take, give or take one step."""
+
+
+class Sliced:
+    """Runs the steps of an iterator, a few milliseconds at a time, and reports the end once.
+
+    Owned by the loop thread. ``finished(None)`` is called when the iterator ends, ``finished(error)`` when it
+    raises; neither is called after :meth:`cancel`. The first slice runs in the next turn of the loop.
+    """
+
+    __slots__ = ("_clock", "_finished", "_steps", "_timer")
+
+    def __init__(
+        self, clock: Clock, steps: Iterator[None], finished: Callable[[Exception | None], None]
+    ) -> None:
+        self._clock = clock
+        self._steps = steps
+        self._finished = finished
+        self._timer: TimerHandle | None = clock.call_later(0, self._slice)
+
+    def cancel(self) -> None:
+        """Stop where it is; nothing is called any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _slice(self) -> None:
+        monotonic = self._clock.monotonic
+        end = monotonic() + SLICE_SECONDS
+        error: Exception | None = None
+        try:
+            for _ in self._steps:
+                if self._timer is None:
+                    return
+                if monotonic() >= end:
+                    self._timer = self._clock.call_later(0, self._slice)
+                    return
+        except Exception as caught:
+            error = caught
+        if self._timer is not None:
+            self._timer = None
+            self._finished(error)

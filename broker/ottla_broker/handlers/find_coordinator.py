@@ -1,0 +1,108 @@
+"""FindCoordinator (key 10), versions 0-6: which broker coordinates a group.
+
+1 can ask for transaction coordinators, 3 is flexible, 4 asks for several keys at once (KIP-699), 6 for share
+groups. The first to ask has ``__consumer_offsets`` made, and is answered when it is there.
+
+Not here yet: transactions and share groups. A transactional id is answered with
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED and a message, because that is the error that all clients give up on at
+once; on others some ask for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import NamedTuple
+
+from ottla_broker.coordinator.group.coordinator import OFFSETS_TOPIC
+from ottla_broker.events import get_logger
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+log = get_logger()
+
+_GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+
+
+class _Found(NamedTuple):
+    """Where a coordinator is, or why there is none."""
+
+    node_id: int = -1
+    host: str = ""
+    port: int = -1
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+_NO_TRANSACTIONS = _Found(
+    error=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    message="this broker does not serve transactions; produce without a transactional id",
+)
+_UNKNOWN_TYPE = _Found(error=ErrorCode.INVALID_REQUEST, message="unknown coordinator type")
+_NOT_AVAILABLE = _Found(error=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def handle(
+    ctx: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
+    keys = request.coordinator_keys if ctx.version >= 4 else [request.key]
+    if request.key_type == _GROUP and ctx.broker.metadata.topic(OFFSETS_TOPIC) is None:
+        return _make_topic_first(ctx, keys)
+    return _answer(ctx, keys, [_find(ctx, request.key_type, key) for key in keys])
+
+
+async def _make_topic_first(ctx: RequestContext, keys: Sequence[str]) -> FindCoordinatorResponse:
+    try:
+        await ctx.broker.controller.ensure_topic(OFFSETS_TOPIC)
+    except KafkaError as error:
+        log.error("topic not made", topic=OFFSETS_TOPIC, error=error.code.name, reason=error.message)
+        return _answer(ctx, keys, [_NOT_AVAILABLE for _ in keys])
+    return _answer(ctx, keys, [_find(ctx, _GROUP, key) for key in keys])
+
+
+def _find(ctx: RequestContext, key_type: int, key: str) -> _Found:
+    if key_type == _TRANSACTION:
+        return _NO_TRANSACTIONS
+    if key_type == _SHARE and ctx.version >= 6:
+        return _NOT_AVAILABLE
+    if key_type != _GROUP:
+        return _UNKNOWN_TYPE
+    metadata = ctx.broker.metadata
+    topic = metadata.topic(OFFSETS_TOPIC)
+    if topic is None:
+        return _NOT_AVAILABLE
+    broker = metadata.brokers.get(topic.partitions[ctx.broker.groups.partition_for(key)].leader)
+    if broker is None:
+        return _NOT_AVAILABLE
+    host, port = broker.listeners.get(ctx.listener, (broker.host, broker.port))
+    return _Found(broker.id, host, port)
+
+
+def _answer(ctx: RequestContext, keys: Sequence[str], found: Sequence[_Found]) -> FindCoordinatorResponse:
+    if ctx.version >= 4:
+        return FindCoordinatorResponse(
+            coordinators=[
+                Coordinator(
+                    key=key,
+                    node_id=one.node_id,
+                    host=one.host,
+                    port=one.port,
+                    error_code=int(one.error),
+                    error_message=one.message or "",
+                )
+                for key, one in zip(keys, found, strict=True)
+            ]
+        )
+    one = found[0]
+    return FindCoordinatorResponse(
+        error_code=int(one.error),
+        # Kafka says NONE where there is no error.
+        error_message=one.message or one.error.name,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )

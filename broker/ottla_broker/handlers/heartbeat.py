@@ -1,0 +1,17 @@
+"""Heartbeat (key 12), versions 0-4: a member's sign of life, answered inline.
+
+3 brought static members (KIP-345), 4 is flexible.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+def handle(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    return HeartbeatResponse(
+        error_code=ctx.broker.groups.heartbeat(
+            request.group_id, request.member_id, request.group_instance_id, request.generation_id
+        )
+    )

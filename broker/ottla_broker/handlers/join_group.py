@@ -1,0 +1,40 @@
+"""JoinGroup (key 11), versions 0-9: become, or stay, a member of the group's next generation.
+
+The answer waits until the members of that generation are known; only the leader's has the list of them. 0 has
+no rebalance timeout (the session timeout stands in), from 4 on a dynamic member is given an id first
+(KIP-394), 5 brought static members (KIP-345), 6 is flexible, 7 has the protocol type in the answer, 8 a
+reason for the log (KIP-800), 9 lets a returning static leader skip the assignment (KIP-814).
+"""
+
+from __future__ import annotations
+
+from ottla_broker.coordinator.group.membership import DEFAULT_REASON, Joiner
+from ottla_broker.handlers.context import Deferred, RequestContext
+from ottla_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+
+def handle(ctx: RequestContext, request: JoinGroupRequest) -> Deferred:
+    version = ctx.version
+    joiner = Joiner(
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        client_id=ctx.client_id or "",
+        client_host="/" + ctx.client_host,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms,
+        protocol_type=request.protocol_type,
+        # A name said twice counts once.
+        protocols=tuple({protocol.name: protocol.metadata for protocol in request.protocols}.items()),
+        needs_known_id=version >= 4,
+        can_skip_assignment=version >= 9,
+        reason=request.reason or DEFAULT_REASON,
+    )
+    answer = Deferred()
+
+    def reply(response: JoinGroupResponse) -> None:
+        if version < 7 and response.protocol_name is None:
+            response.protocol_name = ""
+        answer.complete(response)
+
+    ctx.broker.groups.join(request.group_id, joiner, reply)
+    return answer

@@ -1,0 +1,31 @@
+"""LeaveGroup (key 13), versions 0-5: members leave, and the others rebalance.
+
+Up to 2 a member leaves for itself; from 3 on a request can name several, static ones by their instance alone
+(KIP-345); 4 is flexible, 5 has reasons for the log (KIP-800).
+"""
+
+from __future__ import annotations
+
+from ottla_broker.coordinator.group.membership import DEFAULT_REASON, Leaver
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+
+
+def handle(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    if ctx.version < 3:
+        error, errors = ctx.broker.groups.leave(
+            request.group_id, [Leaver(request.member_id, None, DEFAULT_REASON)]
+        )
+        return LeaveGroupResponse(error_code=error or errors[0])
+    leavers = [
+        Leaver(member.member_id, member.group_instance_id, member.reason or DEFAULT_REASON)
+        for member in request.members
+    ]
+    error, errors = ctx.broker.groups.leave(request.group_id, leavers)
+    return LeaveGroupResponse(
+        error_code=error,
+        members=[
+            MemberResponse(member_id=leaver.member_id, group_instance_id=leaver.instance_id, error_code=code)
+            for leaver, code in zip(leavers, errors, strict=False)
+        ],
+    )

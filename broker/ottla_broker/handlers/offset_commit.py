@@ -1,0 +1,71 @@
+"""OffsetCommit (key 8), versions 1-9: a consumer notes how far it is.
+
+1 has a timestamp a partition, 2-4 a retention time for all, 6 brought leader epochs (KIP-320), 7 static
+members (KIP-345), 8 is flexible, 9 has errors of server-side groups (KIP-848). Version 0 commits to ZooKeeper
+and is not served yet. A partition that does not exist is refused by itself; the others are committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla_broker.coordinator.group.commits import CommitItem
+from ottla_broker.coordinator.group.offsets import NO_EXPIRY, Committed
+from ottla_broker.handlers.context import Deferred, RequestContext
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+_UNKNOWN_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def handle(ctx: RequestContext, request: OffsetCommitRequest) -> Deferred | OffsetCommitResponse:
+    broker = ctx.broker
+    now_ms = broker.clock.now_ms()
+    expire_ms = NO_EXPIRY if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
+    items: list[CommitItem] = []
+    waiting: list[OffsetCommitResponsePartition] = []
+    topics: list[OffsetCommitResponseTopic] = []
+    for topic in request.topics:
+        info = broker.metadata.topic(topic.name)
+        count = 0 if info is None else len(info.partitions)
+        answers = []
+        for partition in topic.partitions:
+            answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
+            answers.append(answer)
+            if not 0 <= partition.partition_index < count:
+                answer.error_code = _UNKNOWN_PARTITION
+                continue
+            committed = Committed(
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                partition.committed_metadata or "",
+                now_ms if partition.commit_timestamp == -1 else partition.commit_timestamp,
+                expire_ms,
+            )
+            items.append((topic.name, partition.partition_index, committed))
+            waiting.append(answer)
+        topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=answers))
+    response = OffsetCommitResponse(topics=topics)
+    if not items:
+        return response
+    deferred = Deferred()
+
+    def reply(codes: Sequence[int]) -> None:
+        for answer, code in zip(waiting, codes, strict=True):
+            answer.error_code = code
+        deferred.complete(response)
+
+    broker.groups.commit(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
+        items,
+        reply,
+    )
+    return deferred

@@ -1,0 +1,46 @@
+"""OffsetDelete (key 47), version 0: committed offsets of partitions are deleted (KIP-496).
+
+In a group with members only those of topics that none of them is subscribed to.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.handlers.context import Deferred, RequestContext
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+_NONE = int(ErrorCode.NONE)
+_UNKNOWN_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def handle(ctx: RequestContext, request: OffsetDeleteRequest) -> Deferred:
+    asked: list[tuple[str, int]] = []
+    existing: list[tuple[str, int]] = []
+    for topic in request.topics:
+        info = ctx.broker.metadata.topic(topic.name)
+        count = 0 if info is None else len(info.partitions)
+        for partition in topic.partitions:
+            key = (topic.name, partition.partition_index)
+            asked.append(key)
+            if 0 <= partition.partition_index < count:
+                existing.append(key)
+    answer = Deferred()
+
+    def reply(error: int, codes: dict[tuple[str, int], int]) -> None:
+        if error != _NONE:
+            answer.complete(OffsetDeleteResponse(error_code=error))
+            return
+        topics: dict[str, OffsetDeleteResponseTopic] = {}
+        for name, index in dict.fromkeys(asked):
+            topic = topics.setdefault(name, OffsetDeleteResponseTopic(name=name, partitions=[]))
+            code = codes.get((name, index), _UNKNOWN_PARTITION)
+            topic.partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
+        answer.complete(OffsetDeleteResponse(topics=list(topics.values())))
+
+    ctx.broker.groups.delete_offsets(request.group_id, existing, reply)
+    return answer

@@ -1,0 +1,84 @@
+"""OffsetFetch (key 9), versions 1-9: how far a group is. Answered from memory.
+
+From 2 on null topics ask for all, and there is an error code for the whole; 5 brought leader epochs
+(KIP-320), 6 is flexible, 7 can ask for stable offsets only (KIP-447), 8 asks for several groups (KIP-709), 9
+names a member and its epoch, which concern server-side groups (KIP-848) and which classic groups do not look
+at, as in Kafka. Version 0 reads
+from ZooKeeper and is not served yet.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.coordinator.group.commits import Fetched
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+_NONE = int(ErrorCode.NONE)
+
+
+def handle(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    if ctx.version >= 8:
+        return _several(ctx, request)
+    topics = None if request.topics is None else [(t.name, t.partition_indexes) for t in request.topics]
+    error, found = ctx.broker.groups.fetch(request.group_id, topics, request.require_stable)
+    if error != _NONE and ctx.version < 2:
+        # There is no place for an error but with each partition.
+        found = [(name, [Fetched(index, error=error) for index in wanted]) for name, wanted in topics or ()]
+    return OffsetFetchResponse(
+        error_code=error,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=partition,
+                        committed_offset=offset,
+                        committed_leader_epoch=leader_epoch,
+                        metadata=metadata,
+                        error_code=code,
+                    )
+                    for partition, offset, leader_epoch, metadata, code in partitions
+                ],
+            )
+            for name, partitions in found
+        ],
+    )
+
+
+def _several(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    groups = []
+    for group in request.groups:
+        topics = None if group.topics is None else [(t.name, t.partition_indexes) for t in group.topics]
+        error, found = ctx.broker.groups.fetch(group.group_id, topics, request.require_stable)
+        groups.append(
+            OffsetFetchResponseGroup(
+                group_id=group.group_id,
+                error_code=error,
+                topics=[
+                    OffsetFetchResponseTopics(
+                        name=name,
+                        partitions=[
+                            OffsetFetchResponsePartitions(
+                                partition_index=partition,
+                                committed_offset=offset,
+                                committed_leader_epoch=leader_epoch,
+                                metadata=metadata,
+                                error_code=code,
+                            )
+                            for partition, offset, leader_epoch, metadata, code in partitions
+                        ],
+                    )
+                    for name, partitions in found
+                ],
+            )
+        )
+    return OffsetFetchResponse(groups=groups)

@@ -1,0 +1,28 @@
+"""SyncGroup (key 14), versions 0-5: the leader brings the assignment, everybody gets their share of it.
+
+The answer waits until the assignment is in the log. 3 brought static members (KIP-345), 4 is flexible, from 5
+on the client says the protocol type and name that it believes in, and must (KIP-559).
+"""
+
+from __future__ import annotations
+
+from ottla_broker.handlers.context import Deferred, RequestContext
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+def handle(ctx: RequestContext, request: SyncGroupRequest) -> Deferred | SyncGroupResponse:
+    if ctx.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+        return SyncGroupResponse(error_code=int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL), assignment=b"")
+    answer = Deferred()
+    ctx.broker.groups.sync(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        request.protocol_type,
+        request.protocol_name,
+        {assignment.member_id: assignment.assignment for assignment in request.assignments},
+        answer.complete,
+    )
+    return answer
