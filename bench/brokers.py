@@ -1,0 +1,217 @@
+"""The two brokers under test, behind one small interface: start, stop, kill, and the process they run in."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from bench import maven
+
+HOST = "127.0.0.1"
+
+# kafka-server-start.sh and kafka-run-class.sh of Kafka 3.9 start a broker with these.
+_JVM = [
+    "-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
+]  # fmt: skip
+
+_KRAFT = """process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@{host}:{controller_port}
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
+advertised.listeners=PLAINTEXT://{host}:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={data}
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+"""
+
+_LOG4J = """log4j.rootLogger=WARN, stderr
+log4j.appender.stderr=org.apache.log4j.ConsoleAppender
+log4j.appender.stderr.target=System.err
+log4j.appender.stderr.layout=org.apache.log4j.PatternLayout
+log4j.appender.stderr.layout.ConversionPattern=%d %p %c: %m%n
+"""
+
+
+def free_port() -> int:
+    """A port nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class BrokerFailed(Exception):
+    """A broker went away or never came up; the text ends with its last lines."""
+
+
+class Broker(ABC):
+    """One broker process with a folder of its own; the folder outlives stops and kills.
+
+    ``settings`` are broker configs (``num.partitions`` …) by their Kafka names, the same for both brokers.
+    """
+
+    name = ""
+
+    def __init__(self, folder: Path, settings: dict[str, str] | None = None, port: int | None = None) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.settings = dict(settings or {})
+        self.port = port or free_port()
+        self.spawned_at = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the broker is not running"
+        return self._process.pid
+
+    @property
+    def output(self) -> Path:
+        """What the process has written to stdout and stderr, over all its starts."""
+        return self.folder / "broker.out"
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """The command line that runs the broker in the foreground."""
+
+    def spawn(self) -> None:
+        """Start the process; it does not accept clients yet."""
+        command = self.command()
+        with self.output.open("ab") as output:
+            self.spawned_at = time.perf_counter()
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self.folder
+            )
+
+    def start(self, timeout: float = 120.0) -> None:
+        """Start the process and come back when its port accepts a connection."""
+        self.spawn()
+        self.wait_until_accepting(timeout)
+
+    def wait_until_accepting(self, timeout: float = 120.0) -> None:
+        """Poll the port every millisecond; :class:`BrokerFailed` when the process ends or the time is up."""
+        deadline = time.perf_counter() + timeout
+        while time.perf_counter() < deadline:
+            self.check_alive()
+            with suppress(OSError):
+                socket.create_connection((HOST, self.port), 1.0).close()
+                return
+            time.sleep(0.001)
+        raise BrokerFailed(
+            f"{self.name} did not listen on {self.address} within {timeout:.0f} s\n{self.tail()}"
+        )
+
+    def check_alive(self) -> None:
+        process = self._process
+        if process is None or process.poll() is not None:
+            code = "not started" if process is None else f"exit code {process.returncode}"
+            raise BrokerFailed(f"{self.name} is not running ({code})\n{self.tail()}")
+
+    def tail(self, lines: int = 15) -> str:
+        """The last lines the process wrote."""
+        if not self.output.exists():
+            return ""
+        return "\n".join(self.output.read_text(errors="replace").splitlines()[-lines:])
+
+    def stop(self, timeout: float = 60.0) -> float:
+        """SIGTERM, then SIGKILL past the timeout; the seconds it took."""
+        return self._end(signal.SIGTERM, timeout)
+
+    def kill(self) -> None:
+        """SIGKILL: no chance to tidy up."""
+        self._end(signal.SIGKILL, 30.0)
+
+    def _end(self, sign: signal.Signals, timeout: float) -> float:
+        process, self._process = self._process, None
+        if process is None:
+            return 0.0
+        began = time.perf_counter()
+        process.send_signal(sign)
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        return time.perf_counter() - began
+
+    def remove(self) -> None:
+        """End the process, if it runs, and delete the folder."""
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Ottla(Broker):
+    """``ottla broker`` from the environment this very program runs in."""
+
+    name = "ottla"
+
+    def command(self) -> list[str]:
+        command = [str(Path(sys.executable).parent / "ottla"), "broker", "--data-dir", str(self.data)]
+        command += ["--listen", self.address]
+        for key, value in self.settings.items():
+            command += ["--set", f"{key}={value}"]
+        return command
+
+
+class Kafka(Broker):
+    """Apache Kafka from Maven Central: a single KRaft node, broker and controller in one, stock JVM options.
+
+    Raises :class:`bench.maven.Unavailable` at construction where Java or Maven is missing.
+    """
+
+    name = "kafka"
+
+    def __init__(self, folder: Path, settings: dict[str, str] | None = None, port: int | None = None) -> None:
+        self._java = maven.java()
+        self._libs = maven.kafka_jars()
+        super().__init__(folder, settings, port)
+        self._config = folder / "server.properties"
+        self._log4j = folder / "log4j.properties"
+        self._log4j.write_text(_LOG4J)
+        text = _KRAFT.format(host=HOST, port=self.port, controller_port=free_port(), data=self.data)
+        self._config.write_text(text + "".join(f"{key}={value}\n" for key, value in self.settings.items()))
+
+    def _main(self, *arguments: str, jvm: list[str]) -> list[str]:
+        log4j = f"-Dlog4j.configuration=file:{self._log4j}"
+        return [self._java, *jvm, log4j, "-cp", f"{self._libs}/*", *arguments]
+
+    def spawn(self) -> None:
+        if not (self.data / "meta.properties").exists():
+            cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode().replace("-", "A")
+            arguments = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._config)]
+            done = subprocess.run(self._main(*arguments, jvm=["-Xmx256M"]), capture_output=True, text=True)
+            if done.returncode:
+                raise BrokerFailed(f"kafka could not format its folder: {done.stdout}{done.stderr}")
+        super().spawn()
+
+    def command(self) -> list[str]:
+        return self._main("kafka.Kafka", str(self._config), jvm=_JVM)
+
+
+@contextmanager
+def running(broker: Broker) -> Iterator[Broker]:
+    """A broker that accepts clients inside the block; process and folder are gone after it."""
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.remove()

@@ -1,0 +1,182 @@
+"""The load client: confluent-kafka (librdkafka, in C) in a process of its own.
+
+``python -m bench.load JSON`` does one job and writes one line of JSON: how long it took and how many records
+went by. Payloads are built before the clock starts.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+BATCH = 10_000
+# Records of the client that may be under way: enough to keep it busy, few enough not to swap memory for
+# speed.
+_UNDER_WAY = 400_000
+
+_WORDS = (
+    "departure", "arrival", "delay", "carrier", "flight", "origin", "destination", "hour", "distance", "airport",
+    "weather", "visibility", "pressure", "wind", "humidity", "runway", "gate", "boarding", "schedule", "cancelled",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One load: ``kind`` is produce, consume or latency."""
+
+    kind: str
+    address: str
+    topic: str
+    records: int
+    size: int = 100
+    partitions: int = 4
+    acks: str = "1"
+    codec: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a job took: seconds, records that went by, and for ``latency`` each round trip in ms."""
+
+    seconds: float
+    records: int
+    latencies_ms: list[float]
+
+    @property
+    def rate(self) -> float:
+        return self.records / self.seconds
+
+
+def payloads(size: int, count: int) -> list[bytes]:
+    """Different payloads of one size, of words and numbers, that compress about as records do."""
+    chance = random.Random(size)
+    made = []
+    for _ in range(count):
+        text = ""
+        while len(text) < size:
+            text += f"{chance.choice(_WORDS)}={chance.randrange(100_000)};"
+        made.append(text[:size].encode())
+    return made
+
+
+def run(job: Job) -> Done:
+    """Do a job in a process of its own; RuntimeError with the client's last lines when it fails."""
+    command = [sys.executable, "-m", "bench.load", json.dumps(asdict(job))]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"the load client failed at {job}:\n{done.stderr[-2000:]}")
+    return Done(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def _produce(job: Job) -> Done:
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {
+            "bootstrap.servers": job.address,
+            "linger.ms": 5,
+            "batch.num.messages": BATCH,
+            "acks": job.acks,
+            "compression.type": job.codec,
+            "queue.buffering.max.messages": 2 * _UNDER_WAY,
+            "queue.buffering.max.kbytes": 2_000_000,
+        }
+    )
+    batch: list[Any] = [{"value": value} for value in payloads(job.size, BATCH)]
+    producer.list_topics(job.topic, 30)
+    rounds = job.records // BATCH
+    began = time.perf_counter()
+    for index in range(rounds):
+        queued = producer.produce_batch(job.topic, batch, partition=index % job.partitions)
+        if queued != BATCH:
+            raise RuntimeError(f"only {queued} of {BATCH} records were queued")
+        while len(producer) > _UNDER_WAY:
+            producer.poll(0.005)
+    left = producer.flush(120)
+    seconds = time.perf_counter() - began
+    if left:
+        raise RuntimeError(f"{left} records were not acknowledged")
+    return Done(seconds, rounds * BATCH, [])
+
+
+def _consumer(job: Job) -> Any:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": job.address,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "queued.min.messages": 1_000_000,
+            "fetch.queue.backoff.ms": 10,
+        }
+    )
+    start = 0 if job.kind == "consume" else -1
+    consumer.assign([TopicPartition(job.topic, number, start) for number in range(job.partitions)])
+    return consumer
+
+
+def _consume(job: Job) -> Done:
+    began = time.perf_counter()
+    consumer = _consumer(job)
+    seen = 0
+    while seen < job.records:
+        messages = consumer.consume(BATCH, 10.0)
+        if not messages:
+            raise RuntimeError(f"nothing came for 10 s after {seen} of {job.records} records")
+        for message in (messages[0], messages[-1]):
+            if message.error():
+                raise RuntimeError(str(message.error()))
+        seen += len(messages)
+    seconds = time.perf_counter() - began
+    consumer.close()
+    return Done(seconds, seen, [])
+
+
+def _latency(job: Job) -> Done:
+    """One record at a time, from before it is produced to when the consumer has it."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": job.address, "linger.ms": 0, "acks": job.acks})
+    consumer = _consumer(job)
+    values = payloads(job.size, 1000)
+    # The consumer stands at the end of the topic once the first records come through.
+    for _ in range(60):
+        producer.produce(job.topic, values[0], partition=0)
+        producer.flush(10)
+        if consumer.poll(0.5) is not None:
+            break
+    while consumer.poll(0.5) is not None:
+        pass
+    taken: list[float] = []
+    warm_up = max(job.records // 10, 50)
+    began = time.perf_counter()
+    for index in range(warm_up + job.records):
+        sent = time.perf_counter()
+        producer.produce(job.topic, values[index % 1000], partition=0)
+        producer.poll(0)
+        message = consumer.poll(10.0)
+        if message is None or message.error():
+            raise RuntimeError(f"a record did not come back: {message and message.error()}")
+        if index >= warm_up:
+            taken.append((time.perf_counter() - sent) * 1000)
+    seconds = time.perf_counter() - began
+    producer.flush(10)
+    consumer.close()
+    return Done(seconds, job.records, taken)
+
+
+def main() -> None:
+    job = Job(**json.loads(sys.argv[1]))
+    done = {"produce": _produce, "consume": _consume, "latency": _latency}[job.kind](job)
+    print(json.dumps(asdict(done)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Java programs from Maven Central, kept in a folder that git ignores.
+
+A folder holds a generated ``pom.xml``, and in ``libs/`` the jars it names with what they depend on. It is
+made once; a stamp written last says that it is whole.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache"
+KAFKA_VERSION = "3.9.1"
+
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>ottla.cache</groupId>
+  <artifactId>{name}</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</project>
+"""
+_DEPENDENCY = """    <dependency>
+      <groupId>{group}</groupId>
+      <artifactId>{artifact}</artifactId>
+      <version>{version}</version>
+    </dependency>"""
+
+
+class Unavailable(Exception):
+    """Something this machine lacks; the text is one line that says what."""
+
+
+def java() -> str:
+    """The ``java`` on the PATH, or :class:`Unavailable`."""
+    found = shutil.which("java")
+    if found is None:
+        raise Unavailable("there is no java on the PATH")
+    return found
+
+
+def jars(name: str, coordinates: list[str]) -> Path:
+    """The folder with the jars of ``group:artifact:version`` coordinates, fetched at its first use.
+
+    Raises :class:`Unavailable` where there is no Java, no Maven, or Maven cannot get them.
+    """
+    java()
+    folder = CACHE / name
+    stamp = folder / ".complete"
+    pom = _POM.format(
+        name=name,
+        dependencies="\n".join(
+            _DEPENDENCY.format(group=group, artifact=artifact, version=version)
+            for group, artifact, version in (coordinate.split(":") for coordinate in coordinates)
+        ),
+    )
+    if stamp.exists() and stamp.read_text() == pom:
+        return folder / "libs"
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise Unavailable("there is no mvn on the PATH")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pom.xml").write_text(pom)
+    shutil.rmtree(folder / "libs", ignore_errors=True)
+    command = [
+        maven,
+        "-q",
+        "-B",
+        "dependency:copy-dependencies",
+        "-DoutputDirectory=libs",
+        "-DincludeScope=runtime",
+    ]
+    done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
+        raise Unavailable(f"Maven could not fetch {name}: {lines[0] if lines else 'it gave no reason'}")
+    stamp.write_text(pom)
+    return folder / "libs"
+
+
+def kafka_jars(version: str = KAFKA_VERSION) -> Path:
+    """Apache Kafka's broker and tools."""
+    return jars(
+        f"kafka-{version}",
+        [f"org.apache.kafka:kafka_2.13:{version}", f"org.apache.kafka:kafka-tools:{version}"],
+    )

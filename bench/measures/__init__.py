@@ -1,0 +1,20 @@
+"""The measurements, by the names that ``--only`` takes, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.context import Bench
+from bench.measures import cpu, fetch, group, java, latency, memory, partitions, start, throughput
+
+MEASURES: dict[str, tuple[str, Callable[[Bench], None]]] = {
+    "start": ("process start to first acknowledged produce", start.measure),
+    "memory": ("resident memory", memory.measure),
+    "cpu": ("C client, 100 B, warmed up: rates and broker CPU a million records", cpu.measure),
+    "throughput": ("C client, 100 B and 1 KiB, each codec, acks=1 and all", throughput.measure),
+    "java": ("Kafka's Java tools, 100 B and 1 KiB, each codec, acks=1 and all", java.measure),
+    "latency": ("end to end, acks=all, one record at a time", latency.measure),
+    "fetch": ("cached data handed out, beside a bare sendfile loop", fetch.measure),
+    "group": ("a thousand consumers join one group at once", group.measure),
+    "partitions": ("ten thousand partitions: restart, idle CPU, memory", partitions.measure),
+}

@@ -1,0 +1,159 @@
+"""Many consumers join one group at once: how long until all are stable, and how heartbeats fare then.
+
+Each consumer has a connection of its own and does what a client library does: FindCoordinator, JoinGroup
+(again with the member id it is given), SyncGroup, then a heartbeat every three seconds, and joins again when
+told to. They are asyncio coroutines in this process that pack their requests by hand. Stable means: every
+consumer holds an assignment of one and the same generation. ``group.initial.rebalance.delay.ms`` stands at
+Kafka's default of 3 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+
+from bench import wire
+from bench.brokers import HOST
+from bench.context import Bench
+from bench.measures.latency import percentile
+
+GROUP = "bench-group"
+HEARTBEAT_SECONDS = 3.0
+_RETRY = {wire.COORDINATOR_LOAD_IN_PROGRESS, wire.COORDINATOR_NOT_AVAILABLE, wire.NOT_COORDINATOR}
+
+
+class _Member:
+    """One consumer: its connection and where it stands."""
+
+    def __init__(self, crowd: _Crowd) -> None:
+        self._crowd = crowd
+        self.id = ""
+        self.generation = -1
+
+    async def run(self) -> None:
+        self._in, self._out = await asyncio.open_connection(HOST, self._crowd.port)
+        try:
+            await self._find()
+            while True:
+                await self._join()
+                await self._stay()
+        finally:
+            self._out.close()
+
+    async def _call(self, api: tuple[int, int], body: bytes) -> wire.Reader:
+        self._out.write(wire.frame(api, body))
+        size = struct.unpack(">i", await self._in.readexactly(4))[0]
+        return wire.Reader(await self._in.readexactly(size), 4)
+
+    async def _find(self) -> None:
+        while True:
+            error = wire.throttled_error(
+                await self._call(wire.FIND_COORDINATOR, wire.find_coordinator(self._crowd.group))
+            )
+            if not error:
+                return
+            if error not in _RETRY:
+                raise RuntimeError(f"FindCoordinator answered error {error}")
+            await asyncio.sleep(0.1)
+
+    async def _join(self) -> None:
+        """Join and sync until both succeed."""
+        group, topic = self._crowd.group, self._crowd.topic
+        while True:
+            self._crowd.unsettle(self)
+            joined = wire.joined(await self._call(wire.JOIN_GROUP, wire.join_group(group, self.id, topic)))
+            self.id = joined.member or self.id
+            if joined.error == wire.MEMBER_ID_REQUIRED:
+                continue
+            if joined.error in _RETRY:
+                await asyncio.sleep(0.1)
+                continue
+            if joined.error:
+                raise RuntimeError(f"JoinGroup answered error {joined.error}")
+            shares = {}
+            if joined.leader == self.id:
+                for index, member in enumerate(joined.members):
+                    mine = [index] if index < self._crowd.partitions else []
+                    shares[member] = wire.assignment(topic, mine)
+            request = wire.sync_group(group, joined.generation, self.id, shares)
+            error = wire.throttled_error(await self._call(wire.SYNC_GROUP, request))
+            if not error:
+                self.generation = joined.generation
+                self._crowd.settle(self)
+                return
+            if error != wire.REBALANCE_IN_PROGRESS:
+                raise RuntimeError(f"SyncGroup answered error {error}")
+
+    async def _stay(self) -> None:
+        """Heartbeats until the group rebalances."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            sent = time.perf_counter()
+            request = wire.heartbeat(self._crowd.group, self.generation, self.id)
+            error = wire.throttled_error(await self._call(wire.HEARTBEAT, request))
+            self._crowd.heartbeats.append(time.perf_counter() - sent)
+            if error == wire.REBALANCE_IN_PROGRESS:
+                return
+            if error:
+                raise RuntimeError(f"Heartbeat answered error {error}")
+
+
+class _Crowd:
+    """All consumers of one group; knows when they have become stable."""
+
+    def __init__(self, port: int, group: str, topic: str, partitions: int, size: int) -> None:
+        self.port, self.group, self.topic, self.partitions, self.size = port, group, topic, partitions, size
+        self.heartbeats: list[float] = []
+        self._settled: dict[_Member, int] = {}
+        self._stable = asyncio.Event()
+
+    def settle(self, member: _Member) -> None:
+        self._settled[member] = member.generation
+        if len(self._settled) == self.size and len(set(self._settled.values())) == 1:
+            self._stable.set()
+
+    def unsettle(self, member: _Member) -> None:
+        self._settled.pop(member, None)
+        self._stable.clear()
+
+    async def run(self, then: float) -> float:
+        """The seconds until all are stable; heartbeats are gathered for ``then`` seconds more."""
+        began = time.perf_counter()
+        tasks = [asyncio.create_task(_Member(self).run()) for _ in range(self.size)]
+        stable = asyncio.create_task(self._stable.wait())
+        try:
+            done, _ = await asyncio.wait([stable, *tasks], timeout=180, return_when=asyncio.FIRST_COMPLETED)
+            if stable not in done:
+                for task in done:
+                    task.result()
+                raise RuntimeError(f"{len(self._settled)} of {self.size} consumers were stable after 180 s")
+            seconds = time.perf_counter() - began
+            self.heartbeats.clear()
+            await asyncio.sleep(then)
+            return seconds
+        finally:
+            for task in [stable, *tasks]:
+                task.cancel()
+            await asyncio.gather(stable, *tasks, return_exceptions=True)
+
+
+def measure(bench: Bench) -> None:
+    size = bench.scaled(1000, 200)
+    partitions = 100
+    with bench.all_up() as brokers:
+        for broker in brokers:
+            topic = bench.topic(broker, partitions)
+            # One consumer first, so that __consumer_offsets is there and code is loaded.
+            asyncio.run(_Crowd(broker.port, "warm-up", topic, partitions, 1).run(0))
+        for index in range(bench.repeats):
+            for broker in brokers:
+                topic = bench.topic(broker, partitions)
+                crowd = _Crowd(broker.port, f"{GROUP}-{index}", topic, partitions, size)
+                seconds = asyncio.run(crowd.run(then=3 * HEARTBEAT_SECONDS))
+                bench.add("group", f"{size:,} stable", "s", "lower", broker, seconds)
+                beats = sorted(beat * 1000 for beat in crowd.heartbeats)
+                for percent in (50, 99):
+                    name = f"{size:,} heartbeats p{percent}"
+                    bench.add("group", name, "ms", "lower", broker, percentile(beats, percent))
+                bench.drop(broker, topic)

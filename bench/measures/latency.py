@@ -1,0 +1,38 @@
+"""End to end, one 100 B record at a time, acks=all: from before it is produced to when a consumer has it.
+
+By the C client in one thread of one process, and by Kafka's own EndToEndLatency, whose percentiles are whole
+milliseconds.
+"""
+
+from __future__ import annotations
+
+from bench import javatools, load, maven
+from bench.context import Bench
+
+
+def percentile(ordered: list[float], percent: float) -> float:
+    return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]
+
+
+def measure(bench: Bench) -> None:
+    records = bench.scaled(10_000, 1000)
+    with bench.all_up() as brokers:
+        for _ in range(bench.repeats):
+            for broker in brokers:
+                topic = bench.topic(broker, 1)
+                job = load.Job("latency", broker.address, topic, records, partitions=1, acks="all")
+                ordered = sorted(load.run(job).latencies_ms)
+                for percent in (50, 99, 99.9):
+                    bench.add("latency", f"p{percent}", "ms", "lower", broker, percentile(ordered, percent))
+                bench.drop(broker, topic)
+        try:
+            maven.kafka_jars()
+        except maven.Unavailable as lack:
+            print(f"  EndToEndLatency skipped: {lack}")
+            return
+        for _ in range(bench.repeats):
+            for broker in brokers:
+                topic = bench.topic(broker, 1)
+                for name, value in javatools.end_to_end(broker.address, topic, records, 100).items():
+                    bench.add("latency", f"Java {name}", "ms", "lower", broker, value)
+                bench.drop(broker, topic)

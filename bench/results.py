@@ -1,0 +1,178 @@
+"""What was measured: rows by broker, medians, ratios, the bars, and the JSON of a run."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(slots=True)
+class Row:
+    """One figure for each broker; ``better`` is ``higher`` or ``lower``."""
+
+    measure: str
+    name: str
+    unit: str
+    better: str
+    values: dict[str, list[float]] = field(default_factory=dict)
+
+    def median(self, broker: str) -> float | None:
+        values = self.values.get(broker)
+        return statistics.median(values) if values else None
+
+    @property
+    def ratio(self) -> float | None:
+        """Ottla's median over Kafka's."""
+        ours, theirs = self.median("ottla"), self.median("kafka")
+        return None if ours is None or not theirs else ours / theirs
+
+
+class Results:
+    """The rows of a run in the order in which they first came."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str], Row] = {}
+        self.failures: list[str] = []
+
+    def add(self, measure: str, name: str, unit: str, better: str, broker: str, value: float) -> None:
+        row = self.rows.setdefault((measure, name), Row(measure, name, unit, better))
+        row.values.setdefault(broker, []).append(value)
+
+    def median(self, measure: str, name: str, broker: str = "ottla") -> float | None:
+        row = self.rows.get((measure, name))
+        return None if row is None else row.median(broker)
+
+    def write(self, folder: Path, options: dict[str, object]) -> Path:
+        """Write the run as JSON and give back the file."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
+        rows = [
+            {
+                "measure": row.measure,
+                "name": row.name,
+                "unit": row.unit,
+                "better": row.better,
+                "values": row.values,
+                "median": {broker: row.median(broker) for broker in row.values},
+                "ratio": row.ratio,
+            }
+            for row in self.rows.values()
+        ]
+        bars = [{"bar": bar.text, "measured": bar.measured(self), "met": bar.met(self)} for bar in BARS]
+        machine = {"python": platform.python_version(), "kernel": platform.release(), "cpu": _cpu()}
+        document = {
+            "machine": machine,
+            "options": options,
+            "rows": rows,
+            "bars": bars,
+            "failures": self.failures,
+        }
+        path.write_text(json.dumps(document, indent=1) + "\n")
+        return path
+
+
+def _cpu() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{len(models)} x {models[0]}" if models else platform.machine()
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A figure to reach: Ottla's median under a ``limit``, or its ratio to Kafka's under (or over) one.
+
+    With ``own`` the limit is absolute; otherwise it is for Ottla's median over Kafka's.
+    """
+
+    text: str
+    measure: str
+    name: str
+    limit: float
+    own: bool = False
+    at_least: bool = False
+
+    def value(self, results: Results) -> float | None:
+        row = results.rows.get((self.measure, self.name))
+        if row is None:
+            return None
+        return row.median("ottla") if self.own else row.ratio
+
+    def met(self, results: Results) -> bool | None:
+        """None where it was not measured."""
+        value = self.value(results)
+        if value is None:
+            return None
+        return value >= self.limit if self.at_least else value <= self.limit
+
+    def measured(self, results: Results) -> str:
+        value = self.value(results)
+        if value is None:
+            return "not measured"
+        row = results.rows[(self.measure, self.name)]
+        if self.own:
+            return number(value, row.unit)
+        ours, theirs = row.median("ottla") or 0.0, row.median("kafka") or 0.0
+        return f"{number(ours, row.unit)} against {number(theirs, row.unit)} ({value:.2f})"
+
+
+BARS = [
+    Bar("start to first acknowledged produce: under 0.5 s", "start", "existing folder", 0.5, own=True),
+    Bar("resident memory, idle: under 80 MB", "memory", "idle", 80.0, own=True),
+    Bar("produce rate, C client, 100 B: Kafka's or ahead", "cpu", "produce rate", 1.0, at_least=True),
+    Bar("consume rate, C client, 100 B: Kafka's or ahead", "cpu", "consume rate", 1.0, at_least=True),
+    Bar("broker CPU a million records of 100 B, produce: no more than Kafka's", "cpu", "produce CPU", 1.0),
+    Bar("broker CPU a million records of 100 B, consume: no more than Kafka's", "cpu", "consume CPU", 1.0),
+    Bar("end to end, acks=all, p50: no more than Kafka's", "latency", "p50", 1.0),
+    Bar("end to end, acks=all, p99: no more than Kafka's", "latency", "p99", 1.0),
+    Bar("1,000 consumers in one group, all stable: no later than Kafka", "group", "1,000 stable", 1.0),
+    Bar("10,000 partitions: starts in under 5 s", "partitions", "10,000: restart", 5.0, own=True),
+    Bar("10,000 partitions: idle CPU under 2 %", "partitions", "10,000: idle CPU", 2.0, own=True),
+    Bar("fetch, of a bare sendfile loop: at least 0.8", "fetch", "of bare sendfile", 0.8, True, True),
+]  # fmt: skip
+
+
+def number(value: float, unit: str) -> str:
+    """A figure with its unit, to three digits or so."""
+    if value >= 1_000_000:
+        text = f"{value / 1_000_000:.2f} M"
+    elif value >= 10_000:
+        text = f"{value / 1000:.0f} k"
+    elif value >= 100:
+        text = f"{value:.0f}"
+    else:
+        text = f"{value:.3g}"
+    return f"{text} {unit}".rstrip()
+
+
+def table(head: list[str], lines: list[list[str]], right: Callable[[int], bool]) -> str:
+    """Text in columns; ``right`` says which of them are ranged right."""
+    widths = [max(len(line[index]) for line in [head, *lines]) for index in range(len(head))]
+
+    def one(cells: list[str]) -> str:
+        placed = [
+            cell.rjust(width) if right(index) else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return "  ".join(placed).rstrip()
+
+    return "\n".join([one(head), "  ".join("-" * width for width in widths), *map(one, lines)])
+
+
+def report(results: Results, brokers: list[str]) -> str:
+    """The rows with ratios, then the bars."""
+    lines = []
+    for row in results.rows.values():
+        medians = [row.median(broker) for broker in brokers]
+        cells = ["" if median is None else number(median, row.unit) for median in medians]
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+        lines.append([row.measure, row.name, *cells, ratio, f"{row.better} is better"])
+    head = ["measure", "what", *brokers, "ratio", ""]
+    text = table(head, lines, lambda index: 2 <= index < 3 + len(brokers))
+    words = {True: "pass", False: "FAIL", None: "-"}
+    bars = [[words[bar.met(results)], bar.text, bar.measured(results)] for bar in BARS]
+    return f"{text}\n\n{table(['bar', 'what', 'measured'], bars, lambda index: False)}"
