@@ -1,0 +1,86 @@
+"""How far each log has been compacted: ``cleaner-offset-checkpoint`` in every data folder, Kafka's offset
+checkpoint format.
+
+Losing it costs no more than cleaning what is clean already. Owned by the loop thread; the file is written on
+a background thread from bytes that the loop thread made.
+"""
+
+from __future__ import annotations
+
+import os.path
+from typing import TYPE_CHECKING, Final
+
+from ottla_broker import events
+
+from ..checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
+
+if TYPE_CHECKING:
+    from ottla_broker.background import Background
+
+    from ..files import Files
+    from ..log import Log
+
+FILE_NAME: Final = "cleaner-offset-checkpoint"
+
+_log = events.get_logger()
+
+
+class CleanerCheckpoints:
+    """The first dirty offset of each log, by data folder."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        # What the file of each data folder says, read when the folder is first asked for.
+        self._offsets: dict[str, dict[tuple[str, int], int]] = {}
+        # Whose offset it is, by topic id: a topic that was deleted and created again has another.
+        self._owners: dict[tuple[str, int], bytes] = {}
+
+    def get(self, log: Log) -> int | None:
+        """The log's first dirty offset; None when it was never cleaned."""
+        key = (log.topic, log.partition)
+        offsets = self._of_folder(os.path.dirname(log.path))
+        if self._owners.setdefault(key, log.topic_id) != log.topic_id:
+            self._owners[key] = log.topic_id
+            offsets.pop(key, None)
+        return offsets.get(key)
+
+    def advance(self, log: Log, offset: int) -> None:
+        """The log is clean below ``offset``; :meth:`write` makes that last."""
+        key = (log.topic, log.partition)
+        self._of_folder(os.path.dirname(log.path))[key] = offset
+        self._owners[key] = log.topic_id
+
+    def keep_only(self, keys: set[tuple[str, int]]) -> None:
+        """Forget the logs that are gone; ``keys`` are those that are there."""
+        for offsets in self._offsets.values():
+            for key in offsets.keys() - keys:
+                del offsets[key]
+        for key in self._owners.keys() - keys:
+            del self._owners[key]
+
+    async def write(self, log: Log, background: Background) -> None:
+        """Write the file of the log's data folder. A failure is logged: the next cleaning writes it again."""
+        folder = os.path.dirname(log.path)
+        path = f"{folder}/{FILE_NAME}"
+        data = encode_offsets(sorted(self._of_folder(folder).items()))
+        try:
+            await background.run(self._files.replace, path, data)
+        except OSError as error:
+            _log.warning("the cleaner's checkpoint could not be written", file=path, why=str(error))
+
+    def _of_folder(self, folder: str) -> dict[tuple[str, int], int]:
+        offsets = self._offsets.get(folder)
+        if offsets is None:
+            offsets = self._offsets[folder] = self._read(f"{folder}/{FILE_NAME}")
+        return offsets
+
+    def _read(self, path: str) -> dict[tuple[str, int], int]:
+        try:
+            return decode_offsets(self._files.read_all(path), path)
+        except FileNotFoundError:
+            return {}
+        except (CorruptCheckpointError, OSError) as error:
+            _log.warning(
+                "the cleaner's checkpoint cannot be read, logs are cleaned from their start", why=str(error)
+            )
+            return {}

@@ -1,0 +1,159 @@
+"""The last offset of every key of a log's dirty part, in memory that is bounded.
+
+A key is stood for by 16 bytes of its BLAKE2b hash, so an entry takes 24 bytes whatever the key's length:
+Kafka's ``SkimpyOffsetMap``, which uses MD5. As with Kafka, two keys with one hash would be taken for one;
+BLAKE2b is no more likely than MD5 to do that by chance (2**-128 for a pair) and, unlike MD5, cannot be made
+to do it on purpose.
+
+Entries live in tables of at most 65,536 slots, chosen by the hash. Each grows by itself as it fills, so a
+small log takes a small map, growing never needs more than a table's worth of extra memory, and no step of it
+holds the interpreter for long.
+
+    slot = (first half of the hash, second half of the hash, offset + 1): three unsigned 64-bit numbers;
+           the third is 0 in an empty slot
+"""
+
+from __future__ import annotations
+
+from array import array
+from hashlib import blake2b
+from struct import Struct
+from typing import Final
+
+ENTRY_BYTES: Final = 24
+_HASH_BYTES: Final = 16
+_LARGEST_TABLE: Final = 1 << 16
+_FIRST_TABLE: Final = 251
+_HALVES: Final = Struct("<QQ")
+
+
+def prime_at_most(number: int) -> int:
+    """The largest prime that is not above ``number``, which is at least 2."""
+    while any(number % divisor == 0 for divisor in range(2, int(number**0.5) + 1)):
+        number -= 1
+    return number
+
+
+class _Table:
+    """Open addressing with double hashing; a prime number of slots, so that a probe visits all of them."""
+
+    __slots__ = ("_largest", "_load_factor", "_room", "_slots", "_words", "count")
+
+    def __init__(self, largest: int, load_factor: float) -> None:
+        self._largest = prime_at_most(largest)
+        self._load_factor = load_factor
+        self.count = 0
+        self._allocate(_FIRST_TABLE)
+
+    def _allocate(self, slots: int) -> None:
+        self._slots = min(prime_at_most(slots), self._largest)
+        self._words = array("Q", bytes(ENTRY_BYTES * self._slots))
+        # One slot stays empty always: it is what ends the search for a key that is not there.
+        self._room = min(self._slots - 1, max(1, int(self._slots * self._load_factor)))
+
+    def put(self, first: int, second: int, offset: int) -> bool:
+        words = self._words
+        word = self._slot(words, first, second)
+        if words[word + 2]:
+            words[word + 2] = offset + 1
+            return True
+        if self.count >= self._room:
+            if self._slots == self._largest:
+                return False
+            words = self._grow()
+            word = self._slot(words, first, second)
+        words[word] = first
+        words[word + 1] = second
+        words[word + 2] = offset + 1
+        self.count += 1
+        return True
+
+    def get(self, first: int, second: int) -> int:
+        words = self._words
+        return words[self._slot(words, first, second) + 2] - 1
+
+    def _slot(self, words: array[int], first: int, second: int) -> int:
+        """Index of the first word of the hash's slot, or of the empty slot where it belongs."""
+        slots = self._slots
+        at = first % slots
+        word = 3 * at
+        if (words[word] == first and words[word + 1] == second) or not words[word + 2]:
+            return word
+        step = 1 + second % (slots - 1)
+        while True:
+            at = (at + step) % slots
+            word = 3 * at
+            if (words[word] == first and words[word + 1] == second) or not words[word + 2]:
+                return word
+
+    def _grow(self) -> array[int]:
+        old = self._words
+        self._allocate(4 * self._slots)
+        new = self._words
+        for word in range(0, len(old), 3):
+            if old[word + 2]:
+                first = old[word]
+                second = old[word + 1]
+                target = self._slot(new, first, second)
+                new[target] = first
+                new[target + 1] = second
+                new[target + 2] = old[word + 2]
+        return new
+
+
+class OffsetMap:
+    """Key to last offset. Used by one thread at a time; made for one pass over a log and dropped after it."""
+
+    __slots__ = ("_load_factor", "_slots", "_tables", "latest_offset")
+
+    def __init__(self, memory_bytes: int, load_factor: float = 0.9) -> None:
+        """A map that never takes more than ``memory_bytes``, ``load_factor`` of which holds entries.
+
+        Raises ValueError when that is not room for a single key.
+        """
+        slots = memory_bytes // ENTRY_BYTES
+        if slots < 2 or slots * load_factor <= 1:
+            raise ValueError(
+                f"an offset map of {memory_bytes} bytes has no room for a single key: "
+                "raise log.cleaner.dedupe.buffer.size or lower log.cleaner.threads"
+            )
+        count = max(1, -(-slots // _LARGEST_TABLE))
+        self._slots = slots
+        self._load_factor = load_factor
+        self._tables = [_Table(slots // count, load_factor) for _ in range(count)]
+        # The log is known up to here, this offset included; -1: nothing was read yet.
+        self.latest_offset = -1
+
+    def put(self, key: bytes, offset: int) -> bool:
+        """Note that ``key`` was last seen at ``offset``; offsets come in rising order.
+
+        False when the key is new and there is no room left for it: nothing was noted then.
+        """
+        first: int
+        second: int
+        first, second = _HALVES.unpack(blake2b(key, digest_size=_HASH_BYTES).digest())
+        tables = self._tables
+        if not tables[second % len(tables)].put(first, second, offset):
+            return False
+        self.latest_offset = offset
+        return True
+
+    def get(self, key: bytes) -> int:
+        """The last offset noted for ``key``; -1 when there is none."""
+        first: int
+        second: int
+        first, second = _HALVES.unpack(blake2b(key, digest_size=_HASH_BYTES).digest())
+        tables = self._tables
+        return tables[second % len(tables)].get(first, second)
+
+    def seen_up_to(self, offset: int) -> None:
+        """The log was read up to ``offset``, whether or not a record with a key stood there."""
+        self.latest_offset = max(self.latest_offset, offset)
+
+    def __len__(self) -> int:
+        return sum(table.count for table in self._tables)
+
+    @property
+    def utilization(self) -> float:
+        """The share of the slots that is taken, 0 to 1."""
+        return len(self) / self._slots

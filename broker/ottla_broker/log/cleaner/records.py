@@ -1,0 +1,104 @@
+"""A batch's records as compaction sees them: where each begins and ends, its key, and whether it has a value.
+
+Values and headers are passed over, never decoded; a record that stays is copied as the bytes it is. A
+record::
+
+    length            varint   bytes behind this field
+    attributes        int8
+    timestamp delta   varint   ms, from the batch's base timestamp
+    offset delta      varint   from the batch's base offset
+    key length        varint   -1: no key
+    key
+    value length      varint   -1: no value, a tombstone
+    value, headers             not looked at
+
+Varints are zigzag-coded as in Protocol Buffers. Source: Kafka's DefaultRecord.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from ottla_protocol.records.batch import CorruptRecordError
+
+_LONGEST_VARINT_SHIFT: Final = 63
+# The value length -1 in zigzag.
+_NO_VALUE: Final = 1
+
+
+class RecordSpan(NamedTuple):
+    """One record of a batch whose records were decompressed; positions count from the first record's first
+    byte.
+    """
+
+    start: int
+    end: int
+    # Where the timestamp delta stands: behind the attributes.
+    timestamp_at: int
+    offset_at: int
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    has_value: bool
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint and the position behind it. Raises IndexError at the end of the data,
+    CorruptRecordError.
+    """
+    byte = data[position]
+    position += 1
+    raw = byte & 0x7F
+    shift = 7
+    while byte & 0x80:
+        if shift > _LONGEST_VARINT_SHIFT:
+            raise CorruptRecordError("a varint in a record is longer than ten bytes")
+        byte = data[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        shift += 7
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def write_varint(value: int) -> bytes:
+    """``value``, a signed 64-bit number, as a zigzag varint."""
+    raw = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
+
+
+def walk(data: bytes, count: int) -> Iterator[RecordSpan]:
+    """The ``count`` records in ``data``, the uncompressed bytes behind a batch's header.
+
+    Raises CorruptRecordError where the bytes are not that many records, one behind the other, to the end.
+    """
+    position = 0
+    try:
+        for _ in range(count):
+            start = position
+            length, position = read_varint(data, position)
+            end = position + length
+            timestamp_at = position + 1
+            timestamp, offset_at = read_varint(data, timestamp_at)
+            offset, position = read_varint(data, offset_at)
+            size, position = read_varint(data, position)
+            key = None
+            if size >= 0:
+                key = data[position : position + size]
+                position += size
+            has_value = data[position] != _NO_VALUE
+            if position >= end or end > len(data) or size < -1 or offset < 0:
+                raise CorruptRecordError(f"the record at byte {start} of a batch does not fit its own length")
+            yield RecordSpan(start, end, timestamp_at, offset_at, timestamp, offset, key, has_value)
+            position = end
+    except IndexError:
+        raise CorruptRecordError(f"a batch ends inside one of its {count} records") from None
+    if position != len(data):
+        raise CorruptRecordError(
+            f"a batch has {len(data) - position} bytes behind the last of its {count} records"
+        )

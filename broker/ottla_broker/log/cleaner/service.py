@@ -1,0 +1,370 @@
+"""The cleaner as the server knows it: picks the dirtiest log, has it cleaned on a thread, swaps the result
+in.
+
+A cleaning goes back and forth between two threads. The event loop chooses the log, decides what is cleaned
+into what, and swaps segments; a background thread reads keys and writes ``.cleaned`` files, a segment or a
+group at a time. So nothing needs a lock: all state of this module and of the logs belongs to the loop, and
+what the thread works on belongs to it alone while it works. A log that was deleted or truncated meanwhile is
+noticed before the swap, and what was cleaned is thrown away.
+
+The states of a log, all by topic and partition::
+
+    idle ──chosen──▶ in progress ──done, aborted──▶ idle
+                        │ the disk refused: back to idle, left alone for a while
+                        └ damaged batch: uncleanable, until the broker starts again
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from threading import Event
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ottla_broker import events
+from ottla_broker.background import Background
+from ottla_protocol.errors import KafkaError, ProtocolError
+
+from .. import names
+from .checkpoint import CleanerCheckpoints
+from .pace import CleaningAbortedError, Pace, Throttle
+from .schedule import Cleanable, cleanable, dirtiest, segments_between
+
+if TYPE_CHECKING:
+    from ottla_broker.clock import Clock
+
+    from ..files import Files
+    from ..log import Log
+    from ..segment import LogSegment
+    from ..txn_index import AbortedTransaction
+    from .filter import CleaningStats, LastRecord
+
+# After the disk refused something, a log is left alone for so long.
+_RETRY_AFTER_S: Final = 300.0
+# Logs nobody has used since the start, of which a round looks at the names in their folders.
+_GLANCES_A_ROUND: Final = 64
+
+_log = events.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerSettings:
+    """``log.cleaner.*`` with Kafka's defaults; sizes are bytes and shared by all threads."""
+
+    enable: bool = True
+    threads: int = 1
+    dedupe_buffer_size: int = 128 << 20
+    io_buffer_load_factor: float = 0.9
+    io_buffer_size: int = 512 << 10
+    io_max_bytes_per_second: float = float("inf")
+    backoff_ms: int = 15_000
+
+
+class Logs(Protocol):
+    """What the cleaner needs of the log manager."""
+
+    @property
+    def files(self) -> Files: ...
+
+    def logs(self) -> Iterable[Log]:
+        """All logs, opened or not."""
+        ...
+
+    def get(self, topic: str, partition: int) -> Log | None:
+        """The log, if it is there."""
+        ...
+
+
+class LogCleaner:
+    """Compacts the logs whose cleanup policy says so. Owned by the loop thread."""
+
+    def __init__(
+        self, logs: Logs, clock: Clock, settings: CleanerSettings, high_watermark_of: Callable[[Log], int]
+    ) -> None:
+        """``high_watermark_of`` gives a log's last stable offset, which is never above its high watermark."""
+        self._logs = logs
+        self._clock = clock
+        self._settings = settings
+        self._stable_offset_of = high_watermark_of
+        self._background = Background(max(1, settings.threads))
+        self._throttle = Throttle(settings.io_max_bytes_per_second, clock.monotonic)
+        self._checkpoints = CleanerCheckpoints(logs.files)
+        self._stopping = Event()
+        self._workers: list[asyncio.Task[None]] = []
+        self._pauses: set[asyncio.Future[None]] = set()
+        self._in_progress: set[tuple[str, int]] = set()
+        self._uncleanable: set[tuple[str, int]] = set()
+        # When a log whose cleaning failed for the disk's sake may be tried again, in monotonic seconds.
+        self._retry_at: dict[tuple[str, int], float] = {}
+        # Logs that were found to be one segment, and that nobody has opened yet: nothing to clean there.
+        self._short: set[tuple[str, int]] = set()
+
+    # --- life -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to clean, after one ``log.cleaner.backoff.ms``; nothing happens with
+        ``log.cleaner.enable=false``.
+        """
+        if self._settings.enable:
+            self._workers = [asyncio.ensure_future(self._work()) for _ in range(self._settings.threads)]
+
+    async def close(self) -> None:
+        """Stop; what is being cleaned is thrown away, the old segments are still in place."""
+        self._stopping.set()
+        for pause in self._pauses:
+            if not pause.done():
+                pause.set_result(None)
+        await asyncio.gather(*self._workers)
+        self._background.close()
+
+    async def _work(self) -> None:
+        await self._pause()
+        while not self._stopping.is_set():
+            if not await self._clean_dirtiest():
+                await self._pause()
+
+    async def _pause(self) -> None:
+        pause: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pauses.add(pause)
+        timer = self._clock.call_later(self._settings.backoff_ms / 1000, _wake, pause)
+        try:
+            await pause
+        finally:
+            timer.cancel()
+            self._pauses.discard(pause)
+
+    @property
+    def uncleanable(self) -> frozenset[tuple[str, int]]:
+        """Topics and partitions that are not compacted any more because a batch of theirs is damaged."""
+        return frozenset(self._uncleanable)
+
+    # --- choosing -------------------------------------------------------------------------------------------
+
+    async def _clean_dirtiest(self) -> bool:
+        """Clean one log; False when there was nothing to do."""
+        chosen = dirtiest(self._candidates())
+        if chosen is None:
+            return False
+        return await self._clean(chosen) is not None
+
+    def _candidates(self) -> list[Cleanable]:
+        present = {}
+        for log in self._logs.logs():
+            present[log.topic, log.partition] = log
+        self._forget_all_but(present.keys())
+        glances = _GLANCES_A_ROUND
+        now = self._clock.monotonic()
+        candidates = []
+        for key, log in present.items():
+            if not log.config.compact or key in self._in_progress or key in self._uncleanable:
+                continue
+            if self._retry_at.get(key, now) > now or log.failure is not None:
+                continue
+            if not log.is_open:
+                if key in self._short or not glances:
+                    continue
+                glances -= 1
+                if self._is_short(log):
+                    self._short.add(key)
+                    continue
+            try:
+                candidates.append(self._measure(log))
+            except (OSError, KafkaError, ProtocolError) as error:
+                self._give_up(log, error)
+        return candidates
+
+    def _is_short(self, log: Log) -> bool:
+        """Whether a log that was not opened yet is a single segment."""
+        try:
+            return sum(name.endswith(names.LOG) for name in self._logs.files.names(log.path)) < 2
+        except FileNotFoundError:
+            return True
+
+    def _measure(self, log: Log) -> Cleanable:
+        return cleanable(log, self._checkpoints.get(log), self._stable_offset_of(log), self._clock.now_ms())
+
+    def _forget_all_but(self, present: Iterable[tuple[str, int]]) -> None:
+        keys = set(present)
+        self._checkpoints.keep_only(keys)
+        self._uncleanable &= keys
+        self._short &= keys
+        for key in self._retry_at.keys() - keys:
+            del self._retry_at[key]
+
+    # --- cleaning -------------------------------------------------------------------------------------------
+
+    async def clean_now(self, log: Log) -> CleaningStats | None:
+        """Clean ``log`` without asking how dirty it is; None when there was nothing to do or it did not work
+        out.
+        """
+        chosen = self._measure(log)
+        if not chosen.cleanable_bytes or (log.topic, log.partition) in self._in_progress:
+            return None
+        return await self._clean(chosen)
+
+    async def _clean(self, chosen: Cleanable) -> CleaningStats | None:
+        log = chosen.log
+        key = (log.topic, log.partition)
+        self._in_progress.add(key)
+        try:
+            end, stats = await self._run(chosen)
+            self._checkpoints.advance(log, end)
+            await self._checkpoints.write(log, self._background)
+        except CleaningAbortedError as why:
+            _log.debug("cleaning given up", topic=log.topic, partition=log.partition, why=str(why))
+        except Exception as error:
+            # One log that cannot be cleaned must not keep the others from it, whatever the reason.
+            if self._is_current(log):
+                self._give_up(log, error)
+        else:
+            _log.info(
+                "log compacted",
+                topic=log.topic,
+                partition=log.partition,
+                first_dirty=chosen.first_dirty,
+                clean_to=end,
+                segments=stats.segments,
+                records_before=stats.records_read,
+                records_after=stats.records_kept,
+                bytes_before=stats.bytes_read,
+                bytes_after=stats.bytes_written,
+            )
+            if stats.keyless:
+                _log.warning(
+                    "records without a key removed from a compacted log",
+                    topic=log.topic,
+                    partition=log.partition,
+                    records=stats.keyless,
+                )
+            return stats
+        finally:
+            self._in_progress.discard(key)
+        return None
+
+    def _give_up(self, log: Log, error: Exception) -> None:
+        """Say once why a log is not cleaned, and leave it alone from now on, or for a while if the disk is to
+        blame.
+        """
+        key = (log.topic, log.partition)
+        about = {"topic": log.topic, "partition": log.partition, "folder": log.path, "why": str(error)}
+        if isinstance(error, OSError):
+            self._retry_at[key] = self._clock.monotonic() + _RETRY_AFTER_S
+            _log.warning("log could not be compacted, next try in five minutes", **about)
+            return
+        self._uncleanable.add(key)
+        text = "log is not compacted any more: a batch in it cannot be read; `ottla log verify` says where"
+        if isinstance(error, (ProtocolError, KafkaError)):
+            _log.error(text, **about)
+        else:
+            _log.exception("log is not compacted any more: the cleaner failed", **about)
+
+    async def _run(self, chosen: Cleanable) -> tuple[int, CleaningStats]:
+        """Clean the chosen stretch; the first offset that is still dirty, and what was done."""
+        from .filter import BatchFilter
+        from .offset_map import OffsetMap
+        from .transactions import CleanedTransactions
+        from .work import CleaningWork, pin
+
+        log, config, settings = chosen.log, chosen.log.config, self._settings
+        now_ms = self._clock.now_ms()
+        run = self._background.run
+        threads = max(1, settings.threads)
+        work = CleaningWork(
+            self._logs.files,
+            log.path,
+            config,
+            OffsetMap(settings.dedupe_buffer_size // threads, settings.io_buffer_load_factor),
+            Pace(self._throttle, self._stopping, lambda: self._is_current(log)),
+            first_dirty=chosen.first_dirty,
+            chunk_bytes=max(4096, settings.io_buffer_size // threads // 2),
+        )
+        sealed = [each for each in log.segments if each.base_offset < chosen.first_uncleanable]
+        ends = [*(each.base_offset for each in sealed[1:]), chosen.first_uncleanable]
+        end_of = {id(each): end for each, end in zip(sealed, ends, strict=True)}
+        aborted = await run(self._aborted, [each.path(names.TXN_INDEX) for each in sealed])
+
+        transactions = CleanedTransactions(each for each in aborted if each.last_offset >= chosen.first_dirty)
+        for segment in segments_between(sealed, chosen.first_dirty, chosen.first_uncleanable):
+            self._check_current(log, [segment])
+            position = segment.position_below(chosen.first_dirty)
+            source = pin(segment, end_of[id(segment)])
+            if await run(work.read_keys, source, position, transactions):
+                break
+        end = max(chosen.first_dirty, work.offsets.latest_offset + 1)
+
+        transactions = CleanedTransactions(aborted)
+        for group in self._groups([each for each in sealed if each.base_offset < end], chosen):
+            self._check_current(log, group)
+            rules = BatchFilter(
+                work.offsets,
+                now_ms=now_ms,
+                delete_retention_ms=config.delete_retention_ms,
+                round_end=chosen.first_uncleanable,
+                last_records=_last_records(log),
+                transactions=transactions,
+                pace=work.pace,
+                stats=work.stats,
+            )
+            sources = [pin(each, end_of[id(each)]) for each in group]
+            cleaned = await run(work.clean, sources, rules, transactions)
+            if cleaned is not None:
+                self._swap(log, cleaned, group)
+        return end, work.stats
+
+    def _aborted(self, paths: list[str]) -> list[AbortedTransaction]:
+        """The aborted transactions of some segments; on a thread. Raises CorruptTxnIndexError, OSError."""
+        from .. import txn_index
+
+        return [each for path in paths for each in txn_index.read(self._logs.files, path)]
+
+    def _groups(self, segments: list[LogSegment], chosen: Cleanable) -> list[list[LogSegment]]:
+        from .grouping import Measured, group_sizes
+
+        config = chosen.log.config
+        measured = [
+            Measured(each.base_offset, each.size, each.offset_index.byte_size, each.time_index.byte_size)
+            for each in segments
+        ]
+        groups, start = [], 0
+        for size in group_sizes(
+            measured, config.segment_bytes, config.segment_index_bytes, chosen.first_uncleanable
+        ):
+            groups.append(segments[start : start + size])
+            start += size
+        return groups
+
+    def _swap(self, log: Log, cleaned: LogSegment, old: list[LogSegment]) -> None:
+        """Put ``cleaned`` in the place of ``old``, unless the log has changed meanwhile."""
+        try:
+            self._check_current(log, old)
+        except CleaningAbortedError:
+            cleaned.unlink()
+            raise
+        cleaned.created_ms = old[0].created_ms
+        log.replace_segments([cleaned], old)
+
+    def _check_current(self, log: Log, segments: list[LogSegment]) -> None:
+        """Raise CleaningAbortedError unless the log is still there with these segments."""
+        present = {id(each) for each in log.segments}
+        if not self._is_current(log) or any(id(each) not in present for each in segments):
+            raise CleaningAbortedError("the log has changed under the cleaner")
+
+    def _is_current(self, log: Log) -> bool:
+        """Whether the log is there and works. Called from the cleaning thread, too: it reads, and no more."""
+        return self._logs.get(log.topic, log.partition) is log and log.failure is None
+
+
+def _wake(pause: asyncio.Future[None]) -> None:
+    if not pause.done():
+        pause.set_result(None)
+
+
+def _last_records(log: Log) -> dict[int, LastRecord]:
+    """Where each producer that the log remembers has got to, by producer id."""
+    from .filter import LastRecord
+
+    return {
+        entry.producer_id: LastRecord(entry.batches[-1].last_offset if entry.batches else None, entry.epoch)
+        for entry in log.active_producers()
+    }

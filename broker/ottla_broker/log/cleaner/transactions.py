@@ -1,0 +1,73 @@
+"""Which batches belong to aborted transactions, and when a transaction's marker may go.
+
+The cleaner walks the log in offset order and tells this object every batch it meets. Records of an aborted
+transaction go at once, whatever their keys. A marker stays as long as a batch of its transaction was met on
+the way; after that it waits for a delete horizon of its own, like a tombstone, so that a reader who saw the
+records also sees what became of them. Source: CleanedTransactionMetadata in Kafka's LogCleaner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final
+
+from ottla_protocol.records.batch import BatchHeader
+
+from ..txn_index import AbortedTransaction
+
+_CONTROL_KEY: Final = Struct(">hh")
+_ABORT: Final = 0
+_COMMIT: Final = 1
+
+
+class CleanedTransactions:
+    """The state of the transactions while one thread walks over a log; ``retained`` is its output."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """``aborted``: the transactions of the stretch to be walked, each once, in any order."""
+        self._coming = sorted(set(aborted), key=lambda each: each.first_offset, reverse=True)
+        # By producer id. The flag says whether a batch of the transaction was met.
+        self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
+        self._committed: set[int] = set()
+        # Aborted transactions whose markers stay: what the cleaned segment's transaction index has to say.
+        self.retained: list[AbortedTransaction] = []
+
+    def on_data(self, header: BatchHeader) -> bool:
+        """Note a batch of records; True when it belongs to an aborted transaction."""
+        self._begin_up_to(header.last_offset)
+        if not header.is_transactional:
+            return False
+        ongoing = self._aborted.get(header.producer_id)
+        if ongoing is None:
+            self._committed.add(header.producer_id)
+            return False
+        self._aborted[header.producer_id] = (ongoing[0], True)
+        return True
+
+    def on_control(self, header: BatchHeader, key: bytes | None) -> bool:
+        """Note a control batch with its only record's key (None: compaction emptied it); True when it may be
+        discarded.
+        """
+        self._begin_up_to(header.last_offset)
+        if key is None:
+            return True
+        kind = _CONTROL_KEY.unpack_from(key)[1] if len(key) >= _CONTROL_KEY.size else -1
+        if kind == _ABORT:
+            transaction, met = self._aborted.pop(header.producer_id, (None, False))
+            if transaction is not None and met:
+                self.retained.append(transaction)
+                return False
+            return True
+        if kind == _COMMIT:
+            if header.producer_id in self._committed:
+                self._committed.remove(header.producer_id)
+                return False
+            return True
+        return False
+
+    def _begin_up_to(self, offset: int) -> None:
+        coming = self._coming
+        while coming and coming[-1].first_offset <= offset:
+            transaction = coming.pop()
+            self._aborted.setdefault(transaction.producer_id, (transaction, False))
