@@ -20,8 +20,8 @@ BATCH = 10_000
 _UNDER_WAY = 400_000
 
 _WORDS = (
-    "departure", "arrival", "delay", "carrier", "flight", "origin", "destination", "hour", "distance", "airport",
-    "weather", "visibility", "pressure", "wind", "humidity", "runway", "gate", "boarding", "schedule", "cancelled",
+    "departure", "arrival", "delay", "carrier", "flight", "origin", "destination", "hour", "distance",
+    "airport", "weather", "visibility", "pressure", "wind", "humidity", "runway", "gate", "boarding",
 )  # fmt: skip
 
 

@@ -3,8 +3,8 @@
 Each consumer has a connection of its own and does what a client library does: FindCoordinator, JoinGroup
 (again with the member id it is given), SyncGroup, then a heartbeat every three seconds, and joins again when
 told to. They are asyncio coroutines in this process that pack their requests by hand. Stable means: every
-consumer holds an assignment of one and the same generation. ``group.initial.rebalance.delay.ms`` stands at
-Kafka's default of 3 s.
+consumer holds an assignment of one and the same generation. Twice: without ``group.initial.rebalance.delay.ms``, where the broker's and
+the clients' work is all there is, and with Kafka's default of 3 s, most of which is waiting.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import struct
 import time
 
 from bench import wire
-from bench.brokers import HOST
+from bench.brokers import HOST, Broker
 from bench.context import Bench
 from bench.measures.latency import percentile
 
-GROUP = "bench-group"
+PARTITIONS = 100
 HEARTBEAT_SECONDS = 3.0
 _RETRY = {wire.COORDINATOR_LOAD_IN_PROGRESS, wire.COORDINATOR_NOT_AVAILABLE, wire.NOT_COORDINATOR}
 
@@ -140,20 +140,25 @@ class _Crowd:
 
 def measure(bench: Bench) -> None:
     size = bench.scaled(1000, 200)
-    partitions = 100
-    with bench.all_up() as brokers:
-        for broker in brokers:
-            topic = bench.topic(broker, partitions)
-            # One consumer first, so that __consumer_offsets is there and code is loaded.
-            asyncio.run(_Crowd(broker.port, "warm-up", topic, partitions, 1).run(0))
-        for index in range(bench.repeats):
+    for delay, label in (("0", "no delay"), ("3000", "default delay")):
+        settings = {"group.initial.rebalance.delay.ms": delay}
+        with bench.all_up(settings) as brokers:
             for broker in brokers:
-                topic = bench.topic(broker, partitions)
-                crowd = _Crowd(broker.port, f"{GROUP}-{index}", topic, partitions, size)
-                seconds = asyncio.run(crowd.run(then=3 * HEARTBEAT_SECONDS))
-                bench.add("group", f"{size:,} stable", "s", "lower", broker, seconds)
-                beats = sorted(beat * 1000 for beat in crowd.heartbeats)
-                for percent in (50, 99):
-                    name = f"{size:,} heartbeats p{percent}"
-                    bench.add("group", name, "ms", "lower", broker, percentile(beats, percent))
-                bench.drop(broker, topic)
+                topic = bench.topic(broker, PARTITIONS)
+                # One consumer first, so that __consumer_offsets is there and code is loaded.
+                asyncio.run(_Crowd(broker.port, "warm-up", topic, PARTITIONS, 1).run(0))
+            for index in range(bench.repeats):
+                for broker in brokers:
+                    _one(bench, broker, f"bench-group-{index}", size, label)
+
+
+def _one(bench: Bench, broker: Broker, group: str, size: int, label: str) -> None:
+    topic = bench.topic(broker, PARTITIONS)
+    crowd = _Crowd(broker.port, group, topic, PARTITIONS, size)
+    seconds = asyncio.run(crowd.run(then=3 * HEARTBEAT_SECONDS))
+    bench.add("group", f"{size:,} stable, {label}", "s", "lower", broker, seconds)
+    beats = sorted(beat * 1000 for beat in crowd.heartbeats)
+    for percent in (50, 99):
+        name = f"{size:,} heartbeats p{percent}, {label}"
+        bench.add("group", name, "ms", "lower", broker, percentile(beats, percent))
+    bench.drop(broker, topic)

@@ -1,8 +1,8 @@
 """From the start of the process to the first acknowledged produce.
 
-A client polls the port every millisecond, asks for the topic's leader and sends one record with acks=1 until it is
-acknowledged. Twice: on a folder that holds the topic already, as after a restart, and on a new one, where the
-topic is made on the way. Files are warm: each broker has been started before.
+A client polls the port every millisecond, asks for the topic's leader and sends one record with acks=1
+until it is acknowledged. Twice: on a folder that holds the topic already, as after a restart, and on a new
+one, where the topic is made on the way. Files are warm: each broker has been started before.
 """
 
 from __future__ import annotations
