@@ -1,0 +1,490 @@
+"""The coordination store of one broker: a tree in memory, journaled in the data folder.
+
+Changes go through one writer, in the order in which they were asked for. What is asked for while a frame is
+being flushed goes into the next frame together, so that many changes cost few flushes. The tree changes when the
+frame is durable, never before, so that nobody reads what a crash could take back.
+
+The session is the process: ephemeral nodes are kept in memory only and are gone after a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from ottla_broker.background import Background
+from ottla_broker.events import get_logger
+from ottla_broker.store import journal
+from ottla_broker.store.api import (
+    ANY_VERSION,
+    BadVersionError,
+    Create,
+    Delete,
+    EventKind,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    SessionLostError,
+    SessionState,
+    Set,
+    StoreError,
+    StoreEvent,
+    StoreFailedError,
+    Watch,
+)
+
+log = get_logger()
+
+JOURNAL_NAME = "ottla-store.journal"
+
+# A journal is compacted when it is this much larger than what its nodes need.
+_COMPACT_FACTOR = 3
+_COMPACT_MINIMUM = 4 * 1024 * 1024
+
+# How many children a node has more after one of them has met with this.
+_STEPS = {EventKind.CREATED: 1, EventKind.DELETED: -1}
+
+Result = str | int | None
+
+
+class _Node:
+    """One node; replaced as a whole when it changes. ``sequence`` counts the numbers given to its children."""
+
+    __slots__ = ("data", "ephemeral", "sequence", "version")
+
+    def __init__(self, data: bytes, version: int, sequence: int, ephemeral: bool) -> None:
+        self.data = data
+        self.version = version
+        self.sequence = sequence
+        self.ephemeral = ephemeral
+
+
+class _Watch:
+    __slots__ = ("_remove",)
+
+    def __init__(self, remove: Callable[[], None]) -> None:
+        self._remove = remove
+
+    def cancel(self) -> None:
+        self._remove()
+
+
+class _Transaction:
+    """Operations that wait for their turn, and whom to tell."""
+
+    __slots__ = ("done", "operations")
+
+    def __init__(self, operations: Sequence[Operation], done: asyncio.Future[list[Result]]) -> None:
+        self.operations = operations
+        self.done = done
+
+
+class _Draft:
+    """What the tree will be when a frame is durable: changes laid over it, in order."""
+
+    def __init__(self, nodes: dict[str, _Node], children: dict[str, dict[str, None]]) -> None:
+        # What the transaction being applied has replaced: path, whether the draft had it, and as what.
+        self._undo: list[tuple[str, bool, _Node | None]] = []
+        self._base = nodes
+        self._base_children = children
+        self.nodes: dict[str, _Node | None] = {}
+        # How many children a node has more (or fewer) than in the tree.
+        self._more: dict[str, int] = {}
+        self.events: list[StoreEvent] = []
+
+    def get(self, path: str) -> _Node | None:
+        if path in self.nodes:
+            return self.nodes[path]
+        return self._base.get(path)
+
+    def child_count(self, path: str) -> int:
+        return len(self._base_children.get(path, ())) + self._more.get(path, 0)
+
+    def apply(self, operations: Sequence[Operation]) -> list[Result]:
+        """Lay operations over what is there, all or none.
+
+        Raises:
+            StoreError: the first one that can't be done.
+        """
+        self._undo.clear()
+        events = len(self.events)
+        try:
+            return [self._apply(operation) for operation in operations]
+        except StoreError:
+            for path, known, node in reversed(self._undo):
+                if known:
+                    self.nodes[path] = node
+                else:
+                    del self.nodes[path]
+            for event in self.events[events:]:
+                if event.kind in _STEPS:
+                    self._more[parent_of(event.path)] -= _STEPS[event.kind]
+            del self.events[events:]
+            raise
+
+    def _put(self, path: str, node: _Node | None) -> None:
+        self._undo.append((path, path in self.nodes, self.nodes.get(path)))
+        self.nodes[path] = node
+
+    def changes(self) -> list[journal.Change]:
+        """What has to be made durable: all but ephemeral nodes."""
+        found = []
+        for path, node in self.nodes.items():
+            if node is not None and not node.ephemeral:
+                found.append(journal.Change(path, node.data, node.version, node.sequence))
+            elif path in self._base and not self._base[path].ephemeral:
+                found.append(journal.Change(path, None))
+        return found
+
+    def _apply(self, operation: Operation) -> Result:
+        if isinstance(operation, Create):
+            return self._create(operation)
+        path = operation.path
+        node = self.get(path)
+        if node is None:
+            raise NoNodeError(f"{path}: is not there")
+        if operation.version not in (ANY_VERSION, node.version):
+            raise BadVersionError(f"{path}: has version {node.version}, not {operation.version}")
+        if isinstance(operation, Set):
+            self._put(path, _Node(operation.data, node.version + 1, node.sequence, node.ephemeral))
+            self.events.append(StoreEvent(EventKind.CHANGED, path))
+            return node.version + 1
+        if isinstance(operation, Delete):
+            if path == "/":
+                raise NotEmptyError("/: can't be deleted")
+            if self.child_count(path):
+                raise NotEmptyError(f"{path}: has children")
+            self._put(path, None)
+            self._count(path, EventKind.DELETED)
+        return None
+
+    def _create(self, operation: Create) -> str:
+        path = operation.path
+        above = parent_of(path)
+        parent = self.get(above)
+        if parent is None:
+            raise NoNodeError(f"{path}: {above} is not there to put it in")
+        if parent.ephemeral:
+            raise NoChildrenForEphemeralsError(f"{path}: {above} is ephemeral and can have no children")
+        if operation.sequence:
+            path = f"{path}{parent.sequence:010d}"
+            self._put(above, _Node(parent.data, parent.version, parent.sequence + 1, False))
+        if self.get(path) is not None:
+            raise NodeExistsError(f"{path}: is there already")
+        self._put(path, _Node(operation.data, 0, 0, operation.ephemeral))
+        self._count(path, EventKind.CREATED)
+        return path
+
+    def _count(self, path: str, kind: EventKind) -> None:
+        above = parent_of(path)
+        self._more[above] = self._more.get(above, 0) + _STEPS[kind]
+        self.events.append(StoreEvent(kind, path))
+        self.events.append(StoreEvent(EventKind.CHILDREN, above))
+
+
+class EmbeddedStore:
+    """See :class:`ottla_broker.store.api.Store`. Owned by the loop thread; made by :meth:`open`."""
+
+    def __init__(self, path: Path, background: Background) -> None:
+        self.state = SessionState.CONNECTED
+        self._path = path
+        self._background = background
+        self._nodes: dict[str, _Node] = {"/": _Node(b"", 0, 0, False)}
+        self._children: dict[str, dict[str, None]] = {"/": {}}
+        self._fd = -1
+        self._end = 0
+        self._number = 0
+        self._live = 0
+        self._compact_at = _COMPACT_MINIMUM
+        self._waiting: list[_Transaction] = []
+        self._writer: asyncio.Task[None] | None = None
+        self._failed: str | None = None
+        self._watches: dict[str, list[Callable[[StoreEvent], None]]] = {}
+        self._session_watches: list[Callable[[SessionState], None]] = []
+
+    @classmethod
+    def open(cls, folder: Path, background: Background) -> EmbeddedStore:
+        """Open the store in a data folder, whose lock the caller holds. Blocks for as long as reading takes.
+
+        Raises:
+            StoreError: the journal is damaged or can't be read; the message names the file and what to do.
+        """
+        store = cls(folder / JOURNAL_NAME, background)
+        try:
+            store._load()
+        except OSError as error:
+            raise StoreFailedError(
+                f"{store._path}: cannot be opened ({error.strerror}); check the folder"
+            ) from error
+        return store
+
+    def _load(self) -> None:
+        loaded = journal.load(self._path)
+        nodes, children = self._nodes, self._children
+        try:
+            for payload in loaded.payloads:
+                for path, data, version, sequence in journal.decode_changes(payload):
+                    if data is None:
+                        del nodes[path]
+                        self._unlink(path)
+                        continue
+                    if path not in nodes:
+                        above, _, name = path.rpartition("/")
+                        children.setdefault(above or "/", {})[name] = None
+                    nodes[path] = _Node(data, version, sequence, False)
+        except (ValueError, KeyError) as error:
+            raise journal.StoreDamagedError(
+                f"{self._path}: has a frame that makes no sense ({error})"
+            ) from error
+        if loaded.cut and loaded.end:
+            log.warning("store journal cut at its torn end", file=str(self._path), bytes=loaded.cut)
+        self._fd = journal.open_for_append(self._path, loaded)
+        self._end = loaded.end or len(journal.MAGIC)
+        self._number = loaded.number
+        self._live = sum(len(path) + len(node.data) + 16 for path, node in nodes.items())
+
+    # ---- reading
+
+    async def get(self, path: str) -> tuple[bytes, int]:
+        node = self._node(path)
+        return node.data, node.version
+
+    async def children(self, path: str) -> list[str]:
+        self._node(path)
+        return sorted(self._children.get(path, ()))
+
+    async def exists(self, path: str) -> bool:
+        self._check_session()
+        return path in self._nodes
+
+    def _node(self, path: str) -> _Node:
+        self._check_session()
+        node = self._nodes.get(path)
+        if node is None:
+            raise NoNodeError(f"{path}: is not there")
+        return node
+
+    def _check_session(self) -> None:
+        if self.state is SessionState.LOST:
+            raise SessionLostError("the store is closed")
+
+    # ---- changing
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        parents: bool = False,
+    ) -> str:
+        if parents:
+            await self._create_parents(path)
+        made = (await self.transaction([Create(path, data, ephemeral, sequence)]))[0]
+        assert isinstance(made, str)
+        return made
+
+    async def _create_parents(self, path: str) -> None:
+        """One at a time, as another may make the same ones meanwhile."""
+        missing = []
+        above = parent_of(path)
+        while above not in self._nodes:
+            missing.append(above)
+            above = parent_of(above)
+        for parent in reversed(missing):
+            try:
+                await self.transaction([Create(parent)])
+            except NodeExistsError:
+                continue
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        made = (await self.transaction([Set(path, data, version)]))[0]
+        assert isinstance(made, int)
+        return made
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self.transaction([Delete(path, version)])
+
+    async def transaction(self, operations: Sequence[Operation]) -> list[Result]:
+        self._check_session()
+        if self._failed is not None:
+            raise StoreFailedError(self._failed)
+        for operation in operations:
+            _check_path(operation)
+        done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Transaction(operations, done))
+        if self._writer is None:
+            self._writer = asyncio.get_running_loop().create_task(self._write_waiting())
+        return await done
+
+    async def _write_waiting(self) -> None:
+        """Write what waits, a frame at a time, until nothing does."""
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
+                await self._write(batch)
+                if self._end > max(self._compact_at, _COMPACT_FACTOR * self._live) and self._failed is None:
+                    await self._compact()
+        finally:
+            self._writer = None
+
+    async def _write(self, batch: list[_Transaction]) -> None:
+        draft = _Draft(self._nodes, self._children)
+        ready: list[tuple[asyncio.Future[list[Result]], list[Result]]] = []
+        for transaction in batch:
+            try:
+                ready.append((transaction.done, draft.apply(transaction.operations)))
+            except StoreError as error:
+                _fail(transaction.done, error)
+        changes = draft.changes()
+        if changes:
+            frame = journal.encode_frame(self._number + 1, journal.encode_changes(changes))
+            failure = await self._append(frame)
+            if failure is not None:
+                for done, _ in ready:
+                    _fail(done, failure)
+                return
+        self._install(draft)
+        for done, results in ready:
+            if not done.done():
+                done.set_result(results)
+
+    async def _append(self, frame: bytes) -> StoreError | None:
+        """Make a frame durable; returns what went wrong, in which case it isn't in the file."""
+        if self._failed is not None:
+            return StoreFailedError(self._failed)
+        try:
+            await self._background.run(journal.append, self._fd, self._end, frame)
+        except OSError as error:
+            try:
+                await self._background.run(journal.cut, self._fd, self._end)
+            except OSError as second:
+                self._failed = (
+                    f"{self._path}: cannot be written ({second.strerror}); free the disk, then restart"
+                )
+            return StoreFailedError(f"{self._path}: cannot be written ({error.strerror}); check the disk")
+        self._end += len(frame)
+        self._number += 1
+        return None
+
+    def _install(self, draft: _Draft) -> None:
+        """Make the tree what the draft says, and tell who watches."""
+        for path, node in draft.nodes.items():
+            before = self._nodes.get(path)
+            if before is not None:
+                self._live -= len(path) + len(before.data) + 16
+            if node is None:
+                if before is not None:
+                    del self._nodes[path]
+                    self._unlink(path)
+                continue
+            if before is None:
+                above, _, name = path.rpartition("/")
+                self._children.setdefault(above or "/", {})[name] = None
+            self._nodes[path] = node
+            self._live += len(path) + len(node.data) + 16
+        self._tell(draft.events)
+
+    def _unlink(self, path: str) -> None:
+        above, _, name = path.rpartition("/")
+        siblings = self._children[above or "/"]
+        del siblings[name]
+        if not siblings:
+            del self._children[above or "/"]
+
+    async def _compact(self) -> None:
+        """Write the journal anew with what is there. A failure leaves the old one in use."""
+        nodes = self._nodes.copy()
+        try:
+            beside, fd, size, number = await self._background.run(
+                journal.write_compacted, self._path, _by_depth(nodes)
+            )
+        except OSError as error:
+            log.warning("store journal not compacted", file=str(self._path), error=str(error))
+            self._compact_at = 2 * self._end
+            return
+        os.close(self._fd)
+        self._fd, self._end, self._number = fd, size, number
+        try:
+            await self._background.run(journal.replace, beside, self._path)
+        except OSError as error:
+            self._failed = (
+                f"{self._path}: cannot be replaced ({error.strerror}); check the disk, then restart"
+            )
+
+    # ---- watching
+
+    def watch(self, path: str, callback: Callable[[StoreEvent], None]) -> Watch:
+        self._check_session()
+        self._watches.setdefault(path, []).append(callback)
+
+        def remove() -> None:
+            callbacks = self._watches.get(path, [])
+            if callback in callbacks:
+                callbacks.remove(callback)
+            if not callbacks:
+                self._watches.pop(path, None)
+
+        return _Watch(remove)
+
+    def watch_session(self, callback: Callable[[SessionState], None]) -> Watch:
+        self._session_watches.append(callback)
+
+        def remove() -> None:
+            if callback in self._session_watches:
+                self._session_watches.remove(callback)
+
+        return _Watch(remove)
+
+    def _tell(self, events: Sequence[StoreEvent]) -> None:
+        if not self._watches:
+            return
+        for event in dict.fromkeys(events):
+            for callback in list(self._watches.get(event.path, ())):
+                try:
+                    callback(event)
+                except Exception:
+                    log.exception("a watch of the store failed", path=event.path)
+
+    # ---- the end
+
+    async def close(self) -> None:
+        if self.state is SessionState.LOST:
+            return
+        while self._writer is not None:
+            await asyncio.wait([self._writer])
+        self.state = SessionState.LOST
+        for callback in list(self._session_watches):
+            callback(SessionState.LOST)
+        os.close(self._fd)
+
+
+def parent_of(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+def _by_depth(nodes: dict[str, _Node]) -> Iterator[journal.Change]:
+    """All durable nodes, parents before their children."""
+    for path in sorted(nodes):
+        node = nodes[path]
+        if not node.ephemeral:
+            yield journal.Change(path, node.data, node.version, node.sequence)
+
+
+def _check_path(operation: Operation) -> None:
+    path = operation.path
+    whole = path == "/" and type(operation) is not Create
+    if not whole and (not path.startswith("/") or path.endswith("/") or "//" in path or "\0" in path):
+        if type(operation) is Create and operation.sequence and path.endswith("/") and "//" not in path:
+            return
+        raise ValueError(f"{path!r} is not a path of the store")
+
+
+def _fail(done: asyncio.Future[list[Result]], error: StoreError) -> None:
+    if not done.done():
+        done.set_exception(error)
