@@ -6,7 +6,7 @@ from struct import Struct as Packer
 from struct import error as StructError
 from typing import Any
 
-from .layout import ARRAY, FIXED, STRING, STRUCT, Shape, places
+from .layout import ARRAY, BYTES, FIXED, STRING, STRUCT, Shape, places
 from .primitives import MAX_STRING
 from .schema import Message
 
@@ -45,6 +45,8 @@ def _fault(value: Any, shape: Shape, nullable: bool, version: int, path: str) ->
             if not isinstance(value, shape.struct):
                 return f"{path} is no {shape.struct.__name__} but {value!r}"
             return _struct_fault(value, shape.struct, version, path)
+        elif shape.kind == BYTES:
+            memoryview(value)
         else:
             len(value)
     except (AttributeError, StructError, TypeError, ValueError) as error:
