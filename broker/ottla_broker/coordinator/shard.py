@@ -24,8 +24,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
-from ottla_protocol.records.record import Record, decode_records, encode_batch
-
 from ottla_broker.clock import Clock
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.partitioning import partition_for
@@ -33,6 +31,7 @@ from ottla_broker.coordinator.slices import Sliced
 from ottla_broker.events import get_logger
 from ottla_protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla_protocol.records.batch import BatchHeader, CorruptRecordError, iter_headers
+from ottla_protocol.records.record import Record, decode_records, encode_batch
 
 log = get_logger()
 

@@ -14,11 +14,10 @@ from ottla_broker.coordinator.group.states import Event, GroupState
 from ottla_protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue
 
 if TYPE_CHECKING:
-    from ottla_protocol.records.record import Record
-
     from ottla_broker.coordinator.group.rebalance import Rebalancer
     from ottla_broker.coordinator.shard import Shard
     from ottla_protocol.records.batch import BatchHeader
+    from ottla_protocol.records.record import Record
 
 
 class GroupShard:

@@ -31,6 +31,8 @@ def subscribed_topics(metadata: bytes) -> frozenset[str]:
                 raise ValueError("a topic name runs past the end")
             topics.add(metadata[position : position + length].decode())
             position += length
-    except (StructError, ValueError) as error:
+    except StructError:
+        raise ValueError("not a consumer subscription: it ends too early") from None
+    except ValueError as error:
         raise ValueError(f"not a consumer subscription: {error}") from None
     return frozenset(topics)

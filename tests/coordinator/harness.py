@@ -1,0 +1,341 @@
+"""A group coordinator in a box: a clock that tests move, and a log in memory that they can hold up or break."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+from ottla_broker.coordinator.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from ottla_broker.coordinator.group.membership import Joiner, Leaver
+from ottla_broker.coordinator.group.offsets import Committed
+from ottla_broker.coordinator.group.settings import GroupSettings
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.join_group import JoinGroupResponse
+from ottla_protocol.messages.sync_group import SyncGroupResponse
+from ottla_protocol.records.batch import assign_offset, iter_headers, read_header
+from ottla_protocol.records.record import Record, decode_records
+
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+DELAY_MS = 3_000
+WALL_START_MS = 1_700_000_000_000
+
+_seeds = count()
+
+
+class FakeTimer:
+    def __init__(self, callback: Callable[..., object], args: tuple[object, ...]) -> None:
+        self.callback, self.args, self.cancelled = callback, args, False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.time = 1000.0
+        self._timers: list[tuple[float, int, FakeTimer]] = []
+        self._serial = count()
+
+    def now_ms(self) -> int:
+        return WALL_START_MS + round((self.time - 1000.0) * 1000)
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> FakeTimer:
+        timer = FakeTimer(callback, args)
+        heappush(self._timers, (self.time + delay, next(self._serial), timer))
+        return timer
+
+    def advance(self, seconds: float) -> None:
+        """Let time go by, running what falls due in its order."""
+        end = self.time + seconds
+        while self._timers and self._timers[0][0] <= end:
+            at, _, timer = heappop(self._timers)
+            self.time = max(self.time, at)
+            if not timer.cancelled:
+                timer.callback(*timer.args)
+        self.time = max(self.time, end)
+
+    def settle(self) -> None:
+        """Run what is due now."""
+        self.advance(0)
+
+    @property
+    def pending(self) -> int:
+        return sum(not timer.cancelled for _, _, timer in self._timers)
+
+
+class FakeFuture:
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self._callbacks: list[Callable[[FakeFuture], object]] = []
+
+    def add_done_callback(self, callback: Callable[[FakeFuture], object]) -> None:
+        self._callbacks.append(callback)
+
+    def result(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def finish(self, error: Exception | None = None) -> None:
+        self.error = error
+        for callback in self._callbacks:
+            callback(self)
+
+
+class FakePartition:
+    """A leader's partition, in memory. ``hold`` keeps writes uncommitted, ``refuse`` makes appends fail."""
+
+    def __init__(self, partition: int = 0, topic: str = OFFSETS_TOPIC) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = bytes(16)
+        self.batches: list[bytes] = []
+        self.end_offset = 0
+        self.hold = False
+        self.refuse: ErrorCode | None = None
+        self.unreadable = False
+        self.waiting: list[FakeFuture] = []
+
+    def append_internal(self, records: bytearray, now_ms: int) -> int:
+        if self.refuse is not None:
+            raise KafkaError(self.refuse)
+        header = read_header(records)
+        assign_offset(records, 0, self.end_offset, 0)
+        self.batches.append(bytes(records))
+        self.end_offset += header.last_offset_delta + 1
+        return self.end_offset
+
+    def committed(self, end_offset: int, timeout_ms: int) -> FakeFuture | None:
+        if not self.hold:
+            return None
+        future = FakeFuture()
+        self.waiting.append(future)
+        return future
+
+    def release(self, error: ErrorCode | None = None) -> None:
+        """Commit what was held up, or fail it."""
+        waiting, self.waiting = self.waiting, []
+        for future in waiting:
+            future.finish(None if error is None else KafkaError(error))
+
+    def scan(self, start_offset: int) -> Iterator[memoryview]:
+        if self.unreadable:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        for batch in self.batches:
+            yield memoryview(batch)
+
+    def records(self) -> list[Record]:
+        """Everything in the log."""
+        return [
+            record
+            for batch in self.batches
+            for position, header in iter_headers(batch)
+            for record in decode_records(batch, position, header)
+        ]
+
+
+class Waiting:
+    """A request's answer, when it is there. Two answers to one request fail the test."""
+
+    def __init__(self) -> None:
+        self.answer: Any = None
+
+    def __call__(self, answer: Any) -> None:
+        assert self.answer is None, "answered twice"
+        self.answer = answer
+
+    @property
+    def done(self) -> bool:
+        return self.answer is not None
+
+    @property
+    def code(self) -> ErrorCode:
+        assert self.answer is not None, "not answered"
+        return ErrorCode(self.answer.error_code)
+
+    @property
+    def joined(self) -> JoinGroupResponse:
+        assert isinstance(self.answer, JoinGroupResponse), self.answer
+        assert self.answer.error_code == 0, ErrorCode(self.answer.error_code)
+        return self.answer
+
+    @property
+    def synced(self) -> SyncGroupResponse:
+        assert isinstance(self.answer, SyncGroupResponse), self.answer
+        assert self.answer.error_code == 0, ErrorCode(self.answer.error_code)
+        return self.answer
+
+
+class SlowClock(FakeClock):
+    """Every look at it takes a millisecond."""
+
+    def monotonic(self) -> float:
+        self.time += 0.001
+        return self.time
+
+
+class World:
+    """A coordinator of group ``g`` on one partition of the offsets topic."""
+
+    def __init__(
+        self,
+        partition: FakePartition | None = None,
+        load: bool = True,
+        clock: FakeClock | None = None,
+        **settings: int,
+    ) -> None:
+        settings.setdefault("initial_rebalance_delay_ms", DELAY_MS)
+        self.clock = FakeClock() if clock is None else clock
+        self.partition = FakePartition() if partition is None else partition
+        self.coordinator = GroupCoordinator(
+            GroupSettings(**settings), self.clock, random.Random(next(_seeds)), lambda: 1
+        )
+        self.coordinator.start()
+        self.coordinator.on_leader(self.partition)
+        if load:
+            self.clock.settle()
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        group: str = "g",
+        instance: str | None = None,
+        version: int = 9,
+        protocols: tuple[tuple[str, bytes], ...] = (("range", b"meta"),),
+        protocol_type: str = "consumer",
+        session_ms: int = SESSION_MS,
+        rebalance_ms: int = REBALANCE_MS,
+        client: str = "client",
+    ) -> Waiting:
+        waiting = Waiting()
+        joiner = Joiner(
+            member_id=member_id,
+            instance_id=instance,
+            client_id=client,
+            client_host="/127.0.0.1",
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=rebalance_ms,
+            protocol_type=protocol_type,
+            protocols=protocols,
+            needs_known_id=version >= 4,
+            can_skip_assignment=version >= 9,
+            reason="test",
+        )
+        self.coordinator.join(group, joiner, waiting)
+        return waiting
+
+    def member_id(self, **options: Any) -> str:
+        """An id for a new dynamic member."""
+        waiting = self.join(**options)
+        assert waiting.code is ErrorCode.MEMBER_ID_REQUIRED
+        return str(waiting.answer.member_id)
+
+    def new(self, **options: Any) -> Waiting:
+        """A new dynamic member's join: both rounds of it."""
+        return self.join(self.member_id(**options), **options)
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        group: str = "g",
+        instance: str | None = None,
+        protocol_type: str | None = None,
+        protocol_name: str | None = None,
+    ) -> Waiting:
+        waiting = Waiting()
+        self.coordinator.sync(
+            group, member_id, instance, generation, protocol_type, protocol_name, assignments or {}, waiting
+        )
+        return waiting
+
+    def heartbeat(
+        self, member_id: str, generation: int, *, group: str = "g", instance: str | None = None
+    ) -> ErrorCode:
+        return ErrorCode(self.coordinator.heartbeat(group, member_id, instance, generation))
+
+    def leave(
+        self, member_id: str = "", *, group: str = "g", instance: str | None = None
+    ) -> tuple[ErrorCode, list[ErrorCode]]:
+        error, errors = self.coordinator.leave(group, [Leaver(member_id, instance, "test")])
+        return ErrorCode(error), [ErrorCode(code) for code in errors]
+
+    def commit(
+        self,
+        offset: int = 42,
+        *,
+        group: str = "g",
+        member_id: str = "",
+        instance: str | None = None,
+        generation: int = -1,
+        topic: str = "t",
+        partition: int = 0,
+        metadata: str = "",
+        leader_epoch: int = -1,
+        commit_ms: int | None = None,
+        expire_ms: int = -1,
+    ) -> list[ErrorCode] | None:
+        """The error codes; None while the log has not committed it (the list then fills in ``last_commit``)."""
+        answer: list[ErrorCode] = []
+        self.last_commit = answer
+        now = self.clock.now_ms() if commit_ms is None else commit_ms
+        self.coordinator.commit(
+            group,
+            member_id,
+            instance,
+            generation,
+            [(topic, partition, Committed(offset, leader_epoch, metadata, now, expire_ms))],
+            lambda codes: answer.extend(map(ErrorCode, codes)),
+        )
+        return answer or None
+
+    def offset(
+        self, *, group: str = "g", topic: str = "t", partition: int = 0, require_stable: bool = False
+    ) -> int:
+        error, found = self.coordinator.fetch(group, [(topic, [partition])], require_stable)
+        assert error == 0, ErrorCode(error)
+        one = found[0][1][0]
+        assert one.error == 0, ErrorCode(one.error)
+        return one.offset
+
+    def state(self, group: str = "g") -> str:
+        return self.coordinator.describe(group).state
+
+    def stable(self, members: int = 1, **options: Any) -> tuple[list[str], int]:
+        """A stable group: its members' ids, the leader first, and its generation."""
+        joins = [self.new(**options) for _ in range(members)]
+        self.clock.advance(DELAY_MS / 1000)
+        if not joins[0].done:
+            self.clock.advance(DELAY_MS / 1000)
+        return self.finish(joins, **options)
+
+    def finish(self, joins: list[Waiting], group: str = "g", **_: Any) -> tuple[list[str], int]:
+        """Sync members whose joins have been answered."""
+        leader = joins[0].joined.leader
+        generation = joins[0].joined.generation_id
+        ids = [join.joined.member_id for join in joins]
+        ids.sort(key=lambda member_id: member_id != leader)
+        shares = {member_id: b"share of " + member_id.encode() for member_id in ids}
+        syncs = [self.sync(member_id, generation, group=group) for member_id in ids if member_id != leader]
+        syncs.append(self.sync(leader, generation, shares, group=group))
+        assert all(sync.synced for sync in syncs)
+        assert self.state(group) == "Stable"
+        return ids, generation
+
+    def restart(self, **settings: int) -> World:
+        """Another broker takes over with the same log."""
+        partition = FakePartition(self.partition.partition)
+        partition.batches, partition.end_offset = list(self.partition.batches), self.partition.end_offset
+        world = World(partition, load=False, **settings)
+        world.clock.time = self.clock.time
+        world.clock.settle()
+        return world

@@ -1,0 +1,647 @@
+"""Joining, syncing, heartbeats and leaving: what Kafka's GroupCoordinator does, and where home-made ones fail."""
+
+from __future__ import annotations
+
+import pytest
+from tests.coordinator.harness import DELAY_MS, REBALANCE_MS, SESSION_MS, World
+
+from ottla_protocol.errors import ErrorCode as Code
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+# Ids and checks
+
+
+def test_first_join_is_given_an_id_and_the_second_joins_with_it(world: World) -> None:
+    first = world.join()
+    assert first.code is Code.MEMBER_ID_REQUIRED
+    assert first.answer.member_id.startswith("client-")
+    assert len(first.answer.member_id) == len("client-") + 36
+    second = world.join(first.answer.member_id)
+    world.clock.advance(DELAY_MS / 1000)
+    assert second.joined.member_id == first.answer.member_id == second.joined.leader
+    assert second.joined.generation_id == 1
+    assert second.joined.protocol_name == "range"
+    assert [m.metadata for m in second.joined.members] == [b"meta"]
+
+
+def test_before_version_4_the_first_join_joins(world: World) -> None:
+    join = world.join(version=3)
+    assert not join.done
+    world.clock.advance(DELAY_MS / 1000)
+    assert join.joined.member_id
+
+
+def test_an_id_that_was_never_given_out_is_unknown(world: World) -> None:
+    assert world.join("client-made-up").code is Code.UNKNOWN_MEMBER_ID
+    world.stable()
+    assert world.join("client-made-up").code is Code.UNKNOWN_MEMBER_ID
+
+
+def test_the_second_member_is_not_told_that_it_is_unknown(world: World) -> None:
+    [first], generation = world.stable()
+    second = world.new()
+    assert not second.done
+    assert world.heartbeat(first, generation) is Code.REBALANCE_IN_PROGRESS
+    again = world.join(first)
+    assert again.joined.generation_id == second.joined.generation_id == generation + 1
+    assert {m.member_id for m in again.joined.members} == {first, second.joined.member_id}
+    assert second.joined.members == []
+    world.finish([again, second])
+
+
+def test_an_id_given_out_but_not_used_expires_and_holds_nobody_up(world: World) -> None:
+    [first], _ = world.stable()
+    unused = world.member_id()
+    joining = world.new()
+    rejoin = world.join(first)
+    assert not rejoin.done  # the id given out is waited for
+    world.clock.advance(SESSION_MS / 1000)
+    assert rejoin.joined
+    assert joining.joined
+    assert world.join(unused).code is Code.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("session_ms", [5_999, 1_800_001])
+def test_session_timeout_out_of_bounds(world: World, session_ms: int) -> None:
+    assert world.join(session_ms=session_ms).code is Code.INVALID_SESSION_TIMEOUT
+
+
+def test_group_needs_a_name(world: World) -> None:
+    assert world.join(group="").code is Code.INVALID_GROUP_ID
+    assert world.sync("m", 1, group="").code is Code.INVALID_GROUP_ID
+    assert world.heartbeat("m", 1, group="") is Code.INVALID_GROUP_ID
+    assert world.leave("m", group="") == (Code.INVALID_GROUP_ID, [])
+
+
+def test_protocols_must_agree(world: World) -> None:
+    assert world.join(protocols=()).code is Code.INCONSISTENT_GROUP_PROTOCOL
+    assert world.join(protocol_type="").code is Code.INCONSISTENT_GROUP_PROTOCOL
+    world.stable(protocols=(("range", b""), ("roundrobin", b"")))
+    assert world.join(protocols=(("sticky", b""),)).code is Code.INCONSISTENT_GROUP_PROTOCOL
+    assert world.join(protocol_type="connect").code is Code.INCONSISTENT_GROUP_PROTOCOL
+    assert world.join(protocols=(("roundrobin", b""),)).code is Code.MEMBER_ID_REQUIRED
+
+
+def test_a_refused_join_leaves_no_group_behind(world: World) -> None:
+    world.join(protocols=())
+    assert world.coordinator.list([], []) == (0, [])
+
+
+def test_the_protocol_with_most_votes_among_those_all_support_is_chosen(world: World) -> None:
+    joins = [
+        world.new(protocols=(("only-mine", b""), ("a", b"1"), ("b", b"2"))),
+        world.new(protocols=(("b", b"3"), ("a", b"4"))),
+        world.new(protocols=(("b", b"5"), ("a", b"6"))),
+    ]
+    world.clock.advance(2 * DELAY_MS / 1000)
+    assert {join.joined.protocol_name for join in joins} == {"b"}
+    leader = next(join.joined for join in joins if join.joined.members)
+    assert sorted(m.metadata for m in leader.members) == [b"2", b"3", b"5"]
+
+
+def test_group_max_size() -> None:
+    world = World(max_size=2)
+    ids, generation = world.stable(2)
+    refused = world.join()
+    assert refused.code is Code.GROUP_MAX_SIZE_REACHED
+    assert refused.answer.member_id == ""
+    # Members that are in may rejoin, and one that leaves makes room.
+    world.leave(ids[1])
+    rejoin = world.join(ids[0])
+    assert rejoin.joined.generation_id == generation + 1
+    assert world.join().code is Code.MEMBER_ID_REQUIRED
+
+
+def test_group_max_size_while_preparing_lets_the_first_in() -> None:
+    world = World(max_size=2)
+    ids = [world.member_id() for _ in range(3)]
+    joins = [world.join(member_id) for member_id in ids]
+    assert joins[2].code is Code.GROUP_MAX_SIZE_REACHED
+    world.clock.advance(2 * DELAY_MS / 1000)
+    assert joins[0].joined
+    assert joins[1].joined
+
+
+# The first rebalance
+
+
+def test_the_first_rebalance_waits_its_delay(world: World) -> None:
+    join = world.new()
+    world.clock.advance(DELAY_MS / 1000 - 0.01)
+    assert not join.done
+    world.clock.advance(0.01)
+    assert join.joined
+
+
+def test_members_that_keep_coming_extend_the_delay_up_to_the_rebalance_timeout(world: World) -> None:
+    joins = [world.new(rebalance_ms=8_000)]
+    for _ in range(7):
+        world.clock.advance(1)
+        joins.append(world.new(rebalance_ms=8_000))
+    assert not any(join.done for join in joins)
+    world.clock.advance(1)  # 8 s: 3, then 3 more, then the 2 that are left
+    assert all(join.joined.generation_id == 1 for join in joins)
+
+
+def test_without_delay_the_first_member_is_served_at_once() -> None:
+    world = World(initial_rebalance_delay_ms=0)
+    join = world.new()
+    world.clock.settle()
+    assert join.joined
+
+
+def test_later_rebalances_do_not_wait_the_delay(world: World) -> None:
+    [first], _ = world.stable()
+    second = world.new()
+    assert world.join(first).joined
+    assert second.joined
+
+
+# Members that are lost while others wait
+
+
+def test_a_member_lost_while_preparing_does_not_block_the_others(world: World) -> None:
+    ids, generation = world.stable(3)
+    newcomer = world.new()
+    rejoins = [world.join(member_id) for member_id in ids[:2]]
+    assert not newcomer.done
+    for _ in range(3):  # the third says nothing until its session is over
+        world.clock.advance(SESSION_MS / 3000)
+    assert newcomer.joined.generation_id == generation + 1
+    assert all(rejoin.joined for rejoin in rejoins)
+    assert world.heartbeat(ids[2], generation) is Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_leaves_while_preparing_does_not_block_the_others(world: World) -> None:
+    ids, _ = world.stable(2)
+    newcomer = world.new()
+    rejoin = world.join(ids[0])
+    assert world.leave(ids[1]) == (Code.NONE, [Code.NONE])
+    assert newcomer.joined
+    assert rejoin.joined
+
+
+def test_a_waiting_member_that_leaves_is_answered(world: World) -> None:
+    ids, _ = world.stable(2)
+    waiting = world.join(ids[0])
+    assert not waiting.done
+    world.leave(ids[0])
+    assert waiting.code is Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_beats_but_does_not_rejoin_is_removed_after_the_rebalance_timeout(world: World) -> None:
+    ids, generation = world.stable(2, rebalance_ms=20_000)
+    newcomer = world.new(rebalance_ms=20_000)
+    rejoin = world.join(ids[0], rebalance_ms=20_000)
+    for _ in range(19):
+        world.clock.advance(1)
+        assert world.heartbeat(ids[1], generation) is Code.REBALANCE_IN_PROGRESS
+    assert not rejoin.done
+    world.clock.advance(1)
+    assert rejoin.joined
+    assert newcomer.joined
+    assert world.heartbeat(ids[1], generation) is Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_leader_that_does_not_rejoin_is_replaced(world: World) -> None:
+    ids, _ = world.stable(2)
+    world.leave(ids[0])
+    rejoin = world.join(ids[1])
+    assert rejoin.joined.leader == ids[1]
+    assert [m.member_id for m in rejoin.joined.members] == [ids[1]]
+
+
+def test_a_new_members_first_join_waits_no_longer_than_five_minutes(world: World) -> None:
+    # A static member is waited for, for as long as its session lasts.
+    static = world.join(instance="s", session_ms=1_000_000, rebalance_ms=1_000_000)
+    world.clock.advance(DELAY_MS / 1000)
+    world.finish([static])
+    newcomer = world.new()
+    world.clock.advance(299)
+    assert not newcomer.done
+    world.clock.advance(1)
+    assert newcomer.code is Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_second_join_of_a_waiting_member_releases_the_first(world: World) -> None:
+    ids, _ = world.stable(2)
+    first = world.join(ids[0])
+    second = world.join(ids[0])
+    assert first.code is Code.REBALANCE_IN_PROGRESS
+    assert not second.done
+    world.join(ids[1])
+    assert second.joined
+
+
+def test_the_last_member_leaving_empties_the_group(world: World) -> None:
+    [member], generation = world.stable()
+    world.leave(member)
+    assert world.state() == "Empty"
+    assert world.heartbeat(member, generation) is Code.UNKNOWN_MEMBER_ID
+    assert world.sync(member, generation).code is Code.UNKNOWN_MEMBER_ID
+    # It can be joined again, with its generations going on.
+    _, later = world.stable()
+    assert later > generation
+
+
+# Sync
+
+
+def test_assignment_reaches_each_member_and_waits_for_the_log(world: World) -> None:
+    joins = [world.new(), world.new()]
+    world.clock.advance(2 * DELAY_MS / 1000)
+    leader = joins[0].joined.leader
+    follower = next(j.joined.member_id for j in joins if j.joined.member_id != leader)
+    waiting = world.sync(follower, 1)
+    world.partition.hold = True
+    brought = world.sync(leader, 1, {leader: b"L", follower: b"F"})
+    assert not waiting.done
+    assert not brought.done
+    assert world.state() == "CompletingRebalance"
+    world.partition.release()
+    assert brought.synced.assignment == b"L"
+    assert waiting.synced.assignment == b"F"
+    assert waiting.synced.protocol_type == "consumer"
+    assert waiting.synced.protocol_name == "range"
+    assert world.state() == "Stable"
+    assert world.sync(follower, 1).synced.assignment == b"F"
+
+
+def test_sync_is_checked(world: World) -> None:
+    ids, generation = world.stable(2)
+    assert world.sync("nobody", generation).code is Code.UNKNOWN_MEMBER_ID
+    assert world.sync(ids[0], generation + 1).code is Code.ILLEGAL_GENERATION
+    assert world.sync(ids[0], generation, protocol_type="connect").code is Code.INCONSISTENT_GROUP_PROTOCOL
+    assert world.sync(ids[0], generation, protocol_name="other").code is Code.INCONSISTENT_GROUP_PROTOCOL
+    assert world.sync(ids[0], generation, protocol_type="consumer", protocol_name="range").synced
+    world.join(ids[0])
+    assert world.sync(ids[1], generation).code is Code.REBALANCE_IN_PROGRESS
+
+
+def test_an_assignment_from_a_follower_is_not_taken(world: World) -> None:
+    joins = [world.new(), world.new()]
+    world.clock.advance(2 * DELAY_MS / 1000)
+    leader = joins[0].joined.leader
+    follower = next(j.joined.member_id for j in joins if j.joined.member_id != leader)
+    usurped = world.sync(follower, 1, {leader: b"x", follower: b"everything"})
+    assert not usurped.done
+    world.sync(leader, 1, {leader: b"L", follower: b"F"})
+    assert usurped.synced.assignment == b"F"
+
+
+def test_a_member_that_leaves_while_others_wait_for_the_assignment_sends_them_back(world: World) -> None:
+    joins = [world.new(), world.new()]
+    world.clock.advance(2 * DELAY_MS / 1000)
+    leader = joins[0].joined.leader
+    follower = next(j.joined.member_id for j in joins if j.joined.member_id != leader)
+    waiting = world.sync(follower, 1)
+    world.leave(leader)
+    assert waiting.code is Code.REBALANCE_IN_PROGRESS
+    assert world.join(follower).joined.leader == follower
+
+
+def test_a_member_that_leaves_while_it_waits_for_its_assignment_is_answered(world: World) -> None:
+    joins = [world.new(), world.new()]
+    world.clock.advance(2 * DELAY_MS / 1000)
+    leader = joins[0].joined.leader
+    follower = next(j.joined.member_id for j in joins if j.joined.member_id != leader)
+    waiting = world.sync(follower, 1)
+    world.leave(follower)
+    assert waiting.code is Code.UNKNOWN_MEMBER_ID
+
+
+def test_members_that_never_sync_are_removed(world: World) -> None:
+    joins = [world.new(rebalance_ms=20_000), world.new(rebalance_ms=20_000)]
+    world.clock.advance(2 * DELAY_MS / 1000)
+    leader = joins[0].joined.leader
+    follower = next(j.joined.member_id for j in joins if j.joined.member_id != leader)
+    waiting = world.sync(follower, 1)
+    for _ in range(20):  # the leader beats, but does not bring the assignment
+        assert world.heartbeat(leader, 1) is Code.NONE
+        world.clock.advance(1)
+    assert waiting.code is Code.REBALANCE_IN_PROGRESS
+    assert world.heartbeat(leader, 1) is Code.UNKNOWN_MEMBER_ID
+    assert world.join(follower, rebalance_ms=20_000).joined.leader == follower
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [
+        (Code.NOT_LEADER_OR_FOLLOWER, Code.NOT_COORDINATOR),
+        (Code.NOT_ENOUGH_REPLICAS, Code.COORDINATOR_NOT_AVAILABLE),
+        (Code.MESSAGE_TOO_LARGE, Code.UNKNOWN_SERVER_ERROR),
+        (Code.REQUEST_TIMED_OUT, Code.REBALANCE_IN_PROGRESS),
+    ],
+)
+@pytest.mark.parametrize("late", [False, True])
+def test_an_assignment_that_cannot_be_written_begins_a_rebalance(
+    world: World, log: Code, told: Code, late: bool
+) -> None:
+    joins = [world.new(), world.new()]
+    world.clock.advance(2 * DELAY_MS / 1000)
+    leader = joins[0].joined.leader
+    follower = next(j.joined.member_id for j in joins if j.joined.member_id != leader)
+    waiting = world.sync(follower, 1)
+    if late:
+        world.partition.hold = True
+    else:
+        world.partition.refuse = log
+    brought = world.sync(leader, 1, {leader: b"L", follower: b"F"})
+    world.partition.release(log)
+    assert brought.code is told
+    assert waiting.code is told
+    assert world.state() == "PreparingRebalance"
+    world.partition.refuse, world.partition.hold = None, False
+    world.finish([world.join(leader), world.join(follower)][::-1])
+
+
+def test_a_rebalance_that_begins_while_the_assignment_is_written_wins(world: World) -> None:
+    [first], _ = world.stable()
+    second = world.new()
+    rejoin = world.join(first)
+    world.partition.hold = True
+    brought = world.sync(first, 2, {first: b"1", second.joined.member_id: b"2"})
+    third = world.new()
+    assert brought.code is Code.REBALANCE_IN_PROGRESS
+    world.partition.release()
+    assert world.state() == "PreparingRebalance"
+    world.partition.hold = False
+    joins = [world.join(first), world.join(second.joined.member_id), third]
+    assert {join.joined.generation_id for join in joins} == {3}
+    assert rejoin.joined
+
+
+# Rejoining
+
+
+def test_a_follower_that_rejoins_unchanged_is_answered_at_once(world: World) -> None:
+    ids, generation = world.stable(2)
+    again = world.join(ids[1])
+    assert again.joined.generation_id == generation
+    assert again.joined.members == []
+    assert again.joined.leader == ids[0]
+    assert world.state() == "Stable"
+
+
+def test_a_follower_that_rejoins_with_other_metadata_begins_a_rebalance(world: World) -> None:
+    ids, _ = world.stable(2)
+    assert not world.join(ids[1], protocols=(("range", b"other"),)).done
+    assert world.state() == "PreparingRebalance"
+
+
+def test_the_leader_that_rejoins_begins_a_rebalance(world: World) -> None:
+    ids, _ = world.stable(2)
+    assert not world.join(ids[0]).done
+    assert world.state() == "PreparingRebalance"
+
+
+def test_rejoining_while_completing(world: World) -> None:
+    joins = [world.new(), world.new()]
+    world.clock.advance(2 * DELAY_MS / 1000)
+    leader = joins[0].joined.leader
+    follower = next(j.joined.member_id for j in joins if j.joined.member_id != leader)
+    assert len(world.join(leader).joined.members) == 2  # its answer was lost: it gets it again
+    assert world.join(follower).joined.members == []
+    waiting = world.sync(follower, 1)
+    changed = world.join(follower, protocols=(("range", b"new"),))
+    assert not changed.done
+    assert waiting.code is Code.REBALANCE_IN_PROGRESS
+    assert world.state() == "PreparingRebalance"
+
+
+def test_cooperative_members_settle_in_two_rebalances(world: World) -> None:
+    """Cooperative-sticky: the one that gives partitions up rejoins, as follower or as leader, and then it is over."""
+    options = {"protocols": (("cooperative-sticky", b"owns all"),)}
+    [first], _ = world.stable(**options)
+    second = world.new(**options)
+    ids, generation = world.finish([world.join(first, **options), second])
+    # The first gave partitions up: it rejoins with what it owns now.
+    given_up = {"protocols": (("cooperative-sticky", b"owns half"),)}
+    rejoin = world.join(first, **given_up)
+    other = world.join(ids[1] if ids[0] == first else ids[0], **options)
+    _, final = world.finish([rejoin, other])
+    assert final == generation + 1
+    for member_id in ids:
+        for _ in range(5):
+            assert world.heartbeat(member_id, final) is Code.NONE
+    assert world.state() == "Stable"
+
+
+# Heartbeats
+
+
+def test_heartbeats_in_each_state(world: World) -> None:
+    assert world.heartbeat("m", 1) is Code.UNKNOWN_MEMBER_ID
+    join = world.new()
+    world.clock.advance(DELAY_MS / 1000)
+    member = join.joined.member_id
+    assert world.heartbeat(member, 1) is Code.NONE
+    world.sync(member, 1, {member: b""})
+    assert world.heartbeat(member, 1) is Code.NONE
+    assert world.heartbeat(member, 0) is Code.ILLEGAL_GENERATION
+    assert world.heartbeat("other", 1) is Code.UNKNOWN_MEMBER_ID
+    second = world.new()
+    assert world.heartbeat(member, 1) is Code.REBALANCE_IN_PROGRESS
+    assert not second.done
+
+
+def test_heartbeats_keep_a_member_and_silence_loses_it(world: World) -> None:
+    ids, generation = world.stable(2)
+    for _ in range(10):
+        world.clock.advance(SESSION_MS / 2000)
+        assert world.heartbeat(ids[0], generation) in (Code.NONE, Code.REBALANCE_IN_PROGRESS)
+    assert world.heartbeat(ids[1], generation) is Code.UNKNOWN_MEMBER_ID
+    assert world.join(ids[0]).joined.generation_id == generation + 1
+
+
+def test_a_commit_is_a_sign_of_life(world: World) -> None:
+    [member], generation = world.stable()
+    for _ in range(10):
+        world.clock.advance(SESSION_MS / 2000)
+        assert world.commit(member_id=member, generation=generation) == [Code.NONE]
+    assert world.state() == "Stable"
+
+
+# Leaving
+
+
+def test_leaving(world: World) -> None:
+    assert world.leave("m") == (Code.NONE, [Code.UNKNOWN_MEMBER_ID])
+    [member], _ = world.stable()
+    assert world.leave("m") == (Code.NONE, [Code.UNKNOWN_MEMBER_ID])
+    assert world.leave("") == (Code.NONE, [Code.UNKNOWN_MEMBER_ID])
+    pending = world.member_id()
+    assert world.leave(pending) == (Code.NONE, [Code.NONE])
+    assert world.state() == "Stable"
+    assert world.leave(member) == (Code.NONE, [Code.NONE])
+    assert world.state() == "Empty"
+
+
+# Static members
+
+
+def static(world: World, *instances: str, **options: int) -> dict[str, str]:
+    """A stable group of static members: instance → member id, the leader first."""
+    joins = {name: world.join(instance=name, **options) for name in instances}  # type: ignore[arg-type]
+    world.clock.advance(2 * DELAY_MS / 1000)
+    ids, _ = world.finish(list(joins.values()))
+    by_id = {join.joined.member_id: name for name, join in joins.items()}
+    return {by_id[member_id]: member_id for member_id in ids}
+
+
+def test_a_static_member_joins_at_once_under_an_id_with_its_name(world: World) -> None:
+    members = static(world, "one")
+    assert members["one"].startswith("one-")
+
+
+@pytest.mark.parametrize("version", [5, 9])
+def test_a_static_follower_returns_without_rebalance(world: World, version: int) -> None:
+    members = static(world, "a", "b")
+    leader, follower = members
+    back = world.join(instance=follower, version=version)
+    assert back.joined.generation_id == 1
+    assert back.joined.leader == members[leader]
+    assert back.joined.members == []
+    assert not back.joined.skip_assignment
+    assert world.state() == "Stable"
+    new_id = back.joined.member_id
+    assert new_id != members[follower]
+    assert (
+        world.sync(new_id, 1, instance=follower).synced.assignment
+        == b"share of " + members[follower].encode()
+    )
+    # Whoever still uses the old id is fenced.
+    old = members[follower]
+    assert world.heartbeat(old, 1, instance=follower) is Code.FENCED_INSTANCE_ID
+    assert world.join(old, instance=follower).code is Code.FENCED_INSTANCE_ID
+    assert world.sync(old, 1, instance=follower).code is Code.FENCED_INSTANCE_ID
+    assert world.commit(member_id=old, instance=follower, generation=1) == [Code.FENCED_INSTANCE_ID]
+    assert world.leave(old, instance=follower) == (Code.NONE, [Code.FENCED_INSTANCE_ID])
+    assert world.heartbeat(old, 1) is Code.UNKNOWN_MEMBER_ID
+    assert world.heartbeat(new_id, 1, instance=follower) is Code.NONE
+    assert world.heartbeat(new_id, 1, instance="stranger") is Code.UNKNOWN_MEMBER_ID
+
+
+def test_a_static_leader_of_old_is_told_that_another_leads(world: World) -> None:
+    members = static(world, "a", "b")
+    leader = next(iter(members))
+    back = world.join(instance=leader, version=8)
+    assert back.joined.leader == members[leader] != back.joined.member_id
+    assert back.joined.members == []
+
+
+def test_a_static_leader_is_told_to_skip_the_assignment(world: World) -> None:
+    members = static(world, "a", "b")
+    leader = next(iter(members))
+    back = world.join(instance=leader, version=9)
+    assert back.joined.leader == back.joined.member_id
+    assert back.joined.skip_assignment
+    assert len(back.joined.members) == 2
+
+
+def test_a_static_member_that_returns_with_another_choice_of_protocol_rebalances(world: World) -> None:
+    joins = [
+        world.join(instance="a", protocols=(("x", b""), ("y", b""))),
+        world.join(instance="b", protocols=(("x", b""), ("y", b""))),
+    ]
+    world.clock.advance(2 * DELAY_MS / 1000)
+    assert joins[0].joined.protocol_name == "x"
+    world.finish(joins)
+    back = world.join(instance="b", protocols=(("y", b""),))
+    assert not back.done
+    assert world.state() == "PreparingRebalance"
+
+
+def test_a_static_member_that_returns_while_completing_rebalances(world: World) -> None:
+    joins = {name: world.join(instance=name) for name in ("a", "b", "c")}
+    world.clock.advance(2 * DELAY_MS / 1000)
+    ids = {name: join.joined.member_id for name, join in joins.items()}
+    assert joins["a"].joined.leader == ids["a"]
+    waiting = {name: world.sync(ids[name], 1) for name in ("b", "c")}
+    back = world.join(instance="b")
+    assert waiting["b"].code is Code.FENCED_INSTANCE_ID
+    assert waiting["c"].code is Code.REBALANCE_IN_PROGRESS
+    assert world.state() == "PreparingRebalance"
+    others = [world.join(ids[name], instance=name) for name in ("a", "c")]
+    assert {join.joined.generation_id for join in (back, *others)} == {2}
+
+
+def test_a_static_member_that_joins_twice_while_preparing_fences_itself(world: World) -> None:
+    members = static(world, "a", "b")
+    leader, follower = members
+    first = world.join(members[leader], instance=leader)
+    second = world.join(instance=leader)
+    assert first.code is Code.FENCED_INSTANCE_ID
+    other = world.join(members[follower], instance=follower)
+    assert second.joined.generation_id == other.joined.generation_id == 2
+
+
+def test_a_static_member_that_cannot_be_written_keeps_its_old_id(world: World) -> None:
+    members = static(world, "a", "b")
+    world.partition.refuse = Code.NOT_LEADER_OR_FOLLOWER
+    assert world.join(instance="b").code is Code.NOT_COORDINATOR
+    world.partition.refuse = None
+    assert world.heartbeat(members["b"], 1, instance="b") is Code.NONE
+
+
+def test_a_rebalance_that_begins_while_a_static_member_is_written_answers_it(world: World) -> None:
+    members = static(world, "a", "b")
+    leader, follower = members
+    world.partition.hold = True
+    back = world.join(instance=follower)
+    rejoin = world.join(members[leader], instance=leader)
+    world.partition.release()
+    assert back.joined.generation_id == rejoin.joined.generation_id == 2
+
+
+def test_static_members_are_waited_for_past_the_rebalance_timeout(world: World) -> None:
+    members = static(world, "a", "b", rebalance_ms=5_000, session_ms=60_000)
+    leader, follower = members
+    newcomer = world.new(rebalance_ms=5_000)
+    world.clock.advance(5)
+    # Nobody but the newcomer has joined: both static members stay in the generation all the same.
+    assert newcomer.joined.leader == newcomer.joined.member_id
+    assert {m.group_instance_id for m in newcomer.joined.members} == {leader, follower, None}
+
+
+def test_a_static_member_can_be_made_to_leave_by_name(world: World) -> None:
+    static(world, "a", "b")
+    assert world.leave(instance="a") == (Code.NONE, [Code.NONE])
+    assert world.leave(instance="a") == (Code.NONE, [Code.UNKNOWN_MEMBER_ID])
+    assert world.state() == "PreparingRebalance"
+
+
+def test_a_static_member_does_not_rebalance_within_its_session_and_does_after(world: World) -> None:
+    members = static(world, "a", "b", session_ms=30_000)
+    leader, follower = members
+    for _ in range(29):
+        world.clock.advance(1)
+        assert world.heartbeat(members[leader], 1, instance=leader) is Code.NONE
+    world.clock.advance(6)
+    assert world.heartbeat(members[leader], 1, instance=leader) is Code.REBALANCE_IN_PROGRESS
+    assert world.heartbeat(members[follower], 1, instance=follower) is Code.UNKNOWN_MEMBER_ID
+
+
+# Many members
+
+
+def test_a_thousand_members_become_stable_and_only_the_leader_gets_the_list(world: World) -> None:
+    ids = [world.member_id() for _ in range(1000)]
+    joins = [world.join(member_id) for member_id in ids]
+    world.clock.advance(2 * DELAY_MS / 1000)
+    assert {join.joined.generation_id for join in joins} == {1}
+    assert sorted(len(join.joined.members) for join in joins) == [0] * 999 + [1000]
+    members, generation = world.finish(joins)
+    assert len(members) == 1000
+    for _ in range(5):
+        world.clock.advance(3)
+        assert {world.heartbeat(member_id, generation) for member_id in ids} == {Code.NONE}
+    assert world.clock.pending < 10
+    # All of them are lost at once.
+    world.clock.advance(REBALANCE_MS / 1000 + SESSION_MS / 1000)
+    assert world.state() == "Empty"
