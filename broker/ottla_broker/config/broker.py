@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from ottla_broker.config.model import (
     keys_of,
     nearest,
 )
-from ottla_broker.config.properties import parse_properties, read_properties
+from ottla_broker.config.properties import read_properties
 from ottla_broker.config.server_keys import NetworkKeys, ServerKeys
 
 _DEFAULT_SOURCE = "configuration"
@@ -92,23 +92,6 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
             ConfigError: ``source: key: what is wrong and what to do``.
         """
         return cls(properties, sources or dict.fromkeys(properties, source), hostname)
-
-    @classmethod
-    def load(cls, path: Path | None, overrides: Iterable[str] = ()) -> BrokerConfig:
-        """Read a ``server.properties`` file, with ``key=value`` settings on top of it.
-
-        Raises:
-            ConfigError: the file can't be read, or a key is wrong.
-        """
-        properties = read_properties(path) if path is not None else {}
-        sources = dict.fromkeys(properties, str(path))
-        for text in overrides:
-            if "=" not in text:
-                raise ConfigError(f"--set {text}: is not of the form key=value; write --set num.partitions=3")
-            for name, value in parse_properties(text, f"--set {text}").items():
-                properties[name] = value
-                sources[name] = "--set"
-        return cls.from_properties(properties, sources=sources)
 
     # ---- reading
 
@@ -293,6 +276,17 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
                 if value < -1 or value == 0:
                     raise InvalidValue(name, value, "Value must be -1 (unlimited) or at least 1")
                 return
+
+
+def load_config(path: Path | None, overrides: Mapping[str, str]) -> BrokerConfig:
+    """Read a ``server.properties`` file, with the command line's settings on top of it.
+
+    Raises:
+        ConfigError: the file can't be read, or a key is wrong.
+    """
+    properties = read_properties(path) if path is not None else {}
+    sources = {**dict.fromkeys(properties, str(path)), **dict.fromkeys(overrides, "command line")}
+    return BrokerConfig.from_properties({**properties, **overrides}, sources=sources)
 
 
 @cache

@@ -1,0 +1,149 @@
+"""What handlers ask of a controller: who decides which topics exist, with which partitions and settings.
+
+:mod:`ottla_broker.controller.standalone` decides alone; a cluster's controller is to stand behind the same calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ottla_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla_broker.metadata.cache import TopicInfo
+
+ZERO_ID: Final = bytes(16)
+
+
+class ResourceType(IntEnum):
+    """What configs are of, by Kafka's numbers (``ConfigResource.Type``)."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigOperation(IntEnum):
+    """What IncrementalAlterConfigs does to a value (``AlterConfigOp.OpType``)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How one item of a request went."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass(slots=True)
+class NewTopic:
+    """A topic to create; -1 leaves a number to the broker.
+
+    ``assignments`` names each partition's replicas by hand; both numbers are -1 then.
+    """
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class CreatedTopic(Outcome):
+    """``configs`` are the topic's own settings; what is in force follows from them and the broker's."""
+
+    name: str = ""
+    topic_id: bytes = ZERO_ID
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class TopicToDelete:
+    """By name, or (``name`` is ``None``) by id."""
+
+    name: str | None
+    topic_id: bytes = ZERO_ID
+
+
+@dataclass(slots=True)
+class DeletedTopic(Outcome):
+    """``name`` is ``None`` where an id was unknown."""
+
+    name: str | None = None
+    topic_id: bytes = ZERO_ID
+
+
+@dataclass(slots=True)
+class MorePartitions:
+    """A topic's new number of partitions; ``assignments`` names the replicas of the new ones by hand."""
+
+    name: str
+    count: int
+    assignments: Sequence[Sequence[int]] | None = None
+
+
+@dataclass(slots=True)
+class ConfigChange:
+    """One operation on one config."""
+
+    name: str
+    operation: ConfigOperation
+    value: str | None
+
+
+class Controller(Protocol):
+    """Owned by the loop thread. Outcomes come in the order of what was asked for."""
+
+    async def create_topics(self, topics: Sequence[NewTopic], validate_only: bool) -> list[CreatedTopic]:
+        """Create topics, or only say whether they could be. When this returns, they are led and known."""
+        ...
+
+    async def ensure_topic(self, name: str) -> TopicInfo:
+        """The topic, created with the broker's defaults if it isn't there: auto-creation, and internal topics.
+
+        Raises:
+            KafkaError: it isn't there and can't be created.
+        """
+        ...
+
+    async def delete_topics(self, topics: Sequence[TopicToDelete]) -> list[DeletedTopic]:
+        """Delete topics. When this returns nobody can reach them; their files go later."""
+        ...
+
+    async def create_partitions(self, topics: Sequence[MorePartitions], validate_only: bool) -> list[Outcome]:
+        """Give topics more partitions."""
+        ...
+
+    async def replace_configs(
+        self, kind: ResourceType, name: str, configs: Mapping[str, str | None], validate_only: bool
+    ) -> Outcome:
+        """AlterConfigs: what isn't named goes back to its default."""
+        ...
+
+    async def alter_configs(
+        self, kind: ResourceType, name: str, changes: Sequence[ConfigChange], validate_only: bool
+    ) -> Outcome:
+        """IncrementalAlterConfigs: what isn't named stays."""
+        ...
+
+    async def next_producer_id(self) -> int:
+        """An id that no producer of this cluster had before.
+
+        Raises:
+            KafkaError: COORDINATOR_NOT_AVAILABLE when none can be had now.
+        """
+        ...

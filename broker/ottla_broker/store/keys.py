@@ -1,0 +1,389 @@
+"""The nodes of the store: one class a node with its path, encoding and decoding.
+
+Paths and JSON are Apache Kafka's (``ZkData.scala``), so that its own tools and brokers read them. Nodes without a
+``decode`` have no data. What Kafka has no node for stands at the end and exists in the embedded store only.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+_dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+DEFAULT_ENTITY: Final = "<default>"
+
+
+class BadNodeError(ValueError):
+    """A node's data is not what it should be; the message names the path."""
+
+
+def _encode(value: Mapping[str, Any]) -> bytes:
+    return _dumps(value).encode()
+
+
+def _decode(path: str, data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except ValueError as error:
+        raise BadNodeError(f"{path}: is not JSON") from error
+    if not isinstance(found, dict):
+        raise BadNodeError(f"{path}: is not a JSON object")
+    return found
+
+
+def encode_uuid(value: bytes) -> str:
+    """A topic or cluster id as Kafka's ``Uuid.toString``: URL-safe base64 without padding."""
+    return urlsafe_b64encode(value).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str) -> bytes:
+    """Sixteen bytes. Raises ValueError for anything else."""
+    value = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    if len(value) != 16:
+        raise ValueError(f"{text} is not the base64 of 16 bytes")
+    return value
+
+
+PERSISTENT_PATHS: Final = (
+    "/consumers",
+    "/brokers/ids",
+    "/brokers/topics",
+    "/config/changes",
+    "/admin/delete_topics",
+    "/brokers/seqid",
+    "/isr_change_notification",
+    "/latest_producer_id_block",
+    "/log_dir_event_notification",
+    "/config/topics",
+    "/config/clients",
+    "/config/users",
+    "/config/brokers",
+    "/config/ips",
+    "/config/client-metrics",
+    "/config/groups",
+)
+"""What Kafka makes sure of at start (``ZkData.PersistentZkPaths``)."""
+
+
+class ClusterIdNode:
+    """``/cluster/id``: the cluster's id, 16 bytes as base64."""
+
+    PATH: Final = "/cluster/id"
+
+    @staticmethod
+    def encode(cluster_id: str) -> bytes:
+        return _encode({"version": "1", "id": cluster_id})
+
+    @staticmethod
+    def decode(data: bytes) -> str:
+        found = _decode(ClusterIdNode.PATH, data).get("id")
+        if not isinstance(found, str):
+            raise BadNodeError(f"{ClusterIdNode.PATH}: has no id")
+        return found
+
+
+class BrokerRegistration(NamedTuple):
+    """What a broker says of itself. ``endpoints`` are ``NAME://HOST:PORT``, ``protocols`` by listener name."""
+
+    host: str | None
+    port: int
+    endpoints: Sequence[str]
+    protocols: Mapping[str, str]
+    rack: str | None
+    timestamp_ms: int
+
+
+class BrokerIdNode:
+    """``/brokers/ids/N``, ephemeral: a broker that is there. JSON version 5 (Kafka 2.7 and later)."""
+
+    PARENT: Final = "/brokers/ids"
+
+    @staticmethod
+    def path(broker_id: int) -> str:
+        return f"/brokers/ids/{broker_id}"
+
+    @staticmethod
+    def encode(broker: BrokerRegistration) -> bytes:
+        value: dict[str, Any] = {
+            "features": {},
+            "listener_security_protocol_map": dict(broker.protocols),
+            "endpoints": list(broker.endpoints),
+            "jmx_port": -1,
+            "port": broker.port,
+            "host": broker.host,
+            "version": 5,
+            "timestamp": str(broker.timestamp_ms),
+        }
+        if broker.rack is not None:
+            value["rack"] = broker.rack
+        return _encode(value)
+
+    @staticmethod
+    def decode(broker_id: int, data: bytes) -> BrokerRegistration:
+        path = BrokerIdNode.path(broker_id)
+        found = _decode(path, data)
+        try:
+            return BrokerRegistration(
+                found["host"],
+                int(found["port"]),
+                list(found["endpoints"]),
+                dict(found.get("listener_security_protocol_map", {})),
+                found.get("rack"),
+                int(found["timestamp"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadNodeError(f"{path}: is not a broker's registration") from error
+
+
+class ControllerNode:
+    """``/controller``, ephemeral: the broker that is the controller."""
+
+    PATH: Final = "/controller"
+
+    @staticmethod
+    def encode(broker_id: int, timestamp_ms: int) -> bytes:
+        return _encode(
+            {"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1}
+        )
+
+    @staticmethod
+    def decode(data: bytes) -> int:
+        found = _decode(ControllerNode.PATH, data).get("brokerid")
+        if not isinstance(found, int):
+            raise BadNodeError(f"{ControllerNode.PATH}: has no broker id")
+        return found
+
+
+class ControllerEpochNode:
+    """``/controller_epoch``: a decimal number that goes up with each election."""
+
+    PATH: Final = "/controller_epoch"
+
+    @staticmethod
+    def encode(epoch: int) -> bytes:
+        return str(epoch).encode()
+
+    @staticmethod
+    def decode(data: bytes) -> int:
+        try:
+            return int(data)
+        except ValueError as error:
+            raise BadNodeError(f"{ControllerEpochNode.PATH}: is not a number") from error
+
+
+class Assignment(NamedTuple):
+    """The brokers that hold a partition, and the moves that are under way."""
+
+    replicas: Sequence[int]
+    adding: Sequence[int] = ()
+    removing: Sequence[int] = ()
+
+
+class TopicNode:
+    """``/brokers/topics/T``: a topic's id and the assignment of its partitions. JSON version 3."""
+
+    PARENT: Final = "/brokers/topics"
+
+    @staticmethod
+    def path(topic: str) -> str:
+        return f"/brokers/topics/{topic}"
+
+    @staticmethod
+    def encode(topic_id: bytes | None, assignments: Mapping[int, Assignment]) -> bytes:
+        value: dict[str, Any] = {
+            "removing_replicas": {str(i): list(a.removing) for i, a in assignments.items() if a.removing},
+            "partitions": {str(i): list(a.replicas) for i, a in assignments.items()},
+        }
+        if topic_id is not None:
+            value["topic_id"] = encode_uuid(topic_id)
+        value["adding_replicas"] = {str(i): list(a.adding) for i, a in assignments.items() if a.adding}
+        value["version"] = 3
+        return _encode(value)
+
+    @staticmethod
+    def decode(topic: str, data: bytes) -> tuple[bytes | None, dict[int, Assignment]]:
+        """The topic's id (``None`` for one made before Kafka 2.8) and its partitions, by number."""
+        path = TopicNode.path(topic)
+        found = _decode(path, data)
+        try:
+            text = found.get("topic_id")
+            adding = found.get("adding_replicas", {})
+            removing = found.get("removing_replicas", {})
+            assignments = {
+                int(i): Assignment(replicas, adding.get(i, ()), removing.get(i, ()))
+                for i, replicas in found.get("partitions", {}).items()
+            }
+            return (None if text is None else decode_uuid(text)), dict(sorted(assignments.items()))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise BadNodeError(f"{path}: is not a topic's assignment") from error
+
+
+class TopicPartitionsNode:
+    """``/brokers/topics/T/partitions``."""
+
+    @staticmethod
+    def path(topic: str) -> str:
+        return f"/brokers/topics/{topic}/partitions"
+
+
+class TopicPartitionNode:
+    """``/brokers/topics/T/partitions/P``."""
+
+    @staticmethod
+    def path(topic: str, partition: int) -> str:
+        return f"/brokers/topics/{topic}/partitions/{partition}"
+
+
+class PartitionState(NamedTuple):
+    """Who leads a partition, since which epoch, and who is in sync."""
+
+    leader: int
+    leader_epoch: int
+    isr: Sequence[int]
+    controller_epoch: int
+
+
+class TopicPartitionStateNode:
+    """``/brokers/topics/T/partitions/P/state``. JSON version 1."""
+
+    @staticmethod
+    def path(topic: str, partition: int) -> str:
+        return f"/brokers/topics/{topic}/partitions/{partition}/state"
+
+    @staticmethod
+    def encode(state: PartitionState) -> bytes:
+        return _encode(
+            {
+                "controller_epoch": state.controller_epoch,
+                "leader": state.leader,
+                "version": 1,
+                "leader_epoch": state.leader_epoch,
+                "isr": list(state.isr),
+            }
+        )
+
+    @staticmethod
+    def decode(path: str, data: bytes) -> PartitionState:
+        found = _decode(path, data)
+        try:
+            return PartitionState(
+                int(found["leader"]),
+                int(found["leader_epoch"]),
+                list(found["isr"]),
+                int(found["controller_epoch"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadNodeError(f"{path}: is not a partition's state") from error
+
+
+class ConfigNode:
+    """``/config/topics/T``, ``/config/brokers/N`` and the like: what was set for one entity. JSON version 1."""
+
+    TOPICS: Final = "topics"
+    BROKERS: Final = "brokers"
+
+    @staticmethod
+    def path(kind: str, name: str) -> str:
+        return f"/config/{kind}/{name}"
+
+    @staticmethod
+    def encode(configs: Mapping[str, str]) -> bytes:
+        return _encode({"version": 1, "config": dict(configs)})
+
+    @staticmethod
+    def decode(path: str, data: bytes) -> dict[str, str]:
+        if not data:
+            return {}
+        found = _decode(path, data).get("config", {})
+        if not isinstance(found, dict):
+            raise BadNodeError(f"{path}: is not a map of configs")
+        return {str(name): str(value) for name, value in found.items()}
+
+
+class ConfigChangeNode:
+    """``/config/changes/config_change_N``: news that an entity's configs have changed. JSON version 2."""
+
+    PREFIX: Final = "/config/changes/config_change_"
+
+    @staticmethod
+    def encode(kind: str, name: str) -> bytes:
+        return _encode({"version": 2, "entity_path": f"{kind}/{name}"})
+
+
+class DeleteTopicNode:
+    """``/admin/delete_topics/T``: a topic that is to go; without data."""
+
+    PARENT: Final = "/admin/delete_topics"
+
+    @staticmethod
+    def path(topic: str) -> str:
+        return f"/admin/delete_topics/{topic}"
+
+
+class ProducerIdBlock(NamedTuple):
+    """Producer ids that a broker may give out, both ends included."""
+
+    broker: int
+    first: int
+    last: int
+
+
+class ProducerIdBlockNode:
+    """``/latest_producer_id_block``: the last block of producer ids that was given to a broker."""
+
+    PATH: Final = "/latest_producer_id_block"
+
+    @staticmethod
+    def encode(block: ProducerIdBlock) -> bytes:
+        # Kafka writes both ends as strings, since not every reader of JSON has 64-bit integers.
+        return _encode(
+            {
+                "version": 1,
+                "broker": block.broker,
+                "block_start": str(block.first),
+                "block_end": str(block.last),
+            }
+        )
+
+    @staticmethod
+    def decode(data: bytes) -> ProducerIdBlock | None:
+        """``None`` for the empty node that is there before the first block."""
+        if not data:
+            return None
+        found = _decode(ProducerIdBlockNode.PATH, data)
+        try:
+            return ProducerIdBlock(int(found["broker"]), int(found["block_start"]), int(found["block_end"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadNodeError(f"{ProducerIdBlockNode.PATH}: is not a block of producer ids") from error
+
+
+class LastEpochNode:
+    """``/ottla/last_leader_epochs/T``: the highest leader epoch that a deleted topic of this name had.
+
+    Not Kafka's: it lets a topic that is created again go on above it, so that no client meets an epoch that went
+    back. Decimal text.
+    """
+
+    PARENT: Final = "/ottla/last_leader_epochs"
+
+    @staticmethod
+    def path(topic: str) -> str:
+        return f"/ottla/last_leader_epochs/{topic}"
+
+    @staticmethod
+    def encode(epoch: int) -> bytes:
+        return str(epoch).encode()
+
+    @staticmethod
+    def decode(topic: str, data: bytes) -> int:
+        try:
+            return int(data)
+        except ValueError as error:
+            raise BadNodeError(f"{LastEpochNode.path(topic)}: is not a number") from error
+
+
+OWN_PATHS: Final[Iterable[str]] = (LastEpochNode.PARENT,)
+"""What the embedded store has beside Kafka's."""
