@@ -1,0 +1,346 @@
+"""The codecs of record batches: gzip, snappy, lz4 and zstd, as Kafka's Java clients write them.
+
+The libraries are imported when a codec is first used, because a broker that hands batches on as they came
+never needs them. Reading is bounded: output stops at ``max_bytes`` however far a few bytes claim to expand,
+and nothing is allocated because a length field says so before there are input bytes that could justify it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from struct import Struct
+from struct import error as StructError
+from typing import TYPE_CHECKING, Any
+
+from ottla_protocol.errors import LocalProtocolError
+from ottla_protocol.records.batch import CorruptRecordError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+NONE = 0
+GZIP = 1
+SNAPPY = 2
+LZ4 = 3
+ZSTD = 4
+
+# Indexed by the codec's number; also the values of Kafka's config compression.type.
+CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+
+# The levels that Kafka's compression.<codec>.level accepts (KIP-390): least, greatest, default. gzip's -1 is
+# zlib's own default and lies outside the range; snappy has no levels.
+LEVELS: dict[int, tuple[int, int, int]] = {GZIP: (1, 9, -1), LZ4: (1, 17, 9), ZSTD: (-131072, 22, 3)}
+
+DEFAULT_MAX_BYTES = 256 * 1024 * 1024
+"""The most that one batch may decompress to, where the caller names no bound of its own."""
+
+
+class DecompressedTooLargeError(CorruptRecordError):
+    """A batch that decompresses to more than the caller allows; the rest was not decompressed."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(f"record batch decompresses to more than {max_bytes} bytes")
+        self.max_bytes = max_bytes
+
+
+def check_level(codec: int, level: int) -> None:
+    """Raise LocalProtocolError unless ``level`` is one that Kafka accepts for ``codec``."""
+    if codec not in LEVELS:
+        raise LocalProtocolError(f"{_name(codec)} has no compression levels, {level} was asked for")
+    least, greatest, default = LEVELS[codec]
+    if not least <= level <= greatest and level != default:
+        otherwise = "" if least <= default <= greatest else f" or {default}"
+        raise LocalProtocolError(
+            f"{_name(codec)} has the levels {least} to {greatest}{otherwise}, {level} was asked for"
+        )
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """``data`` as one compressed stream.
+
+    Raises LocalProtocolError for a codec or level that does not exist.
+    """
+    if level is not None:
+        check_level(codec, level)
+    compressor = _COMPRESSORS.get(codec)
+    if compressor is None:
+        raise LocalProtocolError(f"there is no compression codec {codec}")
+    return compressor(data, level)
+
+
+def decompress(codec: int, data: Buffer, max_bytes: int | None = None) -> bytes:
+    """What ``data`` was compressed from, if that is no more than ``max_bytes`` (by default 256 MiB).
+
+    Raises DecompressedTooLargeError past the bound, CorruptRecordError for anything that the codec cannot
+    read, a stream that is cut off included.
+    """
+    decompressor = _DECOMPRESSORS.get(codec)
+    if decompressor is None:
+        raise CorruptRecordError(f"record batch is compressed with codec {codec}, which is not assigned")
+    return decompressor(memoryview(data), DEFAULT_MAX_BYTES if max_bytes is None else max_bytes)
+
+
+def _name(codec: int) -> str:
+    return CODEC_NAMES[codec] if 0 <= codec < len(CODEC_NAMES) else f"codec {codec}"
+
+
+def _corrupt(codec: int, why: object) -> CorruptRecordError:
+    return CorruptRecordError(f"record batch holds broken {_name(codec)} data: {why}")
+
+
+# none
+
+
+def _copy(data: Buffer, level: int | None) -> bytes:
+    return bytes(data)
+
+
+def _bounded_copy(data: memoryview, max_bytes: int) -> bytes:
+    if data.nbytes > max_bytes:
+        raise DecompressedTooLargeError(max_bytes)
+    return bytes(data)
+
+
+# gzip: RFC 1952 members, one after another. Bytes behind the last member are passed over, as Java does.
+
+_GZIP_WINDOW = 31
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def _compress_gzip(data: Buffer, level: int | None) -> bytes:
+    import zlib
+
+    return zlib.compress(data, -1 if level is None else level, _GZIP_WINDOW)
+
+
+def _decompress_gzip(data: memoryview, max_bytes: int) -> bytes:
+    import zlib
+
+    parts: list[bytes] = []
+    size = 0
+    rest: Buffer = data
+    while True:
+        member = zlib.decompressobj(_GZIP_WINDOW)
+        try:
+            # One byte more than is allowed tells "too large" from "just fits".
+            part = member.decompress(rest, max_bytes - size + 1)
+        except zlib.error as error:
+            raise _corrupt(GZIP, error) from None
+        size += len(part)
+        if size > max_bytes:
+            raise DecompressedTooLargeError(max_bytes)
+        parts.append(part)
+        if not member.eof:
+            raise _corrupt(GZIP, "the stream is cut off")
+        rest = member.unused_data
+        if not rest.startswith(_GZIP_MAGIC):
+            return part if len(parts) == 1 else b"".join(parts)
+
+
+# snappy: as xerial's SnappyOutputStream writes it, or raw (which is what librdkafka's older versions and some
+# other clients send).
+#
+#   at  size  field
+#    0     8  magic              0x82 "SNAPPY" 0x00
+#    8     4  version            int32, 1
+#   12     4  compatible with    int32, 1
+#   then blocks, each of at most 32 KiB of data:
+#    0     4  size of the block  int32
+#    4     .  raw snappy
+#
+# A raw snappy block opens with the size it expands to, as an unsigned varint. Streams may be concatenated: a
+# magic then stands where a block's size would.
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_XERIAL_BLOCK = 32 * 1024
+_INT32 = Struct(">i")
+# A copy element of three bytes yields up to 64: no snappy data expands further than that.
+_SNAPPY_MAX_RATIO = 22
+
+
+def _compress_snappy(data: Buffer, level: int | None) -> bytes:
+    import snappy  # type: ignore[import-untyped]
+
+    view = memoryview(data)
+    parts = [_XERIAL_HEADER]
+    for start in range(0, view.nbytes, _XERIAL_BLOCK):
+        block: bytes = snappy.compress(bytes(view[start : start + _XERIAL_BLOCK]))
+        parts += (_INT32.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: memoryview, max_bytes: int) -> bytes:
+    if data[:8] != _XERIAL_MAGIC:
+        return _decompress_snappy_block(data, max_bytes)
+    parts: list[bytes] = []
+    room = max_bytes
+    position = 0
+    end = data.nbytes
+    while position < end:
+        if data[position : position + 8] == _XERIAL_MAGIC:
+            position += len(_XERIAL_HEADER)
+            if position > end:
+                raise _corrupt(SNAPPY, "the header is cut off")
+            continue
+        try:
+            (size,) = _INT32.unpack_from(data, position)
+        except StructError:
+            raise _corrupt(SNAPPY, "a block's size is cut off") from None
+        position += 4
+        if not 0 <= size <= end - position:
+            raise _corrupt(SNAPPY, f"a block claims {size} bytes, {end - position} are there")
+        try:
+            part = _decompress_snappy_block(data[position : position + size], room)
+        except DecompressedTooLargeError:
+            raise DecompressedTooLargeError(max_bytes) from None
+        room -= len(part)
+        parts.append(part)
+        position += size
+    return b"".join(parts)
+
+
+def _decompress_snappy_block(block: memoryview, max_bytes: int) -> bytes:
+    import snappy
+
+    claimed = _snappy_size(block)
+    if claimed > max_bytes:
+        raise DecompressedTooLargeError(max_bytes)
+    if claimed > block.nbytes * _SNAPPY_MAX_RATIO:
+        raise _corrupt(SNAPPY, f"{block.nbytes} bytes claim to expand to {claimed}")
+    try:
+        data: bytes = snappy.uncompress(bytes(block))
+    except snappy.UncompressError as error:
+        raise _corrupt(SNAPPY, error.__cause__ or error) from None
+    if len(data) != claimed:
+        raise _corrupt(SNAPPY, f"a block claims to expand to {claimed} bytes, it came to {len(data)}")
+    return data
+
+
+def _snappy_size(block: memoryview) -> int:
+    size = 0
+    for shift, byte in zip(range(0, 35, 7), block[:5], strict=False):
+        size |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return size
+    raise _corrupt(SNAPPY, "a block does not say what size it expands to")
+
+
+# lz4: one frame (lz4's "frame format") of independent blocks of 64 KiB, without checksums or content size, as
+# Kafka's Lz4BlockOutputStream writes. Bytes behind the frame are passed over, as Java does.
+
+
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
+    import lz4.frame  # type: ignore[import-untyped]
+
+    # Kafka's default, 9, means the fast compressor; every other level the high-compression one, which here
+    # begins at 3 and ends at 16.
+    own_level = 0 if level is None or level == LEVELS[LZ4][2] else min(max(level, 3), 16)
+    frame: bytes = lz4.frame.compress(
+        data,
+        compression_level=own_level,
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        store_size=False,
+    )
+    return frame
+
+
+def _decompress_lz4(data: memoryview, max_bytes: int) -> bytes:
+    import lz4.frame
+
+    decompressor = lz4.frame.LZ4FrameDecompressor()
+    parts: list[bytes] = []
+    room = max_bytes + 1
+    chunk: Buffer = data
+    try:
+        while room > 0:
+            # The library allocates as much as it is told it may return, so it is told in proportion.
+            part = decompressor.decompress(chunk, max_length=min(room, _LZ4_CHUNK))
+            parts.append(part)
+            room -= len(part)
+            if decompressor.eof:
+                break
+            if decompressor.needs_input:
+                raise _corrupt(LZ4, "the frame is cut off")
+            chunk = b""
+    except (RuntimeError, ValueError) as error:
+        raise _corrupt(LZ4, error) from None
+    if room <= 0:
+        raise DecompressedTooLargeError(max_bytes)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+_LZ4_CHUNK = 1024 * 1024
+
+
+# zstd: frames (RFC 8878), one after another.
+
+# What a byte of input can become at most: a block of four bytes that repeats one byte 128 Ki times.
+_ZSTD_MAX_RATIO = 32 * 1024
+_ZSTD_LEAST_INPUT = 256
+_zstd_contexts = threading.local()
+
+
+def _compress_zstd(data: Buffer, level: int | None) -> bytes:
+    import zstandard
+
+    compressor = zstandard.ZstdCompressor(level=LEVELS[ZSTD][2] if level is None else level)
+    return compressor.compress(memoryview(data))
+
+
+def _zstd_decompressor() -> Any:
+    """This thread's decompressor; making one costs more than decompressing a small batch."""
+    decompressor = getattr(_zstd_contexts, "decompressor", None)
+    if decompressor is None:
+        import zstandard
+
+        decompressor = _zstd_contexts.decompressor = zstandard.ZstdDecompressor()
+    return decompressor
+
+
+def _decompress_zstd(data: memoryview, max_bytes: int) -> bytes:
+    import zstandard
+
+    context = _zstd_decompressor()
+    parts: list[bytes] = []
+    room = max_bytes
+    rest = data
+    while True:
+        frame = context.decompressobj()
+        position = 0
+        try:
+            # The library returns all that its input makes, so it is fed no more than the bound can take. The
+            # overshoot is at most 8 MiB: the least input's worth.
+            while not frame.eof and position < rest.nbytes:
+                step = max(room // _ZSTD_MAX_RATIO, _ZSTD_LEAST_INPUT)
+                part = frame.decompress(rest[position : position + step])
+                position += step
+                room -= len(part)
+                if room < 0:
+                    raise DecompressedTooLargeError(max_bytes)
+                parts.append(part)
+        except zstandard.ZstdError as error:
+            raise _corrupt(ZSTD, error) from None
+        if not frame.eof:
+            raise _corrupt(ZSTD, "the frame is cut off")
+        rest = rest[min(position, rest.nbytes) - len(frame.unused_data) :]
+        if rest.nbytes == 0:
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+_COMPRESSORS: dict[int, Callable[[Buffer, int | None], bytes]] = {
+    NONE: _copy,
+    GZIP: _compress_gzip,
+    SNAPPY: _compress_snappy,
+    LZ4: _compress_lz4,
+    ZSTD: _compress_zstd,
+}
+_DECOMPRESSORS: dict[int, Callable[[memoryview, int], bytes]] = {
+    NONE: _bounded_copy,
+    GZIP: _decompress_gzip,
+    SNAPPY: _decompress_snappy,
+    LZ4: _decompress_lz4,
+    ZSTD: _decompress_zstd,
+}

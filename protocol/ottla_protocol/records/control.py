@@ -1,0 +1,101 @@
+"""Control records: markers in the log that belong to Kafka's machinery and never reach an application.
+
+A control batch carries the control bit and a single record. Transactions end with one: a consumer that reads
+only committed data tells by it which of the records before it to drop.
+Source: Kafka's ``ControlRecordType`` and ``EndTransactionMarker`` (KIP-98).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from ottla_protocol.records.batch import NO_LEADER_EPOCH, CorruptRecordError
+from ottla_protocol.records.record import Record, encode_batch
+
+# The key:    version int16 (0), type int16.
+# The value of an end-of-transaction marker: version int16 (0), coordinator_epoch int32.
+# A later version may add fields behind these but not take any away, so longer ones are read as far as they
+# are known.
+_KEY = Struct(">hh")
+_END_OF_TRANSACTION = Struct(">hi")
+
+ABORT = 0
+COMMIT = 1
+
+
+class ControlRecord(NamedTuple):
+    """What a control record says. Types other than ABORT and COMMIT are for others to understand, or to pass
+    over.
+
+    ``coordinator_epoch`` is that of the transaction coordinator that ended the transaction; None for other
+    types.
+    """
+
+    type: int
+    coordinator_epoch: int | None
+
+    @property
+    def ends_transaction(self) -> bool:
+        return self[0] in (ABORT, COMMIT)
+
+
+def control_type(key: bytes | None) -> int:
+    """The type in a control record's key; a number that is not known is no error.
+
+    Raises CorruptRecordError for a key that is too short or of a negative version.
+    """
+    if key is None or len(key) < _KEY.size:
+        raise CorruptRecordError(
+            f"a control record's key needs {_KEY.size} bytes, {len(key or b'')} are there"
+        )
+    version, kind = _KEY.unpack_from(key)
+    if version < 0:
+        raise CorruptRecordError(f"a control record's key has the version {version}")
+    number: int = kind
+    return number
+
+
+def decode_control(record: Record) -> ControlRecord:
+    """Raises CorruptRecordError for a key, or a transaction marker's value, that breaks the format."""
+    kind = control_type(record.key)
+    if kind not in (ABORT, COMMIT):
+        return ControlRecord(kind, None)
+    value = record.value
+    if value is None or len(value) < _END_OF_TRANSACTION.size:
+        raise CorruptRecordError(
+            f"a transaction marker needs {_END_OF_TRANSACTION.size} bytes, {len(value or b'')} are there"
+        )
+    version, coordinator_epoch = _END_OF_TRANSACTION.unpack_from(value)
+    if version < 0:
+        raise CorruptRecordError(f"an end-of-transaction marker has the version {version}")
+    return ControlRecord(kind, coordinator_epoch)
+
+
+def encode_transaction_marker(
+    *,
+    commit: bool,
+    coordinator_epoch: int,
+    producer_id: int,
+    producer_epoch: int,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytearray:
+    """The control batch that commits or aborts a producer's transaction on one partition."""
+    return encode_batch(
+        [
+            (
+                timestamp_ms,
+                _KEY.pack(0, COMMIT if commit else ABORT),
+                _END_OF_TRANSACTION.pack(0, coordinator_epoch),
+                (),
+            )
+        ],
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
