@@ -1,0 +1,236 @@
+"""What a leader asks of a batch before it goes into the log, as Kafka's LogValidator and UnifiedLog ask it.
+
+Only the header is read, and the checksum computed. The records are decoded where a setting leaves no other
+way: a compacted topic (every record needs a key), a limit on old timestamps, a compression that is not the
+producer's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.records.batch import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    BatchHeader,
+    CorruptRecordError,
+    UnsupportedMagicError,
+    crc_is_valid,
+    read_header,
+)
+
+from .config import NO_LIMIT, LogConfig
+
+if TYPE_CHECKING:
+    from ottla_protocol.records.record import Record
+
+# A record takes at least length, attributes, timestamp delta, offset delta, key, value and header count: a
+# byte each.
+_LEAST_RECORD: Final = 7
+_HIGHEST_CODEC: Final = 4
+_CODECS: Final = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+_DETAILS: Final = 3
+
+
+class AppendInfo:
+    """How a batch was stored.
+
+    ``first_offset`` to ``last_offset`` are its records' offsets, ``log_append_time`` the timestamp they were
+    given (-1: they keep their own), ``size`` the bytes written (0 for a repetition). ``duplicate`` says that
+    the batch was there already and the offsets are those of the first time; ``flush_due`` that flush.messages
+    asks for an fsync now.
+    """
+
+    __slots__ = (
+        "duplicate",
+        "first_offset",
+        "flush_due",
+        "last_offset",
+        "log_append_time",
+        "log_start_offset",
+        "size",
+    )
+
+    def __init__(
+        self,
+        first_offset: int,
+        last_offset: int,
+        log_append_time: int,
+        log_start_offset: int,
+        size: int,
+        duplicate: bool = False,
+        flush_due: bool = False,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.log_append_time = log_append_time
+        self.log_start_offset = log_start_offset
+        self.size = size
+        self.duplicate = duplicate
+        self.flush_due = flush_due
+
+
+def check_batch(view: memoryview, position: int, config: LogConfig, name: str) -> BatchHeader:
+    """The header of the batch at ``position``, which is whole, undamaged and not too large.
+
+    Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD (cut short, or an old format), MESSAGE_TOO_LARGE.
+    """
+    try:
+        header = read_header(view, position)
+    except UnsupportedMagicError as error:
+        if error.magic in (0, 1):
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"{name}: message format v{error.magic} is not accepted here, only v2 record batches are",
+            ) from None
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{name}: {error}") from None
+    except CorruptRecordError as error:
+        short = len(view) - position < HEADER_SIZE
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD if short else ErrorCode.CORRUPT_MESSAGE, f"{name}: {error}"
+        ) from None
+    size = header.size
+    if size > len(view) - position:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"{name}: the batch is cut short, {len(view) - position} of {size} bytes are there",
+        )
+    if size > config.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{name}: the batch has {size} bytes, max.message.bytes is {config.max_message_bytes}",
+        )
+    if not crc_is_valid(view, position, header):
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"{name}: the batch's CRC does not match (stored {header.crc})"
+        )
+    return header
+
+
+def check_client_batch(
+    view: memoryview, header: BatchHeader, config: LogConfig, name: str, now_ms: int
+) -> None:
+    """Refuse what only a leader or a coordinator may write, and numbers that contradict each other.
+
+    Raises KafkaError: INVALID_RECORD, INVALID_TXN_STATE, INVALID_TIMESTAMP.
+    """
+    count = header.record_count
+    if header.size != len(view):
+        raise _invalid(name, "a produce request carries exactly one batch for a partition")
+    if header.base_offset != 0:
+        raise _invalid(name, f"a new batch has base offset 0, not {header.base_offset}")
+    if header.attributes & ~CODEC_MASK:
+        _refuse_attributes(header, name)
+    if header.attributes > _HIGHEST_CODEC:
+        raise _invalid(name, f"compression codec {header.codec} does not exist")
+    if count <= 0 or header.last_offset_delta != count - 1:
+        raise _invalid(
+            name,
+            f"the batch counts {count} records and has a last offset delta of {header.last_offset_delta}",
+        )
+    if not header.attributes and count * _LEAST_RECORD > len(view) - HEADER_SIZE:
+        raise _invalid(name, f"{count} records cannot be in {len(view) - HEADER_SIZE} bytes")
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise _invalid(
+            name,
+            f"producer {header.producer_id} sent sequence {header.base_sequence} with epoch {header.producer_epoch}",
+        )
+    oldest = config.message_timestamp_before_max_ms
+    if config.message_timestamp_after_max_ms != NO_LIMIT or oldest != NO_LIMIT:
+        _check_timestamps(view, header, config, name, now_ms)
+    if config.compact:
+        _check_keys(view, header, name)
+
+
+def _invalid(name: str, what: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, f"{name}: {what}")
+
+
+def _refuse_attributes(header: BatchHeader, name: str) -> None:
+    if header.is_control:
+        raise _invalid(name, "clients may not write control records")
+    if header.is_transactional:
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE, f"{name}: no transaction is open for producer {header.producer_id}"
+        )
+    if header.is_log_append_time:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP, f"{name}: a producer may not set the timestamp type LogAppendTime"
+        )
+    raise _invalid(name, f"attributes {header.attributes:#06x} have bits set that a producer may not set")
+
+
+def _decode(view: memoryview, header: BatchHeader, name: str) -> list[Record]:
+    from ottla_protocol.records.record import decode_records
+
+    try:
+        return decode_records(view, 0, header)
+    except CorruptRecordError as error:
+        raise _invalid(name, str(error)) from None
+
+
+def _check_timestamps(
+    view: memoryview, header: BatchHeader, config: LogConfig, name: str, now_ms: int
+) -> None:
+    if config.log_append_time:
+        return
+    earliest = now_ms - config.message_timestamp_before_max_ms
+    latest = now_ms + config.message_timestamp_after_max_ms
+    if header.max_timestamp <= latest and config.message_timestamp_before_max_ms == NO_LIMIT:
+        return
+    bad = [
+        record.timestamp
+        for record in _decode(view, header, name)
+        if record.timestamp != -1 and not earliest <= record.timestamp <= latest
+    ]
+    if bad or header.max_timestamp > latest:
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"{name}: timestamps have to lie within [{earliest}, {latest}], not {bad[:_DETAILS] or header.max_timestamp}",
+        )
+
+
+def _check_keys(view: memoryview, header: BatchHeader, name: str) -> None:
+    without = [number for number, record in enumerate(_decode(view, header, name)) if record.key is None]
+    if without:
+        raise _invalid(
+            name,
+            f"a compacted topic takes no record without a key ({len(without)}, first at {without[:_DETAILS]})",
+        )
+
+
+def recompress(view: memoryview, header: BatchHeader, config: LogConfig, name: str) -> memoryview | None:
+    """The batch in the topic's own compression; None when it has that already.
+
+    Raises KafkaError: MESSAGE_TOO_LARGE when it has become too large, INVALID_RECORD when it cannot be
+    decompressed.
+    """
+    codec = _CODECS[config.compression_type]
+    if codec == header.codec or header.is_control:
+        return None
+    from ottla_protocol.records.record import encode_batch
+
+    level = {
+        1: config.compression_gzip_level,
+        3: config.compression_lz4_level,
+        4: config.compression_zstd_level,
+    }
+    batch = encode_batch(
+        _decode(view, header, name),
+        codec=codec,
+        level=level.get(codec),
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+        log_append_time=bool(header.attributes & LOG_APPEND_TIME),
+    )
+    if len(batch) > config.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{name}: compressed as {config.compression_type} the batch has {len(batch)} bytes, "
+            f"max.message.bytes is {config.max_message_bytes}",
+        )
+    return memoryview(batch)

@@ -1,0 +1,384 @@
+"""The log's only way to the disk: descriptors, positional reads and writes, atomic small files, locks.
+
+Everything else under ``log/`` works through a :class:`Files` and the :class:`LogFile` objects it hands out,
+so a test can put a faulty twin in their place (a full disk, a failing fsync, a crash between two steps).
+
+A descriptor lives as long as somebody refers to it: :class:`LogFile` keeps one while it is in use, a bounded
+number of them per :class:`Files` (the process may be held to 20,000 descriptors with 10,000 partitions open),
+and every :class:`FileSlice` keeps its own reference, so that bytes on their way to a socket stay readable
+after their segment was evicted, renamed or unlinked. The operating system's descriptor is closed when the
+last reference goes.
+
+Thread safety: any method may be called from any thread. Which thread may write which file is the caller's
+affair.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import shutil
+import threading
+from collections import deque
+from typing import Final
+
+_PERMISSIONS: Final = 0o644
+# What is left to sockets, checkpoints and libraries when the limit on descriptors is low.
+_RESERVED_SHARE: Final = 2
+
+
+class LockedError(Exception):
+    """The lock file is held by another process."""
+
+
+class Descriptor:
+    """One open file descriptor; closed when the last reference to this object is dropped."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self, _close: object = os.close) -> None:
+        # Bound at definition: at interpreter exit the module's globals may be gone already.
+        _close(self.fd)  # type: ignore[operator]
+
+
+class LogFile:
+    """A file that is opened when it is first touched and may be closed again whenever nobody is using it."""
+
+    __slots__ = ("_descriptor", "_files", "_recent", "_tracked", "path")
+
+    def __init__(self, files: Files, path: str) -> None:
+        self.path = path
+        self._files = files
+        self._descriptor: Descriptor | None = None
+        self._recent = False
+        self._tracked = False
+
+    def descriptor(self) -> Descriptor:
+        """An open descriptor, created with the file when it is not there.
+
+        Keep the object, not the number, for as long as the number is used. Raises OSError.
+        """
+        self._recent = True
+        return self._descriptor or self._files.open_descriptor(self)
+
+    @property
+    def fd(self) -> int:
+        """The descriptor's number; valid until this file is evicted, so only for use at once on the loop thread."""
+        return self.descriptor().fd
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to ``size`` bytes from ``position``; fewer only at the end of the file. Raises OSError."""
+        descriptor = self.descriptor()
+        data = os.pread(descriptor.fd, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < size:
+            data = os.pread(descriptor.fd, size - got, position + got)
+            if not data:
+                break
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        """Write all of ``data`` at ``position``.
+
+        Raises OSError, after which any part of it may have been written.
+        """
+        descriptor = self.descriptor()
+        written = os.pwrite(descriptor.fd, data, position)
+        if written != len(data):
+            view = memoryview(data)
+            while written < len(view):
+                count = os.pwrite(descriptor.fd, view[written:], position + written)
+                if count == 0:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
+                written += count
+
+    def sync(self) -> None:
+        """Wait until the data is on the device (fdatasync). Raises OSError."""
+        descriptor = self.descriptor()
+        os.fdatasync(descriptor.fd)
+
+    def truncate(self, size: int) -> None:
+        """Cut (or, for preallocation, extend with zeros) the file to ``size`` bytes. Raises OSError."""
+        descriptor = self.descriptor()
+        os.ftruncate(descriptor.fd, size)
+
+    def pinned(self) -> LogFile:
+        """Another handle on the same open file, never closed while it exists. Raises OSError.
+
+        For a thread that reads a file whose owner may rename or unlink it meanwhile: opened by its name once
+        more, it might come to life again, or be another file.
+        """
+        handle = LogFile(self._files, self.path)
+        handle._descriptor = self.descriptor()
+        return handle
+
+    def size(self) -> int:
+        """Bytes in the file; 0 when it does not exist."""
+        descriptor = self._descriptor
+        if descriptor is not None:
+            return os.fstat(descriptor.fd).st_size
+        return self._files.size(self.path)
+
+    def rename(self, path: str) -> None:
+        """Give the file another name; open descriptors go on with it. Raises OSError."""
+        self._files.rename(self.path, path)
+        self.path = path
+
+    def unlink(self) -> None:
+        """Remove the name, if it is there; slices that are being sent stay readable. Raises OSError."""
+        self._files.unlink(self.path)
+        self.close()
+
+    def close(self) -> None:
+        """Drop this object's reference to the descriptor; the file opens again when it is next touched."""
+        self._descriptor = None
+
+
+class FileSlice:
+    """``size`` bytes of a file from ``position``, ready for ``os.sendfile(socket, slice.fd, …)``.
+
+    It holds the file open for as long as it exists: drop it when it was sent.
+    """
+
+    __slots__ = ("_descriptor", "file", "position", "size")
+
+    def __init__(self, file: LogFile, position: int, size: int) -> None:
+        self.file = file
+        self.position = position
+        self.size = size
+        self._descriptor = file.descriptor()
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def fd(self) -> int:
+        """The descriptor's number, valid while this slice exists."""
+        return self._descriptor.fd
+
+    def read(self) -> bytes:
+        """The bytes themselves. Raises OSError."""
+        fd = self._descriptor.fd
+        data = os.pread(fd, self.size, self.position)
+        while len(data) < self.size:
+            more = os.pread(fd, self.size - len(data), self.position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+
+class FileLock:
+    """An advisory lock on a file, held until it is closed or the process ends (Kafka's ``.lock``)."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def close(self) -> None:
+        """Release the lock; a second call does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def descriptor_budget() -> int:
+    """How many log files may be open at once: raises the soft limit on descriptors to the hard one, takes half."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return max(64, min(hard if hard != resource.RLIM_INFINITY else 1 << 20, 1 << 20) // _RESERVED_SHARE)
+
+
+class Files:
+    """The file system as the log sees it, with a bound on the descriptors that are kept open.
+
+    Eviction is the clock algorithm: a file used since the hand last passed gets another round.
+    """
+
+    def __init__(self, max_open: int = 1024, *, read_only: bool = False) -> None:
+        """``read_only`` opens nothing for writing and creates nothing: for tools that look at another's files."""
+        self._flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT)
+        self._max_open = max(8, max_open)
+        self._open: deque[LogFile] = deque()
+        self._lock = threading.Lock()
+
+    # --- descriptors --------------------------------------------------------------------------------------
+
+    def file(self, path: str) -> LogFile:
+        """A handle on ``path``; nothing is opened yet."""
+        return LogFile(self, path)
+
+    def open_descriptor(self, file: LogFile) -> Descriptor:
+        """Open ``file`` for reading and writing, closing others when too many are open. Raises OSError."""
+        with self._lock:
+            descriptor = file._descriptor
+            if descriptor is not None:
+                return descriptor
+            self._evict(self._max_open - 1)
+            try:
+                fd = os.open(file.path, self._flags, _PERMISSIONS)
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE):
+                    raise
+                self._evict(len(self._open) // 2)
+                fd = os.open(file.path, self._flags, _PERMISSIONS)
+            descriptor = Descriptor(fd)
+            file._descriptor = descriptor
+            if not file._tracked:
+                file._tracked = True
+                self._open.append(file)
+            return descriptor
+
+    def _evict(self, keep: int) -> None:
+        opened = self._open
+        while len(opened) > keep:
+            file = opened.popleft()
+            if file._descriptor is not None and file._recent:
+                file._recent = False
+                opened.append(file)
+            else:
+                file._descriptor = None
+                file._tracked = False
+
+    @property
+    def open_count(self) -> int:
+        """Files whose descriptor is kept open just now (for tests and metrics)."""
+        return sum(1 for file in self._open if file._descriptor is not None)
+
+    # --- names --------------------------------------------------------------------------------------------
+
+    def names(self, directory: str) -> list[str]:
+        """Names in a folder, in no order. Raises OSError."""
+        return os.listdir(directory)
+
+    def folders(self, directory: str) -> list[str]:
+        """Names of the folders in a folder, in no order. Raises OSError."""
+        with os.scandir(directory) as entries:
+            return [entry.name for entry in entries if entry.is_dir()]
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def size(self, path: str) -> int:
+        """Bytes in the file; 0 when it does not exist. Raises OSError for anything else."""
+        try:
+            return os.stat(path).st_size
+        except FileNotFoundError:
+            return 0
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was last written, in ms since the epoch; 0 when it does not exist."""
+        try:
+            return os.stat(path).st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return 0
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Make the file look as if it had been written last at ``modified_ms``. Raises OSError."""
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file, if it is there. Raises OSError."""
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+
+    def make_folder(self, path: str) -> None:
+        """Create a folder with its parents; one that exists is fine. Raises OSError."""
+        os.makedirs(path, exist_ok=True)
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder and all that is in it. Raises OSError."""
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            return
+
+    def space(self, path: str) -> tuple[int, int]:
+        """``(total, usable)`` bytes of the volume that holds ``path``."""
+        stat = os.statvfs(path)
+        return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+
+    # --- whole files --------------------------------------------------------------------------------------
+
+    def read_all(self, path: str) -> bytes:
+        """The whole file. Raises OSError (FileNotFoundError when it is not there)."""
+        with open(path, "rb") as stream:
+            return stream.read()
+
+    def write_all(self, path: str, data: bytes) -> None:
+        """Write a small file in place, without waiting for the device. Raises OSError."""
+        with open(path, "wb") as stream:
+            stream.write(data)
+
+    def replace(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        """Put ``data`` in the place of the file in one step: readers and crashes see the old or the new,
+        never half.
+
+        ``sync`` waits for the device, for the data and for the name. Raises OSError.
+        """
+        temporary = path + ".tmp"
+        with open(temporary, "wb") as stream:
+            stream.write(data)
+            if sync:
+                stream.flush()
+                os.fsync(stream.fileno())
+        os.rename(temporary, path)
+        if sync:
+            self.sync_folder(os.path.dirname(path))
+
+    def sync_path(self, path: str) -> None:
+        """fsync a file by name, if it is still there. Raises OSError."""
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_descriptor(self, descriptor: Descriptor) -> None:
+        """Wait until what was written through ``descriptor`` is on the device. Raises OSError."""
+        os.fdatasync(descriptor.fd)
+
+    def sync_folder(self, directory: str) -> None:
+        """Make the names in a folder durable. Raises OSError."""
+        self.sync_path(directory)
+
+    def sync_all(self) -> None:
+        """Start and await the write-back of everything dirty on the machine; errors show in the fsync that follows."""
+        os.sync()
+
+    def lock(self, path: str) -> FileLock:
+        """Take the lock file. Raises LockedError when another process has it, OSError when it cannot be made.
+
+        Java's FileChannel.lock is a POSIX record lock, so that is what is taken: it excludes Kafka as well.
+        """
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PERMISSIONS)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise LockedError(path) from None
+            raise
+        return FileLock(path, fd)

@@ -1,0 +1,131 @@
+"""Group commit: many who wait for a log to be on the device share one fsync, and one fsync runs a log at a
+time.
+
+The loop's thread owns all of this; only :meth:`FlushJob.run` runs on a background thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ottla_protocol.errors import ErrorCode, KafkaError
+
+from .files import Descriptor, Files
+
+if TYPE_CHECKING:
+    from ottla_broker.background import Background
+
+    from .log import Log
+
+
+class FlushJob:
+    """What has to reach the device before the recovery point may move to ``end_offset``.
+
+    :meth:`run` may run on any thread: it touches only descriptors and names.
+    """
+
+    __slots__ = ("descriptors", "end_offset", "files", "folder", "paths", "replacements", "truncations")
+
+    def __init__(self, files: Files, end_offset: int, truncations: int) -> None:
+        self.files = files
+        self.end_offset = end_offset
+        # How often the log had been truncated: what was flushed before a truncation says nothing about what
+        # came after.
+        self.truncations = truncations
+        self.descriptors: list[Descriptor] = []
+        self.paths: list[str] = []
+        self.replacements: list[tuple[str, bytes]] = []
+        self.folder: str | None = None
+
+    def run(self) -> None:
+        """Wait for the device. Raises OSError."""
+        for descriptor in self.descriptors:
+            self.files.sync_descriptor(descriptor)
+        for path in self.paths:
+            self.files.sync_path(path)
+        for path, data in self.replacements:
+            self.files.replace(path, data)
+        if self.folder is not None:
+            self.files.sync_folder(self.folder)
+
+
+class _Waiting:
+    """One log's waiters; exists as long as it has any."""
+
+    __slots__ = ("target", "waiters")
+
+    def __init__(self) -> None:
+        self.target = 0
+        self.waiters: list[tuple[int, asyncio.Future[None]]] = []
+
+
+class Flusher:
+    """Runs the fsyncs of all logs on the background threads."""
+
+    def __init__(self, background: Background) -> None:
+        self._background = background
+        self._waiting: dict[Log, _Waiting] = {}
+
+    def request(self, log: Log, end_offset: int) -> asyncio.Future[None]:
+        """A future that is done when everything below ``end_offset`` is on the device.
+
+        It fails with KafkaError(KAFKA_STORAGE_ERROR) when the device does not take it.
+        """
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if log.failure is not None:
+            future.set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.failure))
+        elif end_offset <= log.recovery_point:
+            future.set_result(None)
+        else:
+            waiting = self._waiting.get(log)
+            if waiting is None:
+                waiting = self._waiting[log] = _Waiting()
+                waiting.waiters.append((end_offset, future))
+                self._start(log, waiting)
+            else:
+                waiting.waiters.append((end_offset, future))
+        return future
+
+    def is_busy(self, log: Log) -> bool:
+        """Whether an fsync of the log is under way."""
+        return log in self._waiting
+
+    async def idle(self) -> None:
+        """Wait until no fsync is under way."""
+        while self._waiting:
+            futures = [future for waiting in self._waiting.values() for _, future in waiting.waiters]
+            await asyncio.wait(futures)
+            await asyncio.sleep(0)
+
+    def _start(self, log: Log, waiting: _Waiting) -> None:
+        job = log.prepare_flush()
+        waiting.target = job.end_offset
+        task = self._background.run(job.run)
+        task.add_done_callback(lambda done: self._finished(log, waiting, job, done))
+
+    def _finished(self, log: Log, waiting: _Waiting, job: FlushJob, done: asyncio.Future[None]) -> None:
+        error: KafkaError | None = None
+        if done.cancelled():
+            error = KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: the broker stopped before the flush"
+            )
+        elif (cause := done.exception()) is not None:
+            error = log.fail(f"fsync failed: {cause}")
+        else:
+            log.flushed_to(job)
+        left = []
+        for end_offset, future in waiting.waiters:
+            if future.done():
+                continue
+            if error is not None:
+                future.set_exception(error)
+            elif end_offset <= job.end_offset:
+                future.set_result(None)
+            else:
+                left.append((end_offset, future))
+        waiting.waiters = left
+        if left:
+            self._start(log, waiting)
+        else:
+            del self._waiting[log]

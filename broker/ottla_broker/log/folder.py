@@ -1,0 +1,170 @@
+"""One data folder (an entry of log.dirs): its lock, whose it is, how the last stop went, its offset
+checkpoints.
+
+``meta.properties`` (Java properties; Kafka writes version 0 with ZooKeeper, 1 with KRaft)::
+
+    version=0
+    broker.id=1
+    cluster.id=Zk5tq3ZUR7i0kQJv1mHs3A
+
+``.kafka_cleanshutdown`` exists after a clean stop and is removed at the start, before anything else is done,
+so that a crash while loading counts as a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ottla_broker import events
+
+from . import names
+from .checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
+from .files import FileLock, Files, LockedError
+
+_CLEAN_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
+_VERSIONS: Final = ("0", "1")
+
+_log = events.get_logger()
+
+Offsets = Mapping[tuple[str, int], int]
+
+
+class LogDirError(Exception):
+    """A data folder cannot be used; the message is one line that says which and what to do."""
+
+
+class DataFolder:
+    """A data folder that this process has locked."""
+
+    __slots__ = ("_last_written", "_lock", "files", "log_count", "path", "properties", "was_clean")
+
+    def __init__(self, files: Files, path: str) -> None:
+        """Create the folder if need be and take its lock. Raises LogDirError."""
+        self.files = files
+        self.path = path
+        # Live logs in it: a new one goes where the fewest are.
+        self.log_count = 0
+        self._last_written: dict[str, bytes] = {}
+        try:
+            files.make_folder(path)
+            self._lock: FileLock = files.lock(f"{path}/{names.LOCK}")
+        except LockedError:
+            raise LogDirError(
+                f"data folder {path} is in use: another process holds {path}/{names.LOCK}; "
+                "stop that process or set log.dirs to another folder"
+            ) from None
+        except OSError as error:
+            raise LogDirError(
+                f"data folder {path} cannot be used: {error}; check log.dirs and its permissions"
+            ) from None
+        try:
+            self.properties = self._read_properties()
+            self.was_clean = files.exists(self._path(names.CLEAN_SHUTDOWN))
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _path(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+    # --- identity -----------------------------------------------------------------------------------------
+
+    def _read_properties(self) -> dict[str, str]:
+        path = self._path(names.META_PROPERTIES)
+        try:
+            text = self.files.read_all(path).decode()
+        except FileNotFoundError:
+            return {}
+        except (OSError, UnicodeDecodeError) as error:
+            raise LogDirError(
+                f"{path} cannot be read: {error}; restore it or set log.dirs to another folder"
+            ) from None
+        properties = {}
+        for line in text.splitlines():
+            key, equals, value = line.strip().partition("=")
+            if equals and not key.startswith(("#", "!")):
+                properties[key.strip()] = value.strip()
+        if properties.get("version", "") not in _VERSIONS:
+            raise LogDirError(
+                f"{path} has version {properties.get('version')!r}, known are 0 and 1; "
+                "restore it or set log.dirs to another folder"
+            )
+        return properties
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster the folder belongs to; None for a new one."""
+        return self.properties.get("cluster.id") or None
+
+    @property
+    def broker_id(self) -> int | None:
+        """The broker the folder belongs to; None for a new one. Raises LogDirError."""
+        text = self.properties.get("broker.id") or self.properties.get("node.id")
+        if text is None:
+            return None
+        if not text.isdigit():
+            raise LogDirError(f"{self._path(names.META_PROPERTIES)}: broker.id is not a number: {text!r}")
+        return int(text)
+
+    def claim(self, cluster_id: str, broker_id: int) -> None:
+        """Make the folder this broker's. Raises LogDirError when it is another one's."""
+        path = self._path(names.META_PROPERTIES)
+        if self.cluster_id not in (None, cluster_id):
+            raise LogDirError(
+                f"{path}: the folder belongs to cluster.id {self.cluster_id}, this is {cluster_id}; "
+                "set log.dirs to a folder of this cluster"
+            )
+        if self.broker_id not in (None, broker_id):
+            raise LogDirError(
+                f"{path}: the folder belongs to broker.id {self.broker_id}, this is {broker_id}; "
+                "set broker.id to that or log.dirs to another folder"
+            )
+        if self.cluster_id is None or self.broker_id is None:
+            self.properties = {
+                "version": "0",
+                **self.properties,
+                "broker.id": str(broker_id),
+                "cluster.id": cluster_id,
+            }
+            text = "#\n" + "".join(f"{key}={value}\n" for key, value in self.properties.items())
+            try:
+                self.files.replace(path, text.encode())
+            except OSError as error:
+                raise LogDirError(f"{path} cannot be written: {error}") from None
+
+    # --- clean stop ---------------------------------------------------------------------------------------
+
+    def forget_clean_stop(self) -> None:
+        """From now on a crash is a crash. Raises OSError."""
+        self.files.unlink(self._path(names.CLEAN_SHUTDOWN))
+
+    def mark_clean_stop(self) -> None:
+        """Everything is on the device: the next start need not recover. Raises OSError."""
+        self.files.replace(self._path(names.CLEAN_SHUTDOWN), _CLEAN_MARKER)
+
+    def unlock(self) -> None:
+        self._lock.close()
+
+    # --- checkpoints --------------------------------------------------------------------------------------
+
+    def read_offsets(self, name: str) -> dict[tuple[str, int], int]:
+        """The offsets of a checkpoint; none when it is missing or damaged (then logs are scanned from their start)."""
+        path = self._path(name)
+        try:
+            return decode_offsets(self.files.read_all(path), path)
+        except FileNotFoundError:
+            return {}
+        except (CorruptCheckpointError, OSError) as error:
+            _log.warning("checkpoint cannot be read, going on without", file=path, why=str(error))
+            return {}
+
+    def write_offsets(self, name: str, offsets: Offsets | bytes) -> None:
+        """Write a checkpoint, unless it says the same already; bytes are a file encoded before.
+
+        Raises OSError.
+        """
+        data = offsets if isinstance(offsets, bytes) else encode_offsets(offsets)
+        if self._last_written.get(name) != data:
+            self.files.replace(self._path(name), data)
+            self._last_written[name] = data

@@ -1,0 +1,199 @@
+"""Sparse indexes of a segment: offset to position, and timestamp to offset.
+
+``<base>.index``, entries of 8 bytes, big endian, sorted by both fields (Kafka's OffsetIndex)::
+
+    relative offset: int32   last offset of an append, minus the segment's base offset
+    position:        int32   where the append's first batch begins in the .log file
+
+``<base>.timeindex``, entries of 12 bytes, big endian, sorted by both fields (Kafka's TimeIndex)::
+
+    timestamp:       int64   the largest timestamp in the segment up to this entry
+    relative offset: int32   last offset of the batch that has it, minus the base offset
+
+Entries made by this process are kept in memory (that is where readers of a growing segment look) and go to
+the file at flush, roll and close; entries that were on disk before stay there and are searched with
+positional reads, so an index of a segment nobody reads costs no memory. After an unclean stop the index is
+rebuilt from the log, so an unwritten tail is no loss. Kafka preallocates the file of an active segment and
+trims it at close; this one is never longer than its entries.
+
+Owned by the log's thread; :meth:`SparseIndex.floor` may be called from another thread on a sealed segment.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+from struct import Struct
+from typing import Final
+
+from .files import Files, LogFile
+
+_OFFSET_ENTRY: Final = Struct(">ii")
+_TIME_ENTRY: Final = Struct(">qi")
+MAX_RELATIVE: Final = 2**31 - 1
+
+
+class CorruptIndexError(Exception):
+    """The index file contradicts itself or its segment; it has to be rebuilt from the log."""
+
+
+class SparseIndex:
+    """Sorted pairs of integers: a prefix in the file, the rest in memory."""
+
+    __slots__ = ("_keys", "_on_disk", "_values", "_written", "file")
+
+    _entry: Struct
+    _key_type: str
+
+    def __init__(self, files: Files, path: str, *, new: bool) -> None:
+        self.file: LogFile = files.file(path)
+        self._keys = array(self._key_type)
+        self._values = array("i")
+        # Entries that are in the file and not in memory, and entries that are in the file.
+        self._on_disk = 0 if new else self.file.size() // self._entry.size
+        self._written = self._on_disk
+        if new and self.file.size():
+            self.file.truncate(0)
+
+    def __len__(self) -> int:
+        return self._on_disk + len(self._keys)
+
+    @property
+    def byte_size(self) -> int:
+        """What the index takes on disk once it is written."""
+        return len(self) * self._entry.size
+
+    def entry(self, slot: int) -> tuple[int, int]:
+        """Key and value of the entry ``slot``, counted from 0. Raises CorruptIndexError, OSError."""
+        if slot >= self._on_disk:
+            return self._keys[slot - self._on_disk], self._values[slot - self._on_disk]
+        size = self._entry.size
+        data = self.file.read(slot * size, size)
+        if len(data) != size:
+            raise CorruptIndexError(f"{self.file.path} is shorter than it was")
+        key, value = self._entry.unpack(data)
+        return key, value
+
+    def floor_slot(self, key: int) -> int:
+        """The last entry whose key is at most ``key``; -1 when there is none."""
+        keys = self._keys
+        if keys and key >= keys[0]:
+            return self._on_disk + bisect_right(keys, key) - 1
+        low, high = 0, self._on_disk
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[0] <= key:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
+    def floor(self, key: int) -> tuple[int, int] | None:
+        """The last pair whose key is at most ``key``. Raises CorruptIndexError, OSError."""
+        slot = self.floor_slot(key)
+        return None if slot < 0 else self.entry(slot)
+
+    def add(self, key: int, value: int) -> None:
+        """Append a pair; the caller keeps both columns growing."""
+        self._keys.append(key)
+        self._values.append(value)
+
+    def write(self) -> None:
+        """Bring the file up to date, without waiting for the device. Raises OSError."""
+        first = self._written - self._on_disk
+        if first == len(self._keys):
+            if not len(self) and not self.file.size():
+                self.file.truncate(0)  # An empty index is a file of no bytes, not a missing file.
+            return
+        data = self._encode(self._keys[first:], self._values[first:])
+        self.file.write(data, self._written * self._entry.size)
+        self._written = self._on_disk + len(self._keys)
+
+    def seal(self) -> None:
+        """Write what is left and keep nothing in memory. Raises OSError."""
+        self.write()
+        self._on_disk = self._written
+        self._keys = array(self._key_type)
+        self._values = array("i")
+        self.file.close()
+
+    def keep(self, count: int) -> None:
+        """Drop all entries but the first ``count``, from memory and from the file. Raises OSError."""
+        count = min(count, len(self))
+        in_memory = max(0, count - self._on_disk)
+        del self._keys[in_memory:]
+        del self._values[in_memory:]
+        self._on_disk = min(self._on_disk, count)
+        if self._written > count or self.file.size() > count * self._entry.size:
+            self._written = min(self._written, count)
+            self.file.truncate(self._written * self._entry.size)
+
+    def _encode(self, keys: array[int], values: array[int]) -> bytes:
+        return b"".join(map(self._entry.pack, keys, values))
+
+    def check(self, segment_size: int) -> None:
+        """Compare the file's length and last entry with the segment. Raises CorruptIndexError, OSError."""
+        if self.file.size() % self._entry.size:
+            raise CorruptIndexError(f"{self.file.path} does not hold a whole number of entries")
+        count = len(self)
+        if not count:
+            return
+        key, value = self.entry(count - 1)
+        if key < 0 or value < 0 or (count > 1 and (key, value) <= self.entry(0)):
+            raise CorruptIndexError(f"{self.file.path} ends in an entry that is out of order")
+        self._check_last(value, segment_size)
+
+    def _check_last(self, value: int, segment_size: int) -> None:
+        """Refuse a last value that its segment cannot have."""
+
+
+class OffsetIndex(SparseIndex):
+    """Keys are relative offsets, values positions."""
+
+    __slots__ = ()
+    _entry = _OFFSET_ENTRY
+    _key_type = "i"
+
+    def _encode(self, keys: array[int], values: array[int]) -> bytes:
+        pairs = array("i", bytes(8 * len(keys)))
+        pairs[0::2] = keys
+        pairs[1::2] = values
+        if sys.byteorder == "little":
+            pairs.byteswap()
+        return pairs.tobytes()
+
+    def _check_last(self, value: int, segment_size: int) -> None:
+        if value >= segment_size:
+            raise CorruptIndexError(
+                f"{self.file.path} points past the end of its segment ({value} of {segment_size})"
+            )
+
+    def floor_position(self, position: int) -> int:
+        """The largest indexed position that is at most ``position``; -1 when there is none."""
+        values = self._values
+        if values and position >= values[0]:
+            return values[bisect_right(values, position) - 1]
+        low, high = 0, self._on_disk
+        found = -1
+        while low < high:
+            middle = (low + high) // 2
+            value = self.entry(middle)[1]
+            if value <= position:
+                low = middle + 1
+                found = value
+            else:
+                high = middle
+        return found
+
+
+class TimeIndex(SparseIndex):
+    """Keys are timestamps in ms, values relative offsets."""
+
+    __slots__ = ()
+    _entry = _TIME_ENTRY
+    _key_type = "q"
+
+    def last(self) -> tuple[int, int] | None:
+        """The last pair: the segment's largest indexed timestamp."""
+        return self.entry(len(self) - 1) if len(self) else None

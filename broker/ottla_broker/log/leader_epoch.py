@@ -1,0 +1,105 @@
+"""Which leader wrote which part of a log: epochs and the offsets they begin at (KIP-101, Kafka's
+LeaderEpochFileCache).
+
+``leader-epoch-checkpoint`` is text: a line ``0`` (version), a line with the number of entries, and a line
+``<epoch> <start offset>`` an entry; both columns grow. It is written before the recovery point moves past an
+entry's batch: entries behind the recovery point are found again in the batches. Owned by the log's thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import Final
+
+from ottla_broker import events
+
+from .checkpoints import CorruptCheckpointError, decode_lines, encode_lines
+
+UNDEFINED_EPOCH: Final = -1
+UNDEFINED_OFFSET: Final = -1
+
+_log = events.get_logger()
+
+
+class LeaderEpochs:
+    """The epochs of one partition, ascending."""
+
+    __slots__ = ("dirty", "epochs", "latest", "starts")
+
+    def __init__(self) -> None:
+        self.epochs: list[int] = []
+        self.starts: list[int] = []
+        # Epoch of the last entry, or -1: compared at each append.
+        self.latest = UNDEFINED_EPOCH
+        self.dirty = False
+
+    def decode(self, data: bytes, path: str) -> None:
+        """Take over what a checkpoint file holds; one that cannot be read is as good as none."""
+        try:
+            entries = [(int(epoch), int(start)) for epoch, start in decode_lines(data, path, fields=2)]
+        except (CorruptCheckpointError, ValueError) as error:
+            _log.warning(
+                "leader epoch checkpoint cannot be read, epochs are taken from the batches",
+                file=path,
+                why=str(error),
+            )
+            return
+        for epoch, start in entries:
+            self.assign(epoch, start)
+        self.dirty = False
+
+    def encode(self) -> bytes:
+        """The bytes of the checkpoint file."""
+        return encode_lines(
+            [f"{epoch} {start}" for epoch, start in zip(self.epochs, self.starts, strict=True)]
+        )
+
+    def assign(self, epoch: int, start: int) -> None:
+        """``epoch`` begins at ``start``; later entries that contradict it go."""
+        if epoch < 0 or start < 0 or (self.epochs and epoch == self.latest and start >= self.starts[-1]):
+            return
+        while self.epochs and (self.epochs[-1] >= epoch or self.starts[-1] >= start):
+            self.epochs.pop()
+            self.starts.pop()
+        self.epochs.append(epoch)
+        self.starts.append(start)
+        self.latest = epoch
+        self.dirty = True
+
+    def truncate_from_end(self, end: int) -> None:
+        """The log ends at ``end`` now: entries that begin there or behind go."""
+        keep = bisect_left(self.starts, end)
+        if keep < len(self.starts):
+            del self.epochs[keep:], self.starts[keep:]
+            self.latest = self.epochs[-1] if self.epochs else UNDEFINED_EPOCH
+            self.dirty = True
+
+    def truncate_from_start(self, start: int) -> None:
+        """The log begins at ``start`` now: the epoch in force there begins there, earlier ones go."""
+        passed = bisect_right(self.starts, start)
+        if passed > 1 or (passed == 1 and self.starts[0] < start):
+            del self.epochs[: passed - 1], self.starts[: passed - 1]
+            self.starts[0] = start
+            self.dirty = True
+
+    def clear(self) -> None:
+        """Nothing is in the log any more."""
+        self.epochs.clear()
+        self.starts.clear()
+        self.latest = UNDEFINED_EPOCH
+        self.dirty = True
+
+    def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """The largest epoch up to ``epoch`` that is in the log, and where it ends; ``(-1, -1)`` when unknown."""
+        epochs = self.epochs
+        if epoch == UNDEFINED_EPOCH or not epochs or epoch > epochs[-1]:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == epochs[-1]:
+            return epoch, log_end
+        above = bisect_right(epochs, epoch)
+        return (epochs[above - 1] if above else epoch), self.starts[above]
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch that wrote ``offset``; -1 when unknown."""
+        at = bisect_right(self.starts, offset)
+        return self.epochs[at - 1] if at else UNDEFINED_EPOCH

@@ -1,0 +1,377 @@
+"""Opening a partition's folder after a stop of any kind; Kafka's LogLoader.
+
+What may be found there, and what is done about it:
+
+    *.deleted                       was waiting for its removal              removed
+    *.cleaned                       a compaction that did not finish         removed
+    *.swap, at or above a .cleaned  a split that did not finish              removed
+    *.swap, otherwise               a compaction that did finish             segments it replaces are removed,
+    renamed an index without its .log       lost its segment                         removed
+    a .log without its index        lost its index                           index rebuilt
+    an index that contradicts it    damaged                                  index rebuilt
+
+After a clean stop that is all. After any other, every segment that reaches behind the recovery point is
+scanned: checksums, offsets that grow, indexes and producer state built anew. At the first batch that is
+short, is not a batch, or has another checksum than it says, the log is cut and every later segment removed:
+nothing behind it was ever acknowledged as flushed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+from ottla_broker import events
+from ottla_protocol.records.batch import CorruptRecordError, UnsupportedMagicError, crc_is_valid
+
+from . import names, txn_index
+from .config import LogConfig
+from .environment import LogEnvironment
+from .files import Files
+from .index import MAX_RELATIVE, CorruptIndexError
+from .leader_epoch import LeaderEpochs
+from .producer_state import ProducerStates
+from .segment import LogSegment
+
+_OLD_HEADER = 26
+_OLD_MAGICS = (0, 1)
+
+_log = events.get_logger()
+
+
+class OldFormatError(OSError):
+    """The segment holds messages of format v0 or v1, which this broker does not read; nothing was changed."""
+
+
+class Loaded:
+    """What was found in a folder."""
+
+    __slots__ = (
+        "epochs",
+        "log_end_offset",
+        "log_start_offset",
+        "new_files",
+        "producers",
+        "recovery_point",
+        "segments",
+    )
+
+    def __init__(self, segments: list[LogSegment], epochs: LeaderEpochs, producers: ProducerStates) -> None:
+        self.segments = segments
+        self.epochs = epochs
+        self.producers = producers
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self.recovery_point = 0
+        self.new_files = False
+
+
+def load(
+    environment: LogEnvironment,
+    path: str,
+    name: str,
+    config: LogConfig,
+    *,
+    log_start_offset: int,
+    recovery_point: int,
+    clean: bool,
+) -> Loaded:
+    """Open the folder of partition ``name``; the offsets are what the checkpoints say.
+
+    Raises OSError, CorruptRecordError.
+    """
+    files = environment.files
+    now_ms = environment.now_ms()
+    found = _finish_interrupted(files, path, name, set(files.names(path)))
+    producers = ProducerStates(files, path, name, environment.producer_id_expiration_ms)
+    producers.find_snapshots(list(found))
+    epochs = LeaderEpochs()
+    if names.LEADER_EPOCHS in found:
+        epoch_path = f"{path}/{names.LEADER_EPOCHS}"
+        epochs.decode(files.read_all(epoch_path), epoch_path)
+
+    segments = _open_segments(files, path, name, found, now_ms)
+    loaded = Loaded(segments, epochs, producers)
+    recovery = _Recovery(name, config, segments, epochs, producers, log_start_offset, now_ms)
+    replayed = False
+    if clean:
+        recovery.rebuild_damaged_indexes(found)
+        end = recovery.clean_end()
+    else:
+        recovery.rebuild_damaged_indexes(found, below=recovery_point)
+        replayed = recovery.recover_from(recovery_point)
+        end = segments[-1].next_offset() if segments else log_start_offset
+
+    if segments and end < log_start_offset:
+        _log.warning(
+            "the log ends before its start: segment files are missing, beginning anew",
+            partition=name,
+            end_offset=end,
+            start_offset=log_start_offset,
+        )
+        for segment in segments:
+            segment.unlink()
+        segments.clear()
+        epochs.clear()
+        producers.clear(log_start_offset)
+    if not segments:
+        segments.append(LogSegment.create(files, path, log_start_offset, config, now_ms=now_ms))
+        end = log_start_offset
+        loaded.new_files = True
+    epochs.truncate_from_end(end)
+    loaded.log_start_offset = max(log_start_offset, segments[0].base_offset)
+    epochs.truncate_from_start(loaded.log_start_offset)
+    loaded.log_end_offset = end
+    loaded.recovery_point = end if clean else min(recovery_point, end)
+    producers.remove_stray([segment.base_offset for segment in segments])
+    if not replayed:
+        if clean and not producers.snapshots:
+            producers.end_offset = producers.last_snapshot = end
+        else:
+            producers.load(loaded.log_start_offset, end, now_ms)
+            rebuild_producers(producers, segments, end)
+    producers.remove_expired(now_ms)
+    return loaded
+
+
+def rebuild_producers(producers: ProducerStates, segments: Sequence[LogSegment], end: int) -> None:
+    """Replay the batches from where the producers' state ends to ``end``.
+
+    Raises OSError, CorruptRecordError.
+    """
+    for number, segment in enumerate(segments):
+        start = producers.end_offset
+        if start >= end:
+            break
+        if number + 1 < len(segments) and segments[number + 1].base_offset <= start:
+            continue
+        for _, header, batch in segment.batches(segment.position_below(start)):
+            if start <= header.base_offset < end:
+                producers.replay(header, batch)
+    producers.end_offset = end
+
+
+def _finish_interrupted(files: Files, path: str, name: str, found: set[str]) -> set[str]:
+    """Undo or finish what a crash interrupted; the names that are left. Raises OSError."""
+    if not any(one.endswith((names.DELETED, names.CLEANED, names.SWAP, ".tmp")) for one in found):
+        return found
+    swaps = {one for one in found if one.endswith(names.SWAP)}
+    cleaned = [
+        offset
+        for one in found
+        if one.endswith(names.CLEANED) and (offset := names.offset_of(one)) is not None
+    ]
+    for one in swaps:
+        if cleaned and (names.offset_of(one) or 0) >= min(cleaned):
+            files.unlink(f"{path}/{one}")
+    for one in found:
+        if one.endswith((names.DELETED, names.CLEANED, ".tmp")):
+            files.unlink(f"{path}/{one}")
+    if cleaned:
+        swaps = {one for one in swaps if (names.offset_of(one) or 0) < min(cleaned)}
+
+    bases = sorted(
+        offset
+        for one in swaps
+        if one.endswith(names.LOG + names.SWAP) and (offset := names.offset_of(one)) is not None
+    )
+    if bases:
+        end = max(LogSegment(files, path, base, suffix=names.SWAP).next_offset() for base in bases)
+        for one in found - swaps:
+            offset = names.offset_of(one)
+            if offset is not None and bases[0] <= offset < end and one.endswith(names.SEGMENT_SUFFIXES):
+                files.unlink(f"{path}/{one}")
+        _log.info("compaction finished after a restart", partition=name, segments=bases)
+    for one in swaps:
+        files.rename(f"{path}/{one}", f"{path}/{one.removesuffix(names.SWAP)}")
+    return set(files.names(path))
+
+
+def _open_segments(files: Files, path: str, name: str, found: set[str], now_ms: int) -> list[LogSegment]:
+    """The segments, ascending; indexes that lost theirs are removed. Raises OSError."""
+    bases = sorted(
+        offset for one in found if one.endswith(names.LOG) and (offset := names.offset_of(one)) is not None
+    )
+    known = set(bases)
+    for one in found:
+        if one.endswith(names.INDEX_SUFFIXES) and names.offset_of(one) not in known:
+            _log.warning("index without a segment removed", partition=name, file=one)
+            files.unlink(f"{path}/{one}")
+    return [LogSegment(files, path, base, now_ms=now_ms) for base in bases]
+
+
+class _Recovery:
+    """The scan of a log's segments; it works on the lists it is given."""
+
+    def __init__(
+        self,
+        name: str,
+        config: LogConfig,
+        segments: list[LogSegment],
+        epochs: LeaderEpochs,
+        producers: ProducerStates,
+        log_start_offset: int,
+        now_ms: int,
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.segments = segments
+        self.epochs = epochs
+        self.producers = producers
+        self.log_start_offset = log_start_offset
+        self.now_ms = now_ms
+
+    def rebuild_damaged_indexes(self, found: set[str], below: int | None = None) -> None:
+        """Make indexes that are missing or wrong anew; with ``below``, only of segments that end before that offset."""
+        for number, segment in enumerate(self.segments):
+            is_last = number + 1 == len(self.segments)
+            if below is not None and (is_last or self.segments[number + 1].base_offset > below):
+                return
+            try:
+                stem = names.segment_name(segment.base_offset)
+                if stem + names.OFFSET_INDEX not in found or stem + names.TIME_INDEX not in found:
+                    if not segment.size:
+                        continue
+                    raise CorruptIndexError("index file missing")
+                segment.check_indexes()
+            except CorruptIndexError as error:
+                _log.warning(
+                    "index rebuilt", partition=self.name, segment=segment.base_offset, why=str(error)
+                )
+                damage = self._scan(segment, replay=False)
+                if damage is not None:
+                    _log.error(
+                        "segment damaged", partition=self.name, segment=segment.base_offset, why=damage[1]
+                    )
+                segment.write_indexes()
+
+    def clean_end(self) -> int:
+        """The end of the log after a clean stop; a damaged end is recovered all the same."""
+        if not self.segments:
+            return self.log_start_offset
+        try:
+            return self.segments[-1].next_offset()
+        except UnsupportedMagicError as error:
+            if error.magic in _OLD_MAGICS:
+                raise self._old_format(self.segments[-1]) from None
+        except CorruptRecordError as error:
+            _log.warning(
+                "the log's end is damaged in spite of a clean stop", partition=self.name, why=str(error)
+            )
+        self.recover_from(self.segments[-1].base_offset)
+        return self.segments[-1].next_offset()
+
+    def recover_from(self, recovery_point: int) -> bool:
+        """Scan the segments that reach behind the recovery point, and cut at the first damage.
+
+        True if any was scanned.
+        """
+        segments = self.segments
+        first = 0
+        while first + 1 < len(segments) and segments[first + 1].base_offset <= recovery_point:
+            first += 1
+        if first >= len(segments):
+            return False
+        start = segments[first].base_offset
+        self.producers.load(min(self.log_start_offset, start), start, self.now_ms)
+        if first:
+            rebuild_producers(self.producers, segments[: first + 1], start)
+        self.producers.end_offset = start
+        for number in range(first, len(segments)):
+            segment = segments[number]
+            self.producers.end_offset = max(self.producers.end_offset, segment.base_offset)
+            if number > first:
+                self.producers.take_snapshot()
+            damage = self._scan(segment, replay=True)
+            if damage is not None:
+                self._cut(number, *damage)
+                break
+            if number + 1 < len(segments):
+                segment.seal()
+            else:
+                segment.write_indexes()
+        return True
+
+    def _cut(self, number: int, position: int, why: str) -> None:
+        segment = self.segments[number]
+        later = self.segments[number + 1 :]
+        lost = segment.size - position
+        segment.cut(position)
+        segment.write_indexes()
+        _log.warning(
+            "log cut at the first damaged batch",
+            partition=self.name,
+            segment=segment.file.path,
+            position=position,
+            end_offset=self.producers.end_offset,
+            bytes_cut=lost,
+            later_segments_removed=[one.base_offset for one in later],
+            why=why,
+        )
+        for one in later:
+            self.producers.remove_snapshot(one.base_offset)
+            one.unlink()
+        del self.segments[number + 1 :]
+
+    def _scan(self, segment: LogSegment, *, replay: bool) -> tuple[int, str] | None:
+        """Check every batch and index it; with ``replay`` also what the batches say of producers and epochs.
+
+        Returns where the first damaged batch is and what is wrong with it.
+        """
+        segment.clear_indexes()
+        if replay:
+            txn_index.clear(segment)
+        interval = self.config.index_interval_bytes
+        next_offset = segment.base_offset
+        highest = segment.base_offset + MAX_RELATIVE
+        good = indexed = 0
+        timestamp, timestamp_offset = segment.max_timestamp
+        why: str | None = None
+        try:
+            for position, header, batch in segment.batches():
+                last = header.last_offset
+                if header.base_offset < next_offset or last < header.base_offset or last > highest:
+                    why = f"offsets {header.base_offset} to {last} where {next_offset} is next"
+                    break
+                if not crc_is_valid(batch, 0, header):
+                    why = "the checksum does not match"
+                    break
+                if header.max_timestamp > timestamp:
+                    timestamp, timestamp_offset = header.max_timestamp, last
+                    segment.set_max_timestamp(timestamp, timestamp_offset)
+                if position - indexed > interval:
+                    segment.index_batch(last, position)
+                    indexed = position
+                if replay:
+                    if header.partition_leader_epoch > self.epochs.latest:
+                        self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+                    ended = self.producers.replay(header, batch)
+                    if ended is not None:
+                        txn_index.note_ended(segment, ended, self.producers)
+                good = position + header.size
+                next_offset = last + 1
+        except UnsupportedMagicError as error:
+            if error.magic in _OLD_MAGICS and _is_old_message(segment, good):
+                raise self._old_format(segment) from None
+            why = str(error)
+        except CorruptRecordError as error:
+            why = str(error)
+        segment.index_end()
+        return None if why is None else (good, why)
+
+    def _old_format(self, segment: LogSegment) -> OldFormatError:
+        return OldFormatError(
+            f"{segment.file.path} holds messages of format v0 or v1, which are not read here; it was left as it is"
+        )
+
+
+def _is_old_message(segment: LogSegment, position: int) -> bool:
+    """Whether a whole, undamaged message of format v0 or v1 is there: offset, size, CRC-32 of what follows the CRC."""
+    head = segment.file.read(position, _OLD_HEADER)
+    if len(head) < _OLD_HEADER:
+        return False
+    size = int.from_bytes(head[8:12], "big")
+    if size < _OLD_HEADER - 12 or position + 12 + size > segment.size:
+        return False
+    message = segment.file.read(position + 12, size)
+    return zlib.crc32(message[4:]) == int.from_bytes(message[:4], "big")

@@ -1,0 +1,69 @@
+"""Offsets by time: which record is the first at or behind a time, and which is the newest (ListOffsets)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.records.batch import BatchHeader, CorruptRecordError
+
+if TYPE_CHECKING:
+    from .log import Log
+
+
+def offset_for_timestamp(log: Log, timestamp_ms: int) -> tuple[int, int, int] | None:
+    """``(offset, timestamp, leader epoch)`` of the first record with at least that timestamp; None without
+    one.
+
+    Whole segments are passed over by their largest timestamp, the time index leads close to the batch, and
+    only the batch that has it is decoded. Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+    """
+    start = log.log_start_offset
+    try:
+        for segment in log.segments:
+            if not segment.size or segment.largest_timestamp() < timestamp_ms:
+                continue
+            pair = segment.time_index.floor(timestamp_ms)
+            offset = segment.base_offset if pair is None else segment.base_offset + pair[1]
+            for _, header, batch in segment.batches(segment.position_below(max(offset, start))):
+                if header.max_timestamp >= timestamp_ms and header.last_offset >= start:
+                    found = _first_in_batch(header, batch, timestamp_ms, start)
+                    if found is not None:
+                        return found
+    except CorruptRecordError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}") from error
+    except OSError as error:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: {error}") from error
+    return None
+
+
+def max_timestamp_offset(log: Log) -> tuple[int, int, int] | None:
+    """``(offset, timestamp, leader epoch)`` of the first record with the largest timestamp; None in an empty
+    log.
+
+    Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+    """
+    try:
+        newest = max(log.segments, key=lambda segment: segment.max_timestamp[0])
+        timestamp, offset = newest.max_timestamp
+        if timestamp < 0:
+            return None
+        for _, header, batch in newest.batches(newest.position_below(offset)):
+            if header.max_timestamp == timestamp:
+                return _first_in_batch(header, batch, timestamp, log.log_start_offset)
+    except CorruptRecordError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}") from error
+    except OSError as error:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: {error}") from error
+    return None
+
+
+def _first_in_batch(
+    header: BatchHeader, batch: memoryview, timestamp_ms: int, start: int
+) -> tuple[int, int, int] | None:
+    from ottla_protocol.records.record import decode_records
+
+    for record in decode_records(batch, 0, header):
+        if record.timestamp >= timestamp_ms and record.offset >= start:
+            return record.offset, record.timestamp, header.partition_leader_epoch
+    return None

@@ -1,0 +1,71 @@
+"""Names of the folders and files of a log, as Kafka's LogFileUtils and UnifiedLog form them.
+
+A partition's folder is ``<topic>-<partition>``; one that is being deleted ``<topic>-<partition>.<32 hex
+digits>-delete``, one that is being moved ``….-future``, one that nobody claims ``….-stray``. The files of a
+segment are named by its base offset in twenty digits, so that names sort as offsets do.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LOG: Final = ".log"
+OFFSET_INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TXN_INDEX: Final = ".txnindex"
+SNAPSHOT: Final = ".snapshot"
+INDEX_SUFFIXES: Final = (OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
+
+DELETED: Final = ".deleted"
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+
+DELETE_FOLDER: Final = "-delete"
+FUTURE_FOLDER: Final = "-future"
+STRAY_FOLDER: Final = "-stray"
+
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+LOG_STARTS: Final = "log-start-offset-checkpoint"
+META_PROPERTIES: Final = "meta.properties"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+LOCK: Final = ".lock"
+
+_MAX_FOLDER_NAME: Final = 255
+_UNIQUE_LENGTH: Final = 32
+
+
+def segment_name(base_offset: int) -> str:
+    """The twenty digits that a segment's files begin with."""
+    return f"{base_offset:020d}"
+
+
+def offset_of(name: str) -> int | None:
+    """The base offset a file's name begins with; None when it is not named by an offset."""
+    digits, dot, _ = name.partition(".")
+    return int(digits) if dot and digits.isascii() and digits.isdigit() else None
+
+
+def partition_of(folder: str) -> tuple[str, int] | None:
+    """Topic and partition of a live partition's folder; None for any other name."""
+    topic, dash, number = folder.rpartition("-")
+    if not dash or not topic or not (number.isascii() and number.isdigit()):
+        return None
+    return topic, int(number)
+
+
+def deleted_folder(topic: str, partition: int, unique: str) -> str:
+    """The name a folder waits for its removal under; a topic too long for it loses its end, as in Kafka."""
+    suffix = f"-{partition}.{unique}{DELETE_FOLDER}"
+    return topic[: _MAX_FOLDER_NAME - len(suffix)] + suffix
+
+
+def is_deleted_folder(folder: str) -> bool:
+    """Whether the folder waits for its removal."""
+    if not folder.endswith(DELETE_FOLDER):
+        return False
+    head, dot, unique = folder[: -len(DELETE_FOLDER)].rpartition(".")
+    return bool(dot) and len(unique) == _UNIQUE_LENGTH and partition_of(head) is not None

@@ -1,0 +1,366 @@
+"""What a partition knows of its idempotent and transactional producers, and the snapshot files that keep it.
+
+A producer numbers its records; the last five batches of each are remembered, so that a batch sent again is
+answered with the first answer and a gap is refused (KIP-98; a producer nobody remembers may begin anywhere,
+KIP-360).
+
+``<offset>.snapshot`` holds the state before the batch at ``offset``, big endian (Kafka's
+ProducerStateManager)::
+
+    version:  int16   1
+    crc:      uint32  CRC-32C of all that follows
+    count:    int32
+    count times, 46 bytes each:
+      producer_id:              int64
+      producer_epoch:           int16
+      last_sequence:            int32   -1 when no batch is remembered
+      last_offset:              int64   of the last batch; -1 likewise
+      offset_delta:             int32   last minus first offset of the last batch
+      timestamp:                int64   largest of the last batch, or of the last marker
+      coordinator_epoch:        int32   of the last transaction marker; -1 when there was none
+      current_txn_first_offset: int64   -1 outside a transaction
+
+A snapshot is taken at each roll (under the new segment's base offset) and at a clean close (under the end
+offset); it goes with its segment. Owned by the log's thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from struct import Struct
+from struct import error as StructError
+from typing import Final, NamedTuple
+
+from ottla_broker import events
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.records.batch import BatchHeader
+from ottla_protocol.records.crc import crc32c
+
+from . import names
+from .files import Files
+
+_HEADER: Final = Struct(">hIi")
+_ENTRY: Final = Struct(">qhiqiqiq")
+_VERSION: Final = 1
+_CRC_END: Final = 6
+_SEQUENCE_MASK: Final = 0x7FFFFFFF
+_REMEMBERED: Final = 5
+NO_EPOCH: Final = -1
+
+_log = events.get_logger()
+
+
+class SentBatch(NamedTuple):
+    """A batch as its producer numbered it and as it was stored."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class EndedTransaction(NamedTuple):
+    """A transaction that its marker has just ended."""
+
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+    aborted: bool
+
+
+class CorruptSnapshotError(Exception):
+    """The snapshot's bytes are not what was written."""
+
+
+class ProducerEntry:
+    """One producer: its epoch, its last batches (oldest first), and its open transaction, if any."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "txn_first_offset")
+
+    def __init__(self, producer_id: int, epoch: int = NO_EPOCH) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.coordinator_epoch = -1
+        self.last_timestamp = -1
+        self.txn_first_offset = -1
+        self.batches: list[SentBatch] = []
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; -1 when no batch is remembered."""
+        return self.batches[-1].last_sequence if self.batches else -1
+
+    def pack(self) -> bytes:
+        last = self.batches[-1] if self.batches else None
+        return _ENTRY.pack(
+            self.producer_id,
+            self.epoch,
+            last.last_sequence if last else -1,
+            last.last_offset if last else -1,
+            last.last_offset - last.first_offset if last else 0,
+            self.last_timestamp,
+            self.coordinator_epoch,
+            self.txn_first_offset,
+        )
+
+
+def encode_snapshot(entries: list[ProducerEntry]) -> bytes:
+    """The bytes of a snapshot file."""
+    body = len(entries).to_bytes(4, "big") + b"".join(entry.pack() for entry in entries)
+    return _HEADER.pack(_VERSION, crc32c(body), len(entries))[:_CRC_END] + body
+
+
+def decode_snapshot(data: bytes) -> list[ProducerEntry]:
+    """The producers of a snapshot file. Raises CorruptSnapshotError."""
+    try:
+        version, crc, count = _HEADER.unpack_from(data)
+        if version != _VERSION:
+            raise CorruptSnapshotError(f"version {version}, expected {_VERSION}")
+        if crc != crc32c(data[_CRC_END:]):
+            raise CorruptSnapshotError("the checksum does not match")
+        if count < 0 or _HEADER.size + count * _ENTRY.size > len(data):
+            raise CorruptSnapshotError(f"{count} entries in {len(data)} bytes")
+    except StructError:
+        raise CorruptSnapshotError(f"only {len(data)} bytes") from None
+    entries = []
+    for slot in range(count):
+        fields = _ENTRY.unpack_from(data, _HEADER.size + slot * _ENTRY.size)
+        producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, txn_first_offset = fields
+        entry = ProducerEntry(producer_id, epoch)
+        entry.last_timestamp = timestamp
+        entry.coordinator_epoch = coordinator_epoch
+        entry.txn_first_offset = txn_first_offset
+        if offset >= 0:
+            first = (sequence - delta) & _SEQUENCE_MASK
+            entry.batches.append(SentBatch(first, sequence, offset - delta, offset, timestamp))
+        entries.append(entry)
+    return entries
+
+
+class ProducerStates:
+    """All producers of one partition, and the snapshots in its folder."""
+
+    __slots__ = (
+        "_files",
+        "_folder",
+        "_name",
+        "end_offset",
+        "expiration_ms",
+        "last_snapshot",
+        "producers",
+        "snapshots",
+    )
+
+    def __init__(self, files: Files, folder: str, name: str, expiration_ms: int) -> None:
+        self._files = files
+        self._folder = folder
+        self._name = name
+        self.expiration_ms = expiration_ms
+        self.producers: dict[int, ProducerEntry] = {}
+        # The state covers all batches below this offset.
+        self.end_offset = 0
+        self.last_snapshot = 0
+        # Offsets of the snapshot files, ascending.
+        self.snapshots: list[int] = []
+
+    # --- sequences ----------------------------------------------------------------------------------------
+
+    def check(self, header: BatchHeader, last_sequence: int, *, from_client: bool) -> SentBatch | None:
+        """Whether the batch may be appended; the answer of the first time when it is a repetition.
+
+        Raises KafkaError: INVALID_PRODUCER_EPOCH for a producer that has been replaced,
+        OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, INVALID_TXN_STATE for a plain batch inside a transaction.
+        """
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            return None
+        epoch, sequence = header.producer_epoch, header.base_sequence
+        if epoch == entry.epoch:
+            if from_client:
+                batches = entry.batches
+                for batch in batches:
+                    if batch.first_sequence == sequence and batch.last_sequence == last_sequence:
+                        return batch
+                if sequence >= 0 and entry.epoch != NO_EPOCH:
+                    last = batches[-1].last_sequence if batches else -1
+                    if sequence != last + 1 and not (sequence == 0 and last == _SEQUENCE_MASK):
+                        raise self._out_of_order(header, f"{last} is the last one written")
+        elif epoch < entry.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"{self._name}: producer {header.producer_id} has epoch {epoch}, but {entry.epoch} was seen already",
+            )
+        elif from_client and sequence != 0 and entry.epoch != NO_EPOCH:
+            raise self._out_of_order(header, f"a new epoch ({epoch} after {entry.epoch}) begins at 0")
+        if entry.txn_first_offset >= 0 and not header.is_transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"{self._name}: producer {header.producer_id} has a transaction open and sent a batch outside it",
+            )
+        return None
+
+    def _out_of_order(self, header: BatchHeader, why: str) -> KafkaError:
+        return KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"{self._name}: producer {header.producer_id} sent sequence {header.base_sequence}, {why}",
+        )
+
+    def update(
+        self, header: BatchHeader, last_sequence: int, first_offset: int, last_offset: int, timestamp: int
+    ) -> None:
+        """Take note of a data batch that was appended."""
+        producer_id = header.producer_id
+        epoch = header.producer_epoch
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self.producers[producer_id] = ProducerEntry(producer_id, epoch)
+        elif entry.epoch != epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+        batches = entry.batches
+        if len(batches) == _REMEMBERED:
+            del batches[0]
+        batches.append(SentBatch(header.base_sequence, last_sequence, first_offset, last_offset, timestamp))
+        entry.last_timestamp = timestamp
+        if header.is_transactional and entry.txn_first_offset < 0:
+            entry.txn_first_offset = first_offset
+
+    def replay(self, header: BatchHeader, batch: memoryview) -> EndedTransaction | None:
+        """Take note of a batch found in the log or sent by a leader: it is a fact, so nothing is refused.
+
+        Raises CorruptRecordError for a control batch whose marker cannot be read.
+        """
+        ended = None
+        if header.producer_id >= 0:
+            if header.is_control:
+                ended = self._replay_marker(header, batch)
+            else:
+                last_sequence = header.last_sequence
+                self.update(
+                    header, last_sequence, header.base_offset, header.last_offset, header.max_timestamp
+                )
+        self.end_offset = header.last_offset + 1
+        return ended
+
+    def _replay_marker(self, header: BatchHeader, batch: memoryview) -> EndedTransaction | None:
+        from ottla_protocol.records.control import COMMIT, decode_control
+        from ottla_protocol.records.record import decode_records
+
+        records = decode_records(batch, 0, header)
+        if not records:
+            return None  # Compaction has emptied the batch: the whole transaction is gone.
+        marker = decode_control(records[0])
+        if marker.coordinator_epoch is None:
+            return None  # Not the end of a transaction.
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            entry = self.producers[header.producer_id] = ProducerEntry(header.producer_id)
+        if entry.epoch != header.producer_epoch:
+            entry.epoch = header.producer_epoch
+            entry.batches.clear()
+        first_offset, entry.txn_first_offset = entry.txn_first_offset, -1
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp = header.max_timestamp
+        if first_offset < 0:
+            return None
+        return EndedTransaction(header.producer_id, first_offset, header.base_offset, marker.type != COMMIT)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the earliest open transaction begins; None when none is open."""
+        return min(
+            (entry.txn_first_offset for entry in self.producers.values() if entry.txn_first_offset >= 0),
+            default=None,
+        )
+
+    def remove_expired(self, now_ms: int) -> None:
+        """Forget producers that wrote nothing for producer.id.expiration.ms and have no transaction open."""
+        oldest = now_ms - self.expiration_ms
+        expired = [
+            entry.producer_id
+            for entry in self.producers.values()
+            if entry.last_timestamp <= oldest and entry.txn_first_offset < 0
+        ]
+        for producer_id in expired:
+            del self.producers[producer_id]
+
+    # --- snapshots ----------------------------------------------------------------------------------------
+
+    def find_snapshots(self, folder_names: list[str]) -> None:
+        """Take note of the snapshot files among the folder's names."""
+        offsets = [names.offset_of(name) for name in folder_names if name.endswith(names.SNAPSHOT)]
+        self.snapshots = sorted(offset for offset in offsets if offset is not None)
+
+    def path(self, offset: int) -> str:
+        """Path of the snapshot at ``offset``."""
+        return f"{self._folder}/{names.segment_name(offset)}{names.SNAPSHOT}"
+
+    def take_snapshot(self) -> None:
+        """Write the state to ``<end offset>.snapshot`` unless the last snapshot is as new. Raises OSError."""
+        if self.end_offset <= self.last_snapshot and self.snapshots:
+            return
+        self._files.replace(
+            self.path(self.end_offset), encode_snapshot(list(self.producers.values())), sync=False
+        )
+        if self.end_offset not in self.snapshots:
+            insort(self.snapshots, self.end_offset)
+        self.last_snapshot = self.end_offset
+
+    def remove_snapshot(self, offset: int) -> None:
+        """Remove the snapshot at ``offset``, if there is one. Raises OSError."""
+        at = bisect_left(self.snapshots, offset)
+        if at < len(self.snapshots) and self.snapshots[at] == offset:
+            del self.snapshots[at]
+        self._files.unlink(self.path(offset))
+
+    def remove_stray(self, base_offsets: list[int]) -> None:
+        """Remove snapshots that belong to no segment, but for the newest if it is newer than every segment."""
+        known = set(base_offsets)
+        stray = [offset for offset in self.snapshots if offset not in known]
+        if stray and (not base_offsets or stray[-1] > base_offsets[-1]):
+            stray.pop()
+        for offset in stray:
+            self.remove_snapshot(offset)
+
+    def clear(self, offset: int) -> None:
+        """Forget everybody and every snapshot; the log begins anew at ``offset``. Raises OSError."""
+        for snapshot in list(self.snapshots):
+            self.remove_snapshot(snapshot)
+        self.producers.clear()
+        self.end_offset = self.last_snapshot = offset
+
+    def load(self, log_start: int, end: int, now_ms: int) -> None:
+        """Go back to the newest readable snapshot in ``(log_start, end]``; those outside are removed, as are
+        damaged ones.
+
+        Batches from :attr:`end_offset` on have to be replayed afterwards. Raises OSError.
+        """
+        for offset in list(self.snapshots):
+            if offset > end or offset <= log_start:
+                self.remove_snapshot(offset)
+        self.producers.clear()
+        while self.snapshots:
+            offset = self.snapshots[-1]
+            try:
+                entries = decode_snapshot(self._files.read_all(self.path(offset)))
+            except (CorruptSnapshotError, FileNotFoundError) as error:
+                _log.warning(
+                    "producer snapshot damaged, going back to an older one",
+                    file=self.path(offset),
+                    why=str(error),
+                )
+                self.remove_snapshot(offset)
+                continue
+            oldest = now_ms - self.expiration_ms
+            for entry in entries:
+                if entry.last_timestamp > oldest or entry.txn_first_offset >= 0:
+                    self.producers[entry.producer_id] = entry
+            self.end_offset = self.last_snapshot = offset
+            return
+        self.end_offset = self.last_snapshot = log_start
+
+    def snapshot_before(self, offset: int) -> int | None:
+        """The newest snapshot at or before ``offset``."""
+        at = bisect_right(self.snapshots, offset)
+        return self.snapshots[at - 1] if at else None

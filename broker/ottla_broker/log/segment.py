@@ -1,0 +1,459 @@
+"""One segment of a log: a file of record batches, its indexes, and how an offset is found in it.
+
+The ``.log`` file is record batches one after the other, nothing before, between or behind them (a
+preallocated active segment has zeros behind, cut off when it is sealed). A segment holds offsets from its
+base offset up to at most base + 2**31 - 1, because the indexes store relative offsets as int32. Source:
+Kafka's LogSegment.
+
+Owned by the log's thread. The functions that read (:meth:`LogSegment.find`, :meth:`LogSegment.batches`) may
+run on another thread for bytes below a ``size`` that was taken before: written bytes never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final
+
+from ottla_protocol.records.batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    BatchHeader,
+    CorruptRecordError,
+    read_header,
+)
+
+from . import names
+from .config import LogConfig
+from .files import Files, LogFile
+from .index import MAX_RELATIVE, CorruptIndexError, OffsetIndex, TimeIndex
+
+NO_TIMESTAMP: Final = -1
+# Base offset, length, magic and last offset delta: what a hop from batch to batch needs.
+_HOP: Final = Struct(">qi4xb6xi")
+_HOP_SIZE: Final = _HOP.size
+_SCAN_BYTES: Final = 16 * 1024
+_LEGACY_OVERHEAD: Final = 14
+_LAST_OLD_MAGIC: Final = 1
+CHUNK_BYTES: Final = 1 << 20
+_OFFSET_ENTRY: Final = 8
+_TIME_ENTRY: Final = 12
+
+
+class LogSegment:
+    """A segment's files and what is known of them; ``size`` is the number of bytes that hold whole batches."""
+
+    __slots__ = (
+        "_first_timestamp",
+        "_index_entries_left",
+        "_indexed_timestamp",
+        "_max_known",
+        "_max_timestamp",
+        "_max_timestamp_offset",
+        "_offset_index",
+        "_since_index",
+        "_time_index",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "file",
+        "files",
+        "is_new",
+        "jitter_ms",
+        "size",
+        "suffix",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        *,
+        suffix: str = "",
+        new: bool = False,
+        now_ms: int = 0,
+        jitter_ms: int = 0,
+    ) -> None:
+        self.files = files
+        self.directory = directory
+        self.base_offset = base_offset
+        self.suffix = suffix
+        self.created_ms = now_ms
+        self.jitter_ms = jitter_ms
+        self.is_new = new
+        self.file: LogFile = files.file(self.path(names.LOG))
+        self.size = 0 if new else self.file.size()
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._since_index = 0
+        self._index_entries_left = -1
+        self._max_known = new
+        self._max_timestamp = NO_TIMESTAMP
+        self._max_timestamp_offset = base_offset
+        # Timestamp of the last time index entry, known when the largest one is.
+        self._indexed_timestamp = NO_TIMESTAMP
+        # Timestamp of the first batch: None as long as nobody has looked.
+        self._first_timestamp: int | None = None
+
+    @classmethod
+    def create(
+        cls,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        suffix: str = "",
+        now_ms: int = 0,
+        jitter_ms: int = 0,
+    ) -> LogSegment:
+        """A new, empty segment with its files on disk; leftovers under the same names are emptied.
+
+        Raises OSError.
+        """
+        segment = cls(
+            files, directory, base_offset, suffix=suffix, new=True, now_ms=now_ms, jitter_ms=jitter_ms
+        )
+        if segment.file.size():
+            segment.file.truncate(0)
+        segment.file.descriptor()
+        if config.preallocate and not suffix:
+            segment.file.truncate(config.segment_bytes)
+        return segment
+
+    # --- names and files ----------------------------------------------------------------------------------
+
+    def path(self, kind: str) -> str:
+        """Path of one of the segment's files, ``kind`` being ``.log``, ``.index`` and so on."""
+        return f"{self.directory}/{names.segment_name(self.base_offset)}{kind}{self.suffix}"
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        index = self._offset_index
+        if index is None:
+            index = self._offset_index = OffsetIndex(
+                self.files, self.path(names.OFFSET_INDEX), new=self.is_new
+            )
+        return index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        index = self._time_index
+        if index is None:
+            index = self._time_index = TimeIndex(self.files, self.path(names.TIME_INDEX), new=self.is_new)
+        return index
+
+    def check_indexes(self) -> None:
+        """Compare the indexes with the segment.
+
+        Raises CorruptIndexError (a missing file is one too), OSError.
+        """
+        for kind in (names.OFFSET_INDEX, names.TIME_INDEX):
+            if not self.files.exists(self.path(kind)):
+                raise CorruptIndexError(f"{self.path(kind)} is missing")
+        self.offset_index.check(self.size)
+        self.time_index.check(self.size)
+
+    def write_indexes(self) -> None:
+        """Bring the index files up to date, without waiting for the device. Raises OSError."""
+        self.offset_index.write()
+        self.time_index.write()
+
+    def seal(self) -> None:
+        """The segment gets no more batches: last time index entry, indexes written and out of memory.
+
+        Raises OSError.
+        """
+        self.index_end()
+        self.offset_index.seal()
+        self.time_index.seal()
+        if self.file.size() > self.size:
+            self.file.truncate(self.size)
+
+    def close(self) -> None:
+        """Write what is missing in the index files and let go of the descriptors. Raises OSError."""
+        if self._max_known:
+            self.index_end()
+        if self._offset_index is not None:
+            self._offset_index.write()
+            self._offset_index.file.close()
+        if self._time_index is not None:
+            self._time_index.write()
+            self._time_index.file.close()
+        if self.file.size() > self.size:
+            self.file.truncate(self.size)
+        self.file.close()
+
+    def index_end(self) -> None:
+        """A segment that is not written to any more ends its time index with the largest timestamp it has."""
+        timestamp, offset = self.max_timestamp
+        if timestamp > self._indexed_timestamp:
+            self.time_index.add(timestamp, offset - self.base_offset)
+            self._indexed_timestamp = timestamp
+
+    def sync_paths(self) -> list[str]:
+        """The files other than the log that have to be on the device before the recovery point passes the segment."""
+        return [self.path(kind) for kind in names.INDEX_SUFFIXES]
+
+    def rename(self, suffix: str) -> None:
+        """Give all files of the segment another suffix (``.deleted``, ``.swap``, none). Raises OSError."""
+        old = [(kind, self.path(kind)) for kind in names.SEGMENT_SUFFIXES]
+        self.suffix = suffix
+        handles = {names.LOG: self.file}
+        if self._offset_index is not None:
+            handles[names.OFFSET_INDEX] = self._offset_index.file
+        if self._time_index is not None:
+            handles[names.TIME_INDEX] = self._time_index.file
+        for kind, path in old:
+            new = self.path(kind)
+            try:
+                self.files.rename(path, new)
+            except FileNotFoundError:
+                # An empty or old segment need not have every index; the log itself has to be there.
+                if kind == names.LOG:
+                    raise
+            handle = handles.get(kind)
+            if handle is not None:
+                handle.path = new
+
+    def unlink(self) -> None:
+        """Remove the segment's files, those that are there. Raises OSError."""
+        for kind in names.SEGMENT_SUFFIXES:
+            self.files.unlink(self.path(kind))
+        self.file.close()
+        for index in (self._offset_index, self._time_index):
+            if index is not None:
+                index.file.close()
+
+    # --- time ---------------------------------------------------------------------------------------------
+
+    @property
+    def max_timestamp(self) -> tuple[int, int]:
+        """Largest timestamp in the segment and the last offset of its batch; ``(-1, base offset)`` without any."""
+        if not self._max_known:
+            self._load_max_timestamp()
+        return self._max_timestamp, self._max_timestamp_offset
+
+    def _load_max_timestamp(self) -> None:
+        last = self.time_index.last()
+        if last is not None:
+            self._max_timestamp = self._indexed_timestamp = last[0]
+            self._max_timestamp_offset = self.base_offset + last[1]
+        self._max_known = True
+
+    def set_max_timestamp(self, timestamp: int, offset: int) -> None:
+        """What a scan of the segment's batches found."""
+        self._max_timestamp, self._max_timestamp_offset, self._max_known = timestamp, offset, True
+
+    def largest_timestamp(self) -> int:
+        """What retention by time goes by: the largest timestamp, else when the file was last written (ms)."""
+        timestamp = self.max_timestamp[0]
+        return timestamp if timestamp >= 0 else self.files.modified_ms(self.file.path)
+
+    @property
+    def first_timestamp(self) -> int:
+        """Largest timestamp of the first batch, what rolling by time counts from; -1 when empty or without time."""
+        timestamp = self._first_timestamp
+        if timestamp is None:
+            if not self.size:
+                return NO_TIMESTAMP
+            timestamp = read_header(self.file.read(0, HEADER_SIZE)).max_timestamp
+            self._first_timestamp = timestamp
+        return timestamp
+
+    def waited_ms(self, now_ms: int, timestamp: int) -> int:
+        """How long the segment has been filling when a batch of ``timestamp`` arrives at ``now_ms``."""
+        first = self.first_timestamp
+        return timestamp - first if first >= 0 else now_ms - self.created_ms
+
+    # --- writing ------------------------------------------------------------------------------------------
+
+    def must_roll(self, config: LogConfig, size: int, timestamp: int, last_offset: int, now_ms: int) -> bool:
+        """Whether a batch of ``size`` bytes with these bounds belongs into a new segment (LogSegment.shouldRoll)."""
+        if last_offset - self.base_offset > MAX_RELATIVE:
+            return True
+        if not self.size:
+            return False
+        if self.size > config.segment_bytes - size:
+            return True
+        if self._index_entries_left < 0:
+            self._index_entries_left = min(
+                config.segment_index_bytes // _OFFSET_ENTRY - len(self.offset_index),
+                config.segment_index_bytes // _TIME_ENTRY - 1 - len(self.time_index),
+            )
+        if self._index_entries_left <= 0:
+            return True
+        return self.waited_ms(now_ms, timestamp) > config.segment_ms - self.jitter_ms
+
+    def append(
+        self,
+        data: bytes | bytearray | memoryview,
+        last_offset: int,
+        timestamp: int,
+        timestamp_offset: int,
+        interval: int,
+    ) -> None:
+        """Write whole batches behind the others and index them.
+
+        ``timestamp`` is the largest in them and ``timestamp_offset`` the last offset of its batch;
+        ``interval`` is index.interval.bytes. Raises OSError, with the segment as it was but for bytes behind
+        ``size``.
+        """
+        if not self._max_known:
+            self._load_max_timestamp()
+        position = self.size
+        self.file.write(data, position)
+        # Nothing behind the write may fail: what is in the file and what is known of it must agree.
+        size = len(data)
+        if not position:
+            self._first_timestamp = timestamp
+        if timestamp > self._max_timestamp:
+            self._max_timestamp = timestamp
+            self._max_timestamp_offset = timestamp_offset
+        if self._since_index > interval:
+            self.index_batch(last_offset, position)
+            self._since_index = 0
+        self._since_index += size
+        self.size = position + size
+
+    def index_batch(self, last_offset: int, position: int) -> None:
+        """Note that ``position`` begins the batch that ends in ``last_offset``, and the largest timestamp so far."""
+        base = self.base_offset
+        self.offset_index.add(last_offset - base, position)
+        if self._max_timestamp > self._indexed_timestamp:
+            self.time_index.add(self._max_timestamp, self._max_timestamp_offset - base)
+            self._indexed_timestamp = self._max_timestamp
+        self._index_entries_left -= 1
+
+    def truncate_to(self, offset: int, now_ms: int) -> bool:
+        """Remove the batch that holds ``offset`` and all behind it; True when bytes went. Raises OSError.
+
+        Raises CorruptRecordError when the way to the offset is damaged.
+        """
+        found = self.find(offset)
+        relative = offset - self.base_offset
+        index = self.offset_index
+        slot = index.floor_slot(relative)
+        index.keep(slot if slot >= 0 and index.entry(slot)[0] == relative else slot + 1)
+        times = self.time_index
+        count = len(times)
+        while count and times.entry(count - 1)[1] >= relative:
+            count -= 1
+        times.keep(count)
+        if found is not None:
+            self.cut(found[0])
+        if not self.size:
+            self.created_ms = now_ms
+            self._first_timestamp = None
+        self._since_index = 0
+        self._index_entries_left = -1
+        self._find_max_timestamp()
+        return found is not None
+
+    def cut(self, position: int) -> None:
+        """Cut the log file at ``position``. Raises OSError."""
+        self.file.truncate(position)
+        self.size = position
+
+    def _find_max_timestamp(self) -> None:
+        """The largest timestamp, from the last time index entry and the batches behind it."""
+        last = self.time_index.last()
+        timestamp, offset = (
+            (last[0], self.base_offset + last[1]) if last else (NO_TIMESTAMP, self.base_offset)
+        )
+        self._indexed_timestamp = timestamp
+        for _, header, _ in self.batches(self.position_below(offset)):
+            if header.max_timestamp > timestamp:
+                timestamp, offset = header.max_timestamp, header.last_offset
+        self.set_max_timestamp(timestamp, offset)
+
+    def clear_indexes(self) -> None:
+        """Empty the indexes before they are built anew. Raises OSError."""
+        self.offset_index.keep(0)
+        self.time_index.keep(0)
+        self._since_index = 0
+        self._index_entries_left = -1
+        self._indexed_timestamp = NO_TIMESTAMP
+        self.set_max_timestamp(NO_TIMESTAMP, self.base_offset)
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    def position_below(self, offset: int) -> int:
+        """A position at or before the batch that holds ``offset``, from the index."""
+        pair = self.offset_index.floor(offset - self.base_offset)
+        return pair[1] if pair is not None else 0
+
+    def find(self, offset: int, position: int = -1) -> tuple[int, int, int] | None:
+        """Position, size and base offset of the first batch that ends at or behind ``offset``; None behind
+        the last one.
+
+        ``position`` may give a batch's start to begin at. Raises CorruptRecordError, OSError.
+        """
+        if position < 0:
+            position = 0 if offset <= self.base_offset else self.position_below(offset)
+        unpack = _HOP.unpack_from
+        size = self.size
+        start = position
+        data = b""
+        while position + _HOP_SIZE <= size:
+            at = position - start
+            if at + _HOP_SIZE > len(data):
+                data = self.file.read(position, min(_SCAN_BYTES, size - position))
+                start, at = position, 0
+                if len(data) < _HOP_SIZE:
+                    break
+            base, length, magic, delta = unpack(data, at)
+            if length < _LEGACY_OVERHEAD:
+                raise CorruptRecordError(
+                    f"{self.file.path} has no batch at byte {position} (length {length})"
+                )
+            if (base if magic <= _LAST_OLD_MAGIC else base + delta) >= offset:
+                return position, length + LOG_OVERHEAD, base
+            position += length + LOG_OVERHEAD
+        return None
+
+    def next_offset(self) -> int:
+        """The offset behind the segment's last batch, or its base offset when it is empty.
+
+        Raises CorruptRecordError, OSError.
+        """
+        index = self.offset_index
+        position = index.entry(len(index) - 1)[1] if len(index) else 0
+        last = self.base_offset - 1
+        for _, header, _ in self.batches(position, headers_only=True):
+            last = header.last_offset
+        return last + 1
+
+    def batches(
+        self, start: int = 0, end: int | None = None, *, headers_only: bool = False, chunk: int = CHUNK_BYTES
+    ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """Position, header and bytes of each batch that begins in ``[start, end)`` and is whole below
+        ``size``.
+
+        ``start`` is a batch's start. With ``headers_only`` the bytes may be cut short. The CRC is not looked
+        at. Raises CorruptRecordError at bytes that cannot be a batch, OSError.
+        """
+        limit = self.size
+        end = limit if end is None else min(end, limit)
+        position = start
+        window = memoryview(b"")
+        opened = position
+        if headers_only:
+            chunk = min(chunk, _SCAN_BYTES)
+        while position < end:
+            at = position - opened
+            if at + HEADER_SIZE > len(window):
+                window = memoryview(self.file.read(position, min(chunk, limit - position)))
+                opened, at = position, 0
+            header = read_header(window, at)
+            size = header.batch_length + LOG_OVERHEAD
+            if position + size > limit:
+                raise CorruptRecordError(
+                    f"{self.file.path} ends inside the batch at byte {position} ({limit - position} of {size} bytes)"
+                )
+            if not headers_only and at + size > len(window):
+                window = memoryview(self.file.read(position, min(max(chunk, size), limit - position)))
+                opened, at = position, 0
+            yield position, header, window[at : at + size]
+            position += size
