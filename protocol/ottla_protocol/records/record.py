@@ -265,7 +265,12 @@ def _decode_one(data: bytes, position: int, base_offset: int, base_timestamp: in
 
 def _decode_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
     """A record's headers from their count on, and the position behind them, which is never past ``end``."""
-    count, position = _varint(data, position)
+    count = data[position] if position < end else 128
+    if count > 127 or count & 1:
+        count, position = _varint(data, position)
+    else:
+        count >>= 1
+        position += 1
     if count == 0:
         return (), position
     if not 0 < count <= (end - position) // 2:
@@ -282,7 +287,11 @@ def _decode_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]
         position = at + size
         if size < 0 or position >= end:
             raise CorruptRecordError(f"a record header's name claims {size} bytes, {end - at} are left")
-        name = data[at:position].decode("utf-8", "surrogateescape")
+        encoded = data[at:position]
+        try:
+            name = encoded.decode()
+        except UnicodeDecodeError:
+            name = encoded.decode("utf-8", "surrogateescape")
         size = data[position]
         if size > 127 or size & 1:
             value, position = _nullable_bytes(data, position, end)
@@ -515,15 +524,20 @@ def _timestamp_delta(delta: int) -> bytes:
 
 
 def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    table = _number_table()
+    limit = _TABLE_LIMIT
     parts = [encode_varint(len(headers))]
     for name, value in headers:
         try:
-            encoded = name.encode("utf-8", "surrogateescape")
+            key = name.encode("utf-8", "surrogateescape")
         except (AttributeError, UnicodeEncodeError):
             raise LocalProtocolError(f"a record header cannot be named {name!r}") from None
-        parts += (encode_varint(len(encoded)), encoded)
+        n = len(key)
+        key_size = table[n + n] if n < limit else encode_varint(n)
         if value is None:
-            parts.append(b"\x01")
+            parts.append(b"%b%b\x01" % (key_size, key))
         else:
-            parts += (encode_varint(len(value)), value)
+            n = len(value)
+            value_size = table[n + n] if n < limit else encode_varint(n)
+            parts.append(b"%b%b%b%b" % (key_size, key, value_size, value))
     return b"".join(parts)
