@@ -42,10 +42,11 @@ from ottla_protocol.records.batch import (
     write_crc,
     write_header,
 )
+from ottla_protocol.records.record import encode_varint
 
 from .offset_map import OffsetMap
 from .pace import Pace
-from .records import RecordSpan, walk, write_varint
+from .records import RecordSpan, walk
 from .transactions import CleanedTransactions
 
 _CODEC_BITS: Final = 0x07
@@ -244,10 +245,10 @@ def empty_batch(header: BatchHeader) -> KeptBatch:
 
 def _moved_in_time(data: bytes, record: RecordSpan, by: int) -> bytes:
     """The record with ``by`` ms added to its timestamp delta."""
-    delta = write_varint(record.timestamp_delta + by)
+    delta = encode_varint(record.timestamp_delta + by)
     length = 1 + len(delta) + record.end - record.offset_at
     attributes = data[record.timestamp_at - 1 : record.timestamp_at]
-    return b"".join((write_varint(length), attributes, delta, data[record.offset_at : record.end]))
+    return b"".join((encode_varint(length), attributes, delta, data[record.offset_at : record.end]))
 
 
 def _encode(header: BatchHeader, payload: bytes) -> bytearray:

@@ -25,6 +25,7 @@ from ottla_protocol.records.batch import CorruptRecordError
 _LONGEST_VARINT_SHIFT: Final = 63
 # The value length -1 in zigzag.
 _NO_VALUE: Final = 1
+_new = tuple.__new__
 
 
 class RecordSpan(NamedTuple):
@@ -61,44 +62,55 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
     return (raw >> 1) ^ -(raw & 1), position
 
 
-def write_varint(value: int) -> bytes:
-    """``value``, a signed 64-bit number, as a zigzag varint."""
-    raw = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while raw > 0x7F:
-        out.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    out.append(raw)
-    return bytes(out)
-
-
 def walk(data: bytes, count: int) -> Iterator[RecordSpan]:
     """The ``count`` records in ``data``, the uncompressed bytes behind a batch's header.
 
     Raises CorruptRecordError where the bytes are not that many records, one behind the other, to the end.
     """
     position = 0
+    total = len(data)
     try:
         for _ in range(count):
             start = position
-            length, position = read_varint(data, position)
-            end = position + length
-            timestamp_at = position + 1
-            timestamp, offset_at = read_varint(data, timestamp_at)
-            offset, position = read_varint(data, offset_at)
-            size, position = read_varint(data, position)
+            # Numbers of one byte, nearly all of them, are read here without a call.
+            byte = data[position]
+            if byte < 0x80:
+                end = position + 1 + (byte >> 1)
+                timestamp_at = position + 2
+            else:
+                length, position = read_varint(data, position)
+                end = position + length
+                timestamp_at = position + 1
+            byte = data[timestamp_at]
+            if byte < 0x80:
+                timestamp = (byte >> 1) ^ -(byte & 1)
+                offset_at = timestamp_at + 1
+            else:
+                timestamp, offset_at = read_varint(data, timestamp_at)
+            byte = data[offset_at]
+            if byte < 0x80:
+                offset = (byte >> 1) ^ -(byte & 1)
+                position = offset_at + 1
+            else:
+                offset, position = read_varint(data, offset_at)
+            byte = data[position]
+            if byte < 0x80:
+                size = (byte >> 1) ^ -(byte & 1)
+                position += 1
+            else:
+                size, position = read_varint(data, position)
             key = None
             if size >= 0:
                 key = data[position : position + size]
                 position += size
             has_value = data[position] != _NO_VALUE
-            if position >= end or end > len(data) or size < -1 or offset < 0:
+            if position >= end or end > total or size < -1 or offset < 0:
                 raise CorruptRecordError(f"the record at byte {start} of a batch does not fit its own length")
-            yield RecordSpan(start, end, timestamp_at, offset_at, timestamp, offset, key, has_value)
+            yield _new(RecordSpan, (start, end, timestamp_at, offset_at, timestamp, offset, key, has_value))
             position = end
     except IndexError:
         raise CorruptRecordError(f"a batch ends inside one of its {count} records") from None
-    if position != len(data):
+    if position != total:
         raise CorruptRecordError(
-            f"a batch has {len(data) - position} bytes behind the last of its {count} records"
+            f"a batch has {total - position} bytes behind the last of its {count} records"
         )

@@ -9,16 +9,11 @@ records also sees what became of them. Source: CleanedTransactionMetadata in Kaf
 from __future__ import annotations
 
 from collections.abc import Iterable
-from struct import Struct
-from typing import Final
 
 from ottla_protocol.records.batch import BatchHeader
+from ottla_protocol.records.control import ABORT, COMMIT, control_type
 
 from ..txn_index import AbortedTransaction
-
-_CONTROL_KEY: Final = Struct(">hh")
-_ABORT: Final = 0
-_COMMIT: Final = 1
 
 
 class CleanedTransactions:
@@ -52,14 +47,14 @@ class CleanedTransactions:
         self._begin_up_to(header.last_offset)
         if key is None:
             return True
-        kind = _CONTROL_KEY.unpack_from(key)[1] if len(key) >= _CONTROL_KEY.size else -1
-        if kind == _ABORT:
+        kind = control_type(key)
+        if kind == ABORT:
             transaction, met = self._aborted.pop(header.producer_id, (None, False))
             if transaction is not None and met:
                 self.retained.append(transaction)
                 return False
             return True
-        if kind == _COMMIT:
+        if kind == COMMIT:
             if header.producer_id in self._committed:
                 self._committed.remove(header.producer_id)
                 return False
