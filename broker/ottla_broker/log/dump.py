@@ -34,14 +34,14 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
-_TEMPORARY: Final = (names.CLEANED, names.SWAP, names.DELETED)
+TEMPORARY: Final = (names.CLEANED, names.SWAP, names.DELETED)
 _UNPRINTABLE: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
 
 
 def plain_name(path: str) -> str:
     """The file's name without ``.cleaned``, ``.swap`` or ``.deleted`` behind it."""
     name = os.path.basename(path)
-    for suffix in _TEMPORARY:
+    for suffix in TEMPORARY:
         name = name.removesuffix(suffix)
     return name
 

@@ -1,0 +1,416 @@
+"""Whether the log's files are what they should be: the matter of ``ottla log verify``.
+
+Each check yields findings: file, position in it where that makes sense, and what is wrong. Nothing is
+changed, and files are opened for reading only. A folder should be verified while no broker writes to it:
+beside a running one, the indexes and checkpoints of the active segment are behind its batches, which is not a
+finding, but a batch may be seen half written.
+
+What is checked:
+
+``.log``                     framing, checksums, offsets that grow and fit the segment, the records of a batch
+``.index``                   entries that grow, each a batch's position with the last offset of one from there on
+``.timeindex``               entries that grow, each the largest timestamp up to its offset
+``.txnindex``                whole entries, markers in order and inside the segment
+``.snapshot``                checksum; no producer's last batch at or behind the offset in the file's name
+``leader-epoch-checkpoint``  both columns grow; the batches carry the epochs that it says
+offset checkpoints           format
+``partition.metadata``       format
+a partition's folder         segments that do not overlap
+"""
+
+from __future__ import annotations
+
+import os.path
+from array import array
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla_protocol.records.batch import (
+    BatchHeader,
+    CorruptRecordError,
+    UnsupportedMagicError,
+    crc_is_valid,
+)
+
+from . import names, txn_index
+from .checkpoints import CorruptCheckpointError, decode_lines, decode_offsets, decode_topic_id
+from .dump import (
+    OFFSET_CHECKPOINTS,
+    TEMPORARY,
+    base_offset_of,
+    dump_properties,
+    index_entries,
+    is_zero_from,
+    open_segment,
+    plain_name,
+)
+from .leader_epoch import LeaderEpochs
+from .producer_state import CorruptSnapshotError, decode_snapshot
+
+if TYPE_CHECKING:
+    from .files import Files
+
+_OFFSET_ENTRY: Final = Struct(">ii")
+_TIME_ENTRY: Final = Struct(">qi")
+_MOST_RELATIVE: Final = 2**31 - 1
+
+
+class Finding(NamedTuple):
+    """Something that is wrong. ``position`` is in bytes; None where the whole file is meant."""
+
+    file: str
+    position: int | None
+    problem: str
+
+    def __str__(self) -> str:
+        where = self.file if self.position is None else f"{self.file} at byte {self.position}"
+        return f"{where}: {self.problem}"
+
+
+class Tally:
+    """How much was looked at."""
+
+    __slots__ = ("batches", "bytes", "files", "findings", "records")
+
+    def __init__(self) -> None:
+        self.files = 0
+        self.bytes = 0
+        self.batches = 0
+        self.records = 0
+        self.findings = 0
+
+
+class SegmentMap:
+    """The batches of one segment, for its indexes to be held against: columns, in order of position."""
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        # The offset behind the last batch.
+        self.end_offset = base_offset
+        self.positions = array("q")
+        self.first_offsets = array("q")
+        self.last_offsets = array("q")
+        # The largest timestamp from the segment's start to the batch, and the batch's own.
+        self.largest_timestamps = array("q")
+        self.timestamps = array("q")
+        # Leader epochs where they change: (epoch, first offset, position).
+        self.epochs: list[tuple[int, int, int]] = []
+
+    def add(self, position: int, header: BatchHeader) -> None:
+        timestamp = header.max_timestamp
+        largest = self.largest_timestamps[-1] if self.largest_timestamps else -1
+        self.positions.append(position)
+        self.first_offsets.append(header.base_offset)
+        self.last_offsets.append(header.last_offset)
+        self.largest_timestamps.append(max(largest, timestamp))
+        self.timestamps.append(timestamp)
+        epoch = header.partition_leader_epoch
+        if not self.epochs or self.epochs[-1][0] != epoch:
+            self.epochs.append((epoch, header.base_offset, position))
+        self.end_offset = header.last_offset + 1
+
+
+def verify_log(files: Files, path: str, found: SegmentMap, tally: Tally) -> Iterator[Finding]:
+    """Findings about a ``.log`` file; ``found`` is filled with its batches. Raises OSError."""
+    segment = open_segment(files, path)
+    good = 0
+    try:
+        for position, header, batch in segment.batches():
+            good = position + header.size
+            tally.batches += 1
+            for problem in _batch_problems(header, batch, found, tally):
+                yield Finding(path, position, problem)
+            found.add(position, header)
+    except CorruptRecordError as error:
+        if not isinstance(error, UnsupportedMagicError) or not is_zero_from(segment, good):
+            left = segment.size - good
+            yield Finding(
+                path, good, f"no batch can be read here, {left} bytes before the file's end: {error}"
+            )
+
+
+def _batch_problems(header: BatchHeader, batch: memoryview, found: SegmentMap, tally: Tally) -> Iterator[str]:
+    base = found.base_offset
+    first, last = header.base_offset, header.last_offset
+    if first < found.end_offset:
+        yield f"offset {first} where {found.end_offset} or more has to follow"
+    if last < first or last - base > _MOST_RELATIVE:
+        yield f"offsets {first} to {last} do not fit a segment that begins at {base}"
+    if not crc_is_valid(batch, 0, header):
+        yield f"the checksum of the batch with offsets {first} to {last} does not match its bytes"
+        return
+    if not 0 <= header.record_count <= header.last_offset_delta + 1:
+        yield f"{header.record_count} records in a batch with offsets {first} to {last}"
+        return
+    yield from _record_problems(header, batch, tally)
+
+
+def _record_problems(header: BatchHeader, batch: memoryview, tally: Tally) -> Iterator[str]:
+    from ottla_protocol.records.record import decode_records
+
+    try:
+        records = decode_records(batch, 0, header)
+    except CorruptRecordError as error:
+        yield f"the records of the batch at offset {header.base_offset} cannot be read: {error}"
+        return
+    tally.records += len(records)
+    previous = header.base_offset - 1
+    for record in records:
+        if not previous < record.offset <= header.last_offset:
+            yield f"record offset {record.offset} behind {previous}, the batch ends at {header.last_offset}"
+            return
+        previous = record.offset
+    if records:
+        largest = max(record.timestamp for record in records)
+        if largest != header.max_timestamp:
+            yield f"the batch says its largest timestamp is {header.max_timestamp}, its records say {largest}"
+
+
+def verify_offset_index(files: Files, path: str, found: SegmentMap) -> Iterator[Finding]:
+    """Findings about an ``.index`` file, held against its segment's batches. Raises OSError."""
+    yield from _whole_entries(files, path, _OFFSET_ENTRY)
+    previous = (-1, -1)
+    for number, (relative, position) in enumerate(index_entries(files.read_all(path), _OFFSET_ENTRY)):
+        at = number * _OFFSET_ENTRY.size
+        if relative <= previous[0] or position <= previous[1]:
+            yield Finding(path, at, f"entry ({relative}, {position}) does not grow from {previous}")
+        previous = (relative, position)
+        offset = found.base_offset + relative
+        row = bisect_left(found.positions, position)
+        if row == len(found.positions) or found.positions[row] != position:
+            yield Finding(path, at, f"points at position {position}, where no batch begins")
+        elif offset < found.first_offsets[row]:
+            yield Finding(
+                path,
+                at,
+                f"offset {offset} lies before {found.first_offsets[row]}, where the batch at {position} begins",
+            )
+        elif not _is_last_offset(found, offset):
+            yield Finding(path, at, f"offset {offset} is not the last one of a batch")
+
+
+def _is_last_offset(found: SegmentMap, offset: int) -> bool:
+    row = bisect_left(found.last_offsets, offset)
+    return row < len(found.last_offsets) and found.last_offsets[row] == offset
+
+
+def verify_time_index(files: Files, path: str, found: SegmentMap) -> Iterator[Finding]:
+    """Findings about a ``.timeindex`` file, held against its segment's batches. Raises OSError."""
+    yield from _whole_entries(files, path, _TIME_ENTRY)
+    previous = (-1, -1)
+    for number, (timestamp, relative) in enumerate(index_entries(files.read_all(path), _TIME_ENTRY)):
+        at = number * _TIME_ENTRY.size
+        if timestamp <= previous[0] or relative < previous[1]:
+            yield Finding(path, at, f"entry ({timestamp}, {relative}) does not grow from {previous}")
+        previous = (timestamp, relative)
+        offset = found.base_offset + relative
+        row = bisect_left(found.last_offsets, offset)
+        if row == len(found.last_offsets) or offset < found.first_offsets[row]:
+            yield Finding(path, at, f"offset {offset} is in no batch")
+        elif found.timestamps[row] != timestamp:
+            yield Finding(
+                path,
+                at,
+                f"says offset {offset} has timestamp {timestamp}, its batch has {found.timestamps[row]}",
+            )
+        elif found.largest_timestamps[row] != timestamp:
+            yield Finding(
+                path,
+                at,
+                f"{found.largest_timestamps[row]}, not {timestamp}, is the largest timestamp up to offset {offset}",
+            )
+
+
+def _whole_entries(files: Files, path: str, entry: Struct) -> Iterator[Finding]:
+    size = files.size(path)
+    if odd := size % entry.size:
+        yield Finding(path, size - odd, f"{odd} bytes at the end are not a whole entry of {entry.size}")
+
+
+def verify_txn_index(files: Files, path: str, found: SegmentMap) -> Iterator[Finding]:
+    """Findings about a ``.txnindex`` file. Raises OSError."""
+    try:
+        entries = txn_index.read(files, path)
+    except txn_index.CorruptTxnIndexError as error:
+        yield Finding(path, None, str(error))
+        return
+    previous = -1
+    for number, entry in enumerate(entries):
+        at = number * txn_index.ENTRY_SIZE
+        if entry.last_offset <= previous or entry.first_offset > entry.last_offset:
+            yield Finding(
+                path, at, f"transaction {entry.first_offset} to {entry.last_offset} behind {previous}"
+            )
+        if not found.base_offset <= entry.last_offset < found.end_offset:
+            yield Finding(path, at, f"the marker at offset {entry.last_offset} is not in this segment")
+        previous = entry.last_offset
+
+
+def verify_snapshot(files: Files, path: str) -> Iterator[Finding]:
+    """Findings about a ``.snapshot`` file. Raises OSError."""
+    try:
+        producers = decode_snapshot(files.read_all(path))
+    except CorruptSnapshotError as error:
+        yield Finding(path, None, str(error))
+        return
+    end = base_offset_of(path)
+    for producer in producers:
+        for batch in producer.batches[-1:]:
+            if batch.last_offset >= end:
+                yield Finding(
+                    path,
+                    None,
+                    f"producer {producer.producer_id} has a batch at {batch.last_offset}, not below {end}",
+                )
+
+
+def verify_leader_epochs(files: Files, path: str, segments: list[SegmentMap]) -> Iterator[Finding]:
+    """Findings about a ``leader-epoch-checkpoint``, held against the batches. Raises OSError.
+
+    Epochs above the file's last one are no finding: it is written before the recovery point passes them, not
+    before.
+    """
+    epochs = LeaderEpochs()
+    previous = (-1, -1)
+    try:
+        lines = [
+            (int(epoch), int(start)) for epoch, start in decode_lines(files.read_all(path), path, fields=2)
+        ]
+    except (CorruptCheckpointError, ValueError) as error:
+        yield Finding(path, None, f"is not a checkpoint of leader epochs: {error}")
+        return
+    for epoch, start in lines:
+        if epoch <= previous[0] or start <= previous[1]:
+            yield Finding(path, None, f"epoch {epoch} from offset {start} does not grow from {previous}")
+        previous = (epoch, start)
+        epochs.assign(epoch, start)
+    in_log = -1
+    for segment in segments:
+        for epoch, offset, position in segment.epochs:
+            file = f"{os.path.dirname(path)}/{names.segment_name(segment.base_offset)}{names.LOG}"
+            if epoch < in_log:
+                yield Finding(
+                    file, position, f"leader epoch {epoch} at offset {offset} behind epoch {in_log}"
+                )
+            in_log = max(in_log, epoch)
+            said = epochs.epoch_at(offset)
+            if 0 <= epoch <= epochs.latest and said != epoch:
+                yield Finding(path, None, f"says epoch {said} for offset {offset}, whose batch has {epoch}")
+
+
+def verify_checkpoint(files: Files, path: str) -> Iterator[Finding]:
+    """Findings about an offset checkpoint or ``partition.metadata``. Raises OSError."""
+    data = files.read_all(path)
+    try:
+        if plain_name(path) == names.PARTITION_METADATA:
+            decode_topic_id(data, path)
+            return
+        for (topic, partition), offset in decode_offsets(data, path).items():
+            if offset < 0 or partition < 0:
+                yield Finding(path, None, f"offset {offset} for {topic}-{partition}")
+    except CorruptCheckpointError as error:
+        yield Finding(path, None, str(error))
+
+
+def verify_properties(files: Files, path: str) -> Iterator[Finding]:
+    """Findings about ``meta.properties``. Raises OSError."""
+    values = {entry["key"]: entry["value"] for entry in dump_properties(files, path)}
+    if values.get("version") not in ("0", "1"):
+        yield Finding(path, None, f"version {values.get('version')!r}, known are 0 and 1")
+    for key in ("broker.id", "node.id"):
+        if not values.get(key, "0").isdigit():
+            yield Finding(path, None, f"{key} is not a number: {values[key]!r}")
+
+
+def verify_partition(files: Files, folder: str, tally: Tally) -> Iterator[Finding]:
+    """Findings about a partition's folder with all its files. Raises OSError."""
+    found = sorted(name for name in files.names(folder) if not name.endswith(TEMPORARY))
+    segments: dict[int, SegmentMap] = {}
+    end = 0
+    for name in found:
+        base = names.offset_of(name)
+        if base is not None and name.endswith(names.LOG):
+            path = f"{folder}/{name}"
+            segment = segments[base] = SegmentMap(base)
+            yield from _counted(files, path, tally, verify_log(files, path, segment, tally))
+            if base < end:
+                yield from _counted(
+                    files,
+                    None,
+                    tally,
+                    [Finding(path, 0, f"the segment before this one ends at offset {end}")],
+                )
+            end = max(end, segment.end_offset)
+    for name in found:
+        path = f"{folder}/{name}"
+        if name.endswith(names.INDEX_SUFFIXES):
+            findings = _verify_index(files, path, segments.get(base_offset_of(path)))
+        elif name == names.LEADER_EPOCHS:
+            findings = verify_leader_epochs(files, path, [segments[base] for base in sorted(segments)])
+        elif name.endswith(names.LOG):
+            continue
+        else:
+            yield from verify_file(files, path, tally) or ()
+            continue
+        yield from _counted(files, path, tally, findings)
+
+
+def verify_file(files: Files, path: str, tally: Tally) -> Iterator[Finding] | None:
+    """Findings about one file of the log, by its name; None for a name that no such file has. Raises OSError.
+
+    An index is held against the ``.log`` file beside it.
+    """
+    name = plain_name(path)
+    suffix = os.path.splitext(name)[1]
+    findings: Iterator[Finding]
+    if suffix == names.LOG:
+        findings = verify_log(files, path, SegmentMap(base_offset_of(path)), tally)
+    elif suffix in names.INDEX_SUFFIXES:
+        findings = _verify_index(files, path, _segment_beside(files, path))
+    elif suffix == names.SNAPSHOT:
+        findings = verify_snapshot(files, path)
+    elif name == names.LEADER_EPOCHS:
+        findings = verify_leader_epochs(files, path, [])
+    elif name == names.META_PROPERTIES:
+        findings = verify_properties(files, path)
+    elif name in OFFSET_CHECKPOINTS or name == names.PARTITION_METADATA:
+        findings = verify_checkpoint(files, path)
+    else:
+        return None
+    return _counted(files, path, tally, findings)
+
+
+def _segment_beside(files: Files, path: str) -> SegmentMap | None:
+    """The batches of an index's segment; None when it is not there."""
+    name = plain_name(path)
+    log = path.replace(name, os.path.splitext(name)[0] + names.LOG)
+    if not files.exists(log):
+        return None
+    found = SegmentMap(base_offset_of(path))
+    deque(verify_log(files, log, found, Tally()), maxlen=0)
+    return found
+
+
+def _verify_index(files: Files, path: str, found: SegmentMap | None) -> Iterator[Finding]:
+    if found is None:
+        yield Finding(path, None, "an index without its segment")
+        return
+    verify = {
+        names.OFFSET_INDEX: verify_offset_index,
+        names.TIME_INDEX: verify_time_index,
+        names.TXN_INDEX: verify_txn_index,
+    }[os.path.splitext(plain_name(path))[1]]
+    yield from verify(files, path, found)
+
+
+def _counted(files: Files, path: str | None, tally: Tally, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """``findings``, with the file (if one is given) and them counted."""
+    if path is not None:
+        tally.files += 1
+        tally.bytes += files.size(path)
+    for finding in findings:
+        tally.findings += 1
+        yield finding

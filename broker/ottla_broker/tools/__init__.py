@@ -1,0 +1,1 @@
+"""A look into a data folder: what ``ottla log dump`` and ``ottla log verify`` do, without the command line."""

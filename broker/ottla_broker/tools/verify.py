@@ -1,0 +1,103 @@
+"""Verifies data folders, partitions' folders and single files; see :mod:`ottla_broker.log.verify` for what is
+checked.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterator
+from typing import Final
+
+from ottla_broker.log import names
+from ottla_broker.log.dump import OFFSET_CHECKPOINTS
+from ottla_broker.log.files import Files
+from ottla_broker.log.verify import Finding, Tally, verify_file, verify_partition
+
+_JOURNAL: Final = "ottla-store.journal"
+
+
+def verify(path: str, tally: Tally) -> Iterator[Finding]:
+    """Findings about a data folder, a partition's folder or a file; ``tally`` counts what was looked at, and
+    them.
+
+    Reading errors become findings, so that one unreadable file does not hide the others.
+    """
+    files = Files(64, read_only=True)
+    if os.path.isdir(path):
+        yield from _verify_folder(files, path.rstrip("/") or "/", tally)
+    else:
+        yield from _verify_one(files, path, tally, named=True)
+
+
+def _verify_folder(files: Files, folder: str, tally: Tally) -> Iterator[Finding]:
+    found = sorted(files.names(folder))
+    if any(name.endswith(names.LOG) for name in found):
+        yield from _guarded(folder, tally, verify_partition(files, folder, tally))
+        return
+    for name in found:
+        path = f"{folder}/{name}"
+        if os.path.isdir(path):
+            if names.partition_of(name) is not None:
+                yield from _guarded(path, tally, verify_partition(files, path, tally))
+        elif name in OFFSET_CHECKPOINTS or name in (
+            names.META_PROPERTIES,
+            names.PARTITION_METADATA,
+            _JOURNAL,
+        ):
+            yield from _verify_one(files, path, tally, named=False)
+
+
+def _verify_one(files: Files, path: str, tally: Tally, *, named: bool) -> Iterator[Finding]:
+    """One file; ``named`` by the user, who then hears that it is none of ours."""
+    if os.path.basename(path) == _JOURNAL:
+        findings: Iterator[Finding] | None = _verify_journal(path, tally)
+    elif not os.path.exists(path):
+        findings = _found(tally, Finding(path, None, "does not exist"))
+    else:
+        findings = verify_file(files, path, tally)
+    if findings is None:
+        findings = (
+            _found(tally, Finding(path, None, "is not a file of a log or a store")) if named else iter(())
+        )
+    yield from _guarded(path, tally, findings)
+
+
+def _guarded(path: str, tally: Tally, findings: Iterator[Finding]) -> Iterator[Finding]:
+    try:
+        yield from findings
+    except OSError as error:
+        yield from _found(tally, Finding(error.filename or path, None, f"cannot be read: {error.strerror}"))
+
+
+def _found(tally: Tally, finding: Finding) -> Iterator[Finding]:
+    tally.findings += 1
+    yield finding
+
+
+def _verify_journal(path: str, tally: Tally) -> Iterator[Finding]:
+    """The embedded store's journal: frames, checksums, changes. A torn last frame is a finding: a restart
+    cuts it off.
+    """
+    from pathlib import Path
+
+    from ottla_broker.store.api import StoreError
+    from ottla_broker.store.journal import FRAME, MAGIC, decode_changes, load
+
+    try:
+        loaded = load(Path(path))
+    except StoreError as error:
+        yield from _found(tally, Finding(path, None, str(error)))
+        return
+    tally.files += 1
+    tally.bytes += loaded.end
+    position = len(MAGIC)
+    for payload in loaded.payloads:
+        try:
+            for _ in decode_changes(payload):
+                tally.records += 1
+        except ValueError as error:
+            yield from _found(tally, Finding(path, position, str(error)))
+        position += FRAME.size + len(payload)
+    if loaded.cut:
+        text = f"{loaded.cut} bytes of a frame that is not whole; the next start cuts it off"
+        yield from _found(tally, Finding(path, loaded.end, text))
