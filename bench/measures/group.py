@@ -3,8 +3,9 @@
 Each consumer has a connection of its own and does what a client library does: FindCoordinator, JoinGroup
 (again with the member id it is given), SyncGroup, then a heartbeat every three seconds, and joins again when
 told to. They are asyncio coroutines in this process that pack their requests by hand. Stable means: every
-consumer holds an assignment of one and the same generation. Twice: without ``group.initial.rebalance.delay.ms``, where the broker's and
-the clients' work is all there is, and with Kafka's default of 3 s, most of which is waiting.
+consumer holds an assignment of one and the same generation. Twice: without
+``group.initial.rebalance.delay.ms``, where the broker's and the clients' work is all there is, and with
+Kafka's default of 3 s, most of which is waiting.
 """
 
 from __future__ import annotations
