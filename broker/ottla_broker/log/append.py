@@ -135,7 +135,7 @@ def check_client_batch(
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise _invalid(
             name,
-            f"producer {header.producer_id} sent sequence {header.base_sequence} with epoch {header.producer_epoch}",
+            f"producer {header.producer_id}: sequence {header.base_sequence}, epoch {header.producer_epoch}",
         )
     oldest = config.message_timestamp_before_max_ms
     if config.message_timestamp_after_max_ms != NO_LIMIT or oldest != NO_LIMIT:
@@ -188,7 +188,8 @@ def _check_timestamps(
     if bad or header.max_timestamp > latest:
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP,
-            f"{name}: timestamps have to lie within [{earliest}, {latest}], not {bad[:_DETAILS] or header.max_timestamp}",
+            f"{name}: timestamps have to lie within [{earliest}, {latest}]: "
+            f"{bad[:_DETAILS] or header.max_timestamp}",
         )
 
 
@@ -197,7 +198,7 @@ def _check_keys(view: memoryview, header: BatchHeader, name: str) -> None:
     if without:
         raise _invalid(
             name,
-            f"a compacted topic takes no record without a key ({len(without)}, first at {without[:_DETAILS]})",
+            f"a compacted topic takes no record without a key ({len(without)}, from {without[0]})",
         )
 
 

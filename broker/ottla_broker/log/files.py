@@ -59,16 +59,22 @@ class LogFile:
         self._tracked = False
 
     def descriptor(self) -> Descriptor:
-        """An open descriptor, created with the file when it is not there.
+        """An open descriptor; keep the object, not the number, for as long as the number is used.
 
-        Keep the object, not the number, for as long as the number is used. Raises OSError.
+        Raises OSError, FileNotFoundError for a file that was removed: reading brings nothing to life again.
         """
         self._recent = True
         return self._descriptor or self._files.open_descriptor(self)
 
+    def create(self) -> None:
+        """Make the file, if it is not there. Raises OSError."""
+        if self._descriptor is None:
+            self._recent = True
+            self._files.open_descriptor(self, create=True)
+
     @property
     def fd(self) -> int:
-        """The descriptor's number; valid until this file is evicted, so only for use at once on the loop thread."""
+        """The descriptor's number, for use at once: it is valid until this file is evicted."""
         return self.descriptor().fd
 
     def read(self, position: int, size: int) -> bytes:
@@ -195,7 +201,10 @@ class FileLock:
 
 
 def descriptor_budget() -> int:
-    """How many log files may be open at once: raises the soft limit on descriptors to the hard one, takes half."""
+    """How many log files may be open at once: half of what the process may open at all.
+
+    Raises the process's soft limit to the hard one first.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -209,8 +218,8 @@ class Files:
     """
 
     def __init__(self, max_open: int = 1024, *, read_only: bool = False) -> None:
-        """``read_only`` opens nothing for writing and creates nothing: for tools that look at another's files."""
-        self._flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT)
+        """``read_only`` opens nothing for writing: for tools that look at another's files."""
+        self._flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
         self._max_open = max(8, max_open)
         self._open: deque[LogFile] = deque()
         self._lock = threading.Lock()
@@ -221,20 +230,21 @@ class Files:
         """A handle on ``path``; nothing is opened yet."""
         return LogFile(self, path)
 
-    def open_descriptor(self, file: LogFile) -> Descriptor:
+    def open_descriptor(self, file: LogFile, create: bool = False) -> Descriptor:
         """Open ``file`` for reading and writing, closing others when too many are open. Raises OSError."""
+        flags = self._flags | os.O_CREAT if create else self._flags
         with self._lock:
             descriptor = file._descriptor
             if descriptor is not None:
                 return descriptor
             self._evict(self._max_open - 1)
             try:
-                fd = os.open(file.path, self._flags, _PERMISSIONS)
+                fd = os.open(file.path, flags, _PERMISSIONS)
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE):
                     raise
                 self._evict(len(self._open) // 2)
-                fd = os.open(file.path, self._flags, _PERMISSIONS)
+                fd = os.open(file.path, flags, _PERMISSIONS)
             descriptor = Descriptor(fd)
             file._descriptor = descriptor
             if not file._tracked:
@@ -364,7 +374,7 @@ class Files:
         self.sync_path(directory)
 
     def sync_all(self) -> None:
-        """Start and await the write-back of everything dirty on the machine; errors show in the fsync that follows."""
+        """Await the write-back of everything dirty on the machine; errors show in the fsync that follows."""
         os.sync()
 
     def lock(self, path: str) -> FileLock:

@@ -16,7 +16,7 @@ from .files import Descriptor, Files
 if TYPE_CHECKING:
     from ottla_broker.background import Background
 
-    from .log import Log
+    from .base import LogBase
 
 
 class FlushJob:
@@ -25,7 +25,7 @@ class FlushJob:
     :meth:`run` may run on any thread: it touches only descriptors and names.
     """
 
-    __slots__ = ("descriptors", "end_offset", "files", "folder", "paths", "replacements", "truncations")
+    __slots__ = ("descriptors", "end_offset", "files", "folders", "paths", "replacements", "truncations")
 
     def __init__(self, files: Files, end_offset: int, truncations: int) -> None:
         self.files = files
@@ -36,7 +36,7 @@ class FlushJob:
         self.descriptors: list[Descriptor] = []
         self.paths: list[str] = []
         self.replacements: list[tuple[str, bytes]] = []
-        self.folder: str | None = None
+        self.folders: list[str] = []
 
     def run(self) -> None:
         """Wait for the device. Raises OSError."""
@@ -46,8 +46,8 @@ class FlushJob:
             self.files.sync_path(path)
         for path, data in self.replacements:
             self.files.replace(path, data)
-        if self.folder is not None:
-            self.files.sync_folder(self.folder)
+        for folder in self.folders:
+            self.files.sync_folder(folder)
 
 
 class _Waiting:
@@ -65,9 +65,9 @@ class Flusher:
 
     def __init__(self, background: Background) -> None:
         self._background = background
-        self._waiting: dict[Log, _Waiting] = {}
+        self._waiting: dict[LogBase, _Waiting] = {}
 
-    def request(self, log: Log, end_offset: int) -> asyncio.Future[None]:
+    def request(self, log: LogBase, end_offset: int) -> asyncio.Future[None]:
         """A future that is done when everything below ``end_offset`` is on the device.
 
         It fails with KafkaError(KAFKA_STORAGE_ERROR) when the device does not take it.
@@ -87,7 +87,11 @@ class Flusher:
                 waiting.waiters.append((end_offset, future))
         return future
 
-    def is_busy(self, log: Log) -> bool:
+    def start(self, log: LogBase) -> None:
+        """Bring all of the log to the device; nobody waits for it."""
+        self.request(log, log.log_end_offset).add_done_callback(_retrieve)
+
+    def is_busy(self, log: LogBase) -> bool:
         """Whether an fsync of the log is under way."""
         return log in self._waiting
 
@@ -98,13 +102,13 @@ class Flusher:
             await asyncio.wait(futures)
             await asyncio.sleep(0)
 
-    def _start(self, log: Log, waiting: _Waiting) -> None:
+    def _start(self, log: LogBase, waiting: _Waiting) -> None:
         job = log.prepare_flush()
         waiting.target = job.end_offset
         task = self._background.run(job.run)
         task.add_done_callback(lambda done: self._finished(log, waiting, job, done))
 
-    def _finished(self, log: Log, waiting: _Waiting, job: FlushJob, done: asyncio.Future[None]) -> None:
+    def _finished(self, log: LogBase, waiting: _Waiting, job: FlushJob, done: asyncio.Future[None]) -> None:
         error: KafkaError | None = None
         if done.cancelled():
             error = KafkaError(
@@ -129,3 +133,9 @@ class Flusher:
             self._start(log, waiting)
         else:
             del self._waiting[log]
+
+
+def _retrieve(future: asyncio.Future[None]) -> None:
+    """For a flush nobody waits for: the log itself has told of its failure."""
+    if not future.cancelled():
+        future.exception()

@@ -13,6 +13,7 @@ so that a crash while loading counts as a crash.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Final
 
@@ -37,7 +38,17 @@ class LogDirError(Exception):
 class DataFolder:
     """A data folder that this process has locked."""
 
-    __slots__ = ("_last_written", "_lock", "files", "log_count", "path", "properties", "was_clean")
+    __slots__ = (
+        "_generations",
+        "_last_written",
+        "_lock",
+        "_writing",
+        "files",
+        "log_count",
+        "path",
+        "properties",
+        "was_clean",
+    )
 
     def __init__(self, files: Files, path: str) -> None:
         """Create the folder if need be and take its lock. Raises LogDirError."""
@@ -46,6 +57,9 @@ class DataFolder:
         # Live logs in it: a new one goes where the fewest are.
         self.log_count = 0
         self._last_written: dict[str, bytes] = {}
+        # A checkpoint is written by whoever began to collect it last, on whatever thread.
+        self._writing = threading.Lock()
+        self._generations: dict[str, int] = {}
         try:
             files.make_folder(path)
             self._lock: FileLock = files.lock(f"{path}/{names.LOCK}")
@@ -149,7 +163,7 @@ class DataFolder:
     # --- checkpoints --------------------------------------------------------------------------------------
 
     def read_offsets(self, name: str) -> dict[tuple[str, int], int]:
-        """The offsets of a checkpoint; none when it is missing or damaged (then logs are scanned from their start)."""
+        """The offsets of a checkpoint; none when it is missing or damaged: logs are then scanned whole."""
         path = self._path(name)
         try:
             return decode_offsets(self.files.read_all(path), path)
@@ -159,12 +173,18 @@ class DataFolder:
             _log.warning("checkpoint cannot be read, going on without", file=path, why=str(error))
             return {}
 
-    def write_offsets(self, name: str, offsets: Offsets | bytes) -> None:
-        """Write a checkpoint, unless it says the same already; bytes are a file encoded before.
+    def next_generation(self, name: str) -> int:
+        """To be called before the offsets of a checkpoint are collected."""
+        generation = self._generations[name] = self._generations.get(name, 0) + 1
+        return generation
 
-        Raises OSError.
+    def write_offsets(self, name: str, offsets: Offsets, generation: int) -> None:
+        """Write a checkpoint, unless it says the same already; on any thread. Raises OSError.
+
+        One whose ``generation`` is not the last one is left: somebody has newer offsets.
         """
-        data = offsets if isinstance(offsets, bytes) else encode_offsets(offsets)
-        if self._last_written.get(name) != data:
-            self.files.replace(self._path(name), data)
-            self._last_written[name] = data
+        data = encode_offsets(offsets)
+        with self._writing:
+            if generation == self._generations[name] and self._last_written.get(name) != data:
+                self.files.replace(self._path(name), data)
+                self._last_written[name] = data

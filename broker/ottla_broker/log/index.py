@@ -103,10 +103,12 @@ class SparseIndex:
         """Bring the file up to date, without waiting for the device. Raises OSError."""
         first = self._written - self._on_disk
         if first == len(self._keys):
-            if not len(self) and not self.file.size():
-                self.file.truncate(0)  # An empty index is a file of no bytes, not a missing file.
+            if not self._written:
+                self.file.create()  # An empty index is a file of no bytes, not a missing file.
             return
         data = self._encode(self._keys[first:], self._values[first:])
+        if not self._written:
+            self.file.create()
         self.file.write(data, self._written * self._entry.size)
         self._written = self._on_disk + len(self._keys)
 

@@ -90,7 +90,7 @@ class LeaderEpochs:
         self.dirty = True
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """The largest epoch up to ``epoch`` that is in the log, and where it ends; ``(-1, -1)`` when unknown."""
+        """The largest epoch up to ``epoch``, and where it ends; ``(-1, -1)`` when unknown."""
         epochs = self.epochs
         if epoch == UNDEFINED_EPOCH or not epochs or epoch > epochs[-1]:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET

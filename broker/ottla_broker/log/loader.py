@@ -222,7 +222,7 @@ class _Recovery:
         self.now_ms = now_ms
 
     def rebuild_damaged_indexes(self, found: set[str], below: int | None = None) -> None:
-        """Make indexes that are missing or wrong anew; with ``below``, only of segments that end before that offset."""
+        """Make missing or wrong indexes anew; ``below``: only of segments that end before that offset."""
         for number, segment in enumerate(self.segments):
             is_last = number + 1 == len(self.segments)
             if below is not None and (is_last or self.segments[number + 1].base_offset > below):
@@ -361,12 +361,15 @@ class _Recovery:
 
     def _old_format(self, segment: LogSegment) -> OldFormatError:
         return OldFormatError(
-            f"{segment.file.path} holds messages of format v0 or v1, which are not read here; it was left as it is"
+            f"{segment.file.path} holds messages of format v0 or v1, not readable here; it was left alone"
         )
 
 
 def _is_old_message(segment: LogSegment, position: int) -> bool:
-    """Whether a whole, undamaged message of format v0 or v1 is there: offset, size, CRC-32 of what follows the CRC."""
+    """Whether a whole, undamaged message of format v0 or v1 is there.
+
+    Such a message is an offset, a size, and a CRC-32 of what follows the CRC.
+    """
     head = segment.file.read(position, _OLD_HEADER)
     if len(head) < _OLD_HEADER:
         return False

@@ -8,10 +8,10 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import BatchHeader, CorruptRecordError
 
 if TYPE_CHECKING:
-    from .log import Log
+    from .reading import ReadableLog
 
 
-def offset_for_timestamp(log: Log, timestamp_ms: int) -> tuple[int, int, int] | None:
+def offset_for_timestamp(log: ReadableLog, timestamp_ms: int) -> tuple[int, int, int] | None:
     """``(offset, timestamp, leader epoch)`` of the first record with at least that timestamp; None without
     one.
 
@@ -37,7 +37,7 @@ def offset_for_timestamp(log: Log, timestamp_ms: int) -> tuple[int, int, int] | 
     return None
 
 
-def max_timestamp_offset(log: Log) -> tuple[int, int, int] | None:
+def max_timestamp_offset(log: ReadableLog) -> tuple[int, int, int] | None:
     """``(offset, timestamp, leader epoch)`` of the first record with the largest timestamp; None in an empty
     log.
 

@@ -19,6 +19,7 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 
 from . import names
 from .checkpoints import encode_topic_id
+from .chores import Chores, Intervals
 from .config import LogConfig
 from .environment import LogEnvironment
 from .files import Files, descriptor_budget
@@ -51,15 +52,21 @@ class LogManager:
         files: Files | None = None,
         recovery_threads: int = 1,
         producer_id_expiration_ms: int = 24 * 60 * 60 * 1000,
+        intervals: Intervals | None = None,
     ) -> None:
-        self._paths = [fspath(path) for path in dirs]
+        self._paths = [fspath(path).rstrip("/") or "/" for path in dirs]
         self._default_config = default_config
-        self._clock = clock
-        self._background = background
+        self.clock = clock
+        self.background = background
         self._random = random
         self._recovery_threads = max(1, recovery_threads)
         self._logs: dict[tuple[str, int], Log] = {}
+        self._partitions: dict[str, set[int]] = {}
+        # Partitions that were deleted, and may still be in a checkpoint on disk.
+        self._forgotten: set[tuple[str, int]] = set()
         self._timers: set[TimerHandle] = set()
+        # The shortest flush.ms of any topic: how often somebody has to look.
+        self.shortest_flush_ms = default_config.flush_ms
         self.files = files or Files(descriptor_budget())
         self.flusher = Flusher(background)
         self.environment = LogEnvironment(
@@ -71,6 +78,7 @@ class LogManager:
             later=self._later,
         )
         self.folders: list[DataFolder] = []
+        self.chores = Chores(self, intervals or Intervals())
         self._high_watermarks: dict[tuple[str, int], int] = {}
 
     # --- start --------------------------------------------------------------------------------------------
@@ -95,7 +103,7 @@ class LogManager:
         brokers = {folder.broker_id for folder in self.folders} - {None}
         if len(clusters) > 1 or len(brokers) > 1:
             raise LogDirError(
-                f"the folders of log.dirs belong to different brokers: clusters {sorted(map(str, clusters))}, "
+                f"the folders of log.dirs are of different brokers: clusters {sorted(map(str, clusters))}, "
                 f"brokers {sorted(map(str, brokers))}; remove the one that is not this broker's"
             )
         return next(iter(clusters), None), next(iter(brokers), None)
@@ -112,7 +120,7 @@ class LogManager:
         """
         if not self.folders:
             self.lock()
-        started = self._clock.monotonic()
+        started = self.clock.monotonic()
         to_recover: list[Log] = []
         for folder in self.folders:
             logs = self._find_logs(folder, configs)
@@ -125,7 +133,7 @@ class LogManager:
                 "logs loaded",
                 logs=len(self._logs),
                 recovered=len(to_recover),
-                seconds=round(self._clock.monotonic() - started, 3),
+                seconds=round(self.clock.monotonic() - started, 3),
             )
 
     def _find_logs(self, folder: DataFolder, configs: Callable[[str], LogConfig | None] | None) -> list[Log]:
@@ -146,25 +154,32 @@ class LogManager:
                     continue
                 if key in self._logs:
                     raise LogDirError(
-                        f"{name} is in {folder.path} and as {self._logs[key].path}: remove the older one of the two"
+                        f"{folder.path}/{name} is there as {self._logs[key].path} too: remove the older one"
                     )
+                config = (configs and configs(key[0])) or self._default_config
                 log = Log(
                     f"{folder.path}/{name}",
                     *key,
-                    (configs and configs(key[0])) or self._default_config,
+                    config,
                     self.environment,
                     log_start_offset=starts.get(key, 0),
                     recovery_point=recovery_points.get(key, 0),
                     clean=folder.was_clean,
                 )
-                self._logs[key] = log
+                self._add(key, log)
                 logs.append(log)
         except OSError as error:
             raise LogDirError(
                 f"data folder {folder.path} cannot be read: {error}; check its permissions"
             ) from None
         folder.log_count = len(logs)
+        self._forgotten.update(key for key in (*recovery_points, *starts) if key not in self._logs)
         return logs
+
+    def _add(self, key: tuple[str, int], log: Log) -> None:
+        self._logs[key] = log
+        self._partitions.setdefault(key[0], set()).add(key[1])
+        self.shortest_flush_ms = min(self.shortest_flush_ms, log.config.flush_ms)
 
     async def _recover(self, logs: list[Log]) -> None:
         """Open the logs on threads; a log that cannot be opened is out of use, the others go on."""
@@ -212,6 +227,9 @@ class LogManager:
         folder = min(self.folders, key=lambda one: one.log_count)
         path = f"{folder.path}/{topic}-{partition}"
         try:
+            if key in self._forgotten:
+                # Or after a crash the new log would be taken to be recovered, or cut, where the old one was.
+                self._write_checkpoints()
             self.files.make_folder(path)
             self.files.write_all(f"{path}/{names.PARTITION_METADATA}", encode_topic_id(topic_id))
         except OSError as error:
@@ -220,16 +238,14 @@ class LogManager:
                 f"{topic}-{partition}: the folder {path} cannot be made: {error}",
             ) from error
         log = Log(path, topic, partition, config, self.environment, topic_id=topic_id, clean=True)
-        self._logs[key] = log
+        self._add(key, log)
         folder.log_count += 1
         return log
 
     def delete(self, topic: str, partition: int) -> None:
-        """Remove a partition: its folder is renamed now and removed after file.delete.delay.ms. Raises
-        KafkaError.
+        """Remove a partition: its folder is renamed now and removed after file.delete.delay.ms.
 
-        Who still reads it keeps what it has open. The checkpoints forget it at once: a partition of the same
-        name made later must not inherit its offsets.
+        Who still reads it keeps what it has open. Raises KafkaError(KAFKA_STORAGE_ERROR).
         """
         key = (topic, partition)
         log = self._logs.pop(key, None)
@@ -241,9 +257,10 @@ class LogManager:
         log.failure = f"{log.name}: the partition was deleted"
         folder.log_count -= 1
         self._high_watermarks.pop(key, None)
+        self._partitions[topic].discard(partition)
+        self._forgotten.add(key)
         try:
             self.files.rename(log.path, grave)
-            self._write_checkpoints(folder)
         except OSError as error:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: cannot be removed: {error}"
@@ -252,9 +269,9 @@ class LogManager:
 
     def update_config(self, topic: str, config: LogConfig) -> None:
         """Give all logs of a topic another config."""
-        for log in self._logs.values():
-            if log.topic == topic:
-                log.config = config
+        for partition in self._partitions.get(topic, ()):
+            self._logs[topic, partition].config = config
+        self.shortest_flush_ms = min(self.shortest_flush_ms, config.flush_ms)
 
     def _folder_of(self, log: Log) -> DataFolder:
         parent = log.path.rpartition("/")[0]
@@ -270,13 +287,13 @@ class LogManager:
         return remove
 
     def _later(self, delay_ms: int, function: Callable[[], None]) -> None:
-        """Run ``function`` on a background thread after the delay; a stop before that leaves it to the next start."""
+        """Run ``function`` on a thread after the delay; a stop before that leaves it to the next start."""
 
         def due() -> None:
             self._timers.discard(timer)
-            self._background.run(function)
+            self.background.run(function)
 
-        timer = self._clock.call_later(delay_ms / 1000, due)
+        timer = self.clock.call_later(delay_ms / 1000, due)
         self._timers.add(timer)
 
     # --- checkpoints --------------------------------------------------------------------------------------
@@ -285,40 +302,46 @@ class LogManager:
         """The high watermark in the checkpoint that was found at the start; None when there is none."""
         return self._high_watermarks.get((topic, partition))
 
-    def offsets_of(self, folder: DataFolder, of: Callable[[Log], int]) -> dict[tuple[str, int], int]:
-        """An offset of each log in a data folder."""
-        prefix = folder.path + "/"
-        return {key: of(log) for key, log in self._logs.items() if log.path.startswith(prefix)}
+    def _write_checkpoints(self) -> None:
+        """Write recovery points and log starts of all data folders, here and now. Raises OSError."""
+        for folder in self.folders:
+            self._write_offsets(folder, names.RECOVERY_POINTS, lambda log: log.checkpoint_recovery_point)
+            self._write_offsets(folder, names.LOG_STARTS, lambda log: log.checkpoint_start_offset or None)
+        self._forgotten.clear()
 
-    def _write_checkpoints(self, folder: DataFolder) -> None:
-        """Write recovery points and log starts of one data folder. Raises OSError."""
-        folder.write_offsets(
-            names.RECOVERY_POINTS, self.offsets_of(folder, lambda log: log.checkpoint_recovery_point)
-        )
-        starts = self.offsets_of(folder, lambda log: log.checkpoint_start_offset)
-        folder.write_offsets(names.LOG_STARTS, {key: start for key, start in starts.items() if start})
+    def _write_offsets(self, folder: DataFolder, name: str, of: Callable[[Log], int | None]) -> None:
+        prefix = folder.path + "/"
+        generation = folder.next_generation(name)
+        offsets = {
+            key: offset
+            for key, log in self._logs.items()
+            if log.path.startswith(prefix) and (offset := of(log)) is not None
+        }
+        folder.write_offsets(name, offsets, generation)
 
     def write_high_watermarks(self, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Write replication-offset-checkpoint, with what was in it of partitions not given.
+        """Write replication-offset-checkpoint; partitions that are not given keep what they had.
 
-        Raises KafkaError.
+        Raises KafkaError(KAFKA_STORAGE_ERROR).
         """
         self._high_watermarks.update(offsets)
         try:
             for folder in self.folders:
-                prefix = folder.path + "/"
-                mine = {
-                    key: offset
-                    for key, offset in self._high_watermarks.items()
-                    if (log := self._logs.get(key)) is not None and log.path.startswith(prefix)
-                }
-                folder.write_offsets(names.HIGH_WATERMARKS, mine)
+                self._write_offsets(
+                    folder,
+                    names.HIGH_WATERMARKS,
+                    lambda log: self._high_watermarks.get((log.topic, log.partition)),
+                )
         except OSError as error:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"high watermarks not written: {error}"
             ) from error
 
-    # --- stop ---------------------------------------------------------------------------------------------
+    # --- running and stopping ---------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Retention, flush by time, checkpoints, and forgetting producers, until cancelled."""
+        await self.chores.run()
 
     async def close(self) -> None:
         """Flush and close every log that was used, write the checkpoints, mark the stop as clean, unlock.
@@ -332,7 +355,7 @@ class LogManager:
         used = [log for log in self._logs.values() if log.is_open]
         unflushed = [log for log in used if log.recovery_point < log.log_end_offset]
         if len(unflushed) > _MANY:
-            await self._background.run(self.files.sync_all)
+            await self.background.run(self.files.sync_all)
         failed: set[str] = set()
 
         def close_all(logs: Iterable[Log]) -> None:
@@ -345,18 +368,18 @@ class LogManager:
                     failed.add(log.path.rpartition("/")[0])
 
         shares = [used[number::4] for number in range(4)]
-        await asyncio.gather(*(self._background.run(close_all, share) for share in shares if share))
-        for folder in self.folders:
-            await self._background.run(self._close_folder, folder, folder.path not in failed)
+        await asyncio.gather(*(self.background.run(close_all, share) for share in shares if share))
+        await self.background.run(self._close_folders, failed)
         self._unlock()
 
-    def _close_folder(self, folder: DataFolder, clean: bool) -> None:
+    def _close_folders(self, failed: set[str]) -> None:
         try:
-            self._write_checkpoints(folder)
-            if clean:
-                folder.mark_clean_stop()
+            self._write_checkpoints()
+            for folder in self.folders:
+                if folder.path not in failed:
+                    folder.mark_clean_stop()
         except OSError as error:
-            _log.error("data folder not closed cleanly", folder=folder.path, why=str(error))
+            _log.error("the stop was not clean, the next start recovers", why=str(error))
 
 
 def _for_each(function: Callable[[Log], None], logs: list[Log]) -> None:

@@ -189,14 +189,14 @@ class ProducerStates:
         elif epoch < entry.epoch:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"{self._name}: producer {header.producer_id} has epoch {epoch}, but {entry.epoch} was seen already",
+                f"{self._name}: producer {header.producer_id} has epoch {epoch}, {entry.epoch} was seen",
             )
         elif from_client and sequence != 0 and entry.epoch != NO_EPOCH:
             raise self._out_of_order(header, f"a new epoch ({epoch} after {entry.epoch}) begins at 0")
         if entry.txn_first_offset >= 0 and not header.is_transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"{self._name}: producer {header.producer_id} has a transaction open and sent a batch outside it",
+                f"{self._name}: producer {header.producer_id} sent a plain batch inside its transaction",
             )
         return None
 
@@ -315,7 +315,7 @@ class ProducerStates:
         self._files.unlink(self.path(offset))
 
     def remove_stray(self, base_offsets: list[int]) -> None:
-        """Remove snapshots that belong to no segment, but for the newest if it is newer than every segment."""
+        """Remove snapshots that belong to no segment; the newest stays if it is newer than every segment."""
         known = set(base_offsets)
         stray = [offset for offset in self.snapshots if offset not in known]
         if stray and (not base_offsets or stray[-1] > base_offsets[-1]):

@@ -41,7 +41,7 @@ _TIME_ENTRY: Final = 12
 
 
 class LogSegment:
-    """A segment's files and what is known of them; ``size`` is the number of bytes that hold whole batches."""
+    """A segment's files and what is known of them; ``size`` is how many bytes hold whole batches."""
 
     __slots__ = (
         "_first_timestamp",
@@ -115,9 +115,9 @@ class LogSegment:
         segment = cls(
             files, directory, base_offset, suffix=suffix, new=True, now_ms=now_ms, jitter_ms=jitter_ms
         )
+        segment.file.create()
         if segment.file.size():
             segment.file.truncate(0)
-        segment.file.descriptor()
         if config.preallocate and not suffix:
             segment.file.truncate(config.segment_bytes)
         return segment
@@ -193,7 +193,7 @@ class LogSegment:
             self._indexed_timestamp = timestamp
 
     def sync_paths(self) -> list[str]:
-        """The files other than the log that have to be on the device before the recovery point passes the segment."""
+        """The index files: they have to be on the device before the recovery point passes the segment."""
         return [self.path(kind) for kind in names.INDEX_SUFFIXES]
 
     def rename(self, suffix: str) -> None:
@@ -230,7 +230,7 @@ class LogSegment:
 
     @property
     def max_timestamp(self) -> tuple[int, int]:
-        """Largest timestamp in the segment and the last offset of its batch; ``(-1, base offset)`` without any."""
+        """Largest timestamp and the last offset of its batch; ``(-1, base offset)`` without any."""
         if not self._max_known:
             self._load_max_timestamp()
         return self._max_timestamp, self._max_timestamp_offset
@@ -253,7 +253,7 @@ class LogSegment:
 
     @property
     def first_timestamp(self) -> int:
-        """Largest timestamp of the first batch, what rolling by time counts from; -1 when empty or without time."""
+        """Largest timestamp of the first batch: what rolling by time counts from; -1 without one."""
         timestamp = self._first_timestamp
         if timestamp is None:
             if not self.size:
@@ -270,7 +270,7 @@ class LogSegment:
     # --- writing ------------------------------------------------------------------------------------------
 
     def must_roll(self, config: LogConfig, size: int, timestamp: int, last_offset: int, now_ms: int) -> bool:
-        """Whether a batch of ``size`` bytes with these bounds belongs into a new segment (LogSegment.shouldRoll)."""
+        """Whether a batch of ``size`` bytes with these bounds belongs into a new segment."""
         if last_offset - self.base_offset > MAX_RELATIVE:
             return True
         if not self.size:
@@ -318,7 +318,7 @@ class LogSegment:
         self.size = position + size
 
     def index_batch(self, last_offset: int, position: int) -> None:
-        """Note that ``position`` begins the batch that ends in ``last_offset``, and the largest timestamp so far."""
+        """Index the batch at ``position`` that ends in ``last_offset``, and the largest timestamp so far."""
         base = self.base_offset
         self.offset_index.add(last_offset - base, position)
         if self._max_timestamp > self._indexed_timestamp:
@@ -376,6 +376,10 @@ class LogSegment:
         self._index_entries_left = -1
         self._indexed_timestamp = NO_TIMESTAMP
         self.set_max_timestamp(NO_TIMESTAMP, self.base_offset)
+
+    def batch_size(self, position: int) -> int:
+        """Bytes of the batch that begins at ``position``. Raises OSError."""
+        return int.from_bytes(self.file.read(position + LOG_OVERHEAD - 4, 4), "big") + LOG_OVERHEAD
 
     # --- reading ------------------------------------------------------------------------------------------
 
@@ -450,7 +454,7 @@ class LogSegment:
             size = header.batch_length + LOG_OVERHEAD
             if position + size > limit:
                 raise CorruptRecordError(
-                    f"{self.file.path} ends inside the batch at byte {position} ({limit - position} of {size} bytes)"
+                    f"{self.file.path} ends in the batch at byte {position} ({limit - position} of {size})"
                 )
             if not headers_only and at + size > len(window):
                 window = memoryview(self.file.read(position, min(max(chunk, size), limit - position)))

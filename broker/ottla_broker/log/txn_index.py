@@ -81,6 +81,7 @@ def note_ended(segment: LogSegment, ended: EndedTransaction, producers: Producer
     stable = ended.marker_offset + 1 if unstable is None else unstable
     entry = AbortedTransaction(ended.producer_id, ended.first_offset, ended.marker_offset, stable)
     index = segment.files.file(segment.path(names.TXN_INDEX))
+    index.create()
     index.write(encode((entry,)), index.size())
     index.close()
 
