@@ -1,4 +1,4 @@
-"""The broker's configuration: what was given, what is in force, and what the operator should know about it."""
+"""The broker's configuration: what was given, what is in force, what the operator should know of it."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def all_keys() -> Mapping[str, Key[Any]]:
 class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys):
     """The values in force, an attribute a key that acts: ``config.num_network_threads``.
 
-    Owned by the loop thread. The attributes change only through :meth:`apply_dynamic`; who wants a dynamic key to act
-    at once reads it anew at each use.
+    Owned by the loop thread. The attributes change only through :meth:`apply_dynamic`; who wants a dynamic
+    key to act at once reads it anew at each use.
 
     Attributes:
         endpoints: the listeners, parsed.
@@ -262,8 +262,8 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
             raise self._error(error.name, error.reason) from error
         if "offsets.topic.replication.factor" in self.static and self.offsets_topic_replication_factor > 1:
             self.warnings.append(
-                f"offsets.topic.replication.factor={self.offsets_topic_replication_factor} is more than there are"
-                " brokers: the offsets topic gets one replica"
+                f"offsets.topic.replication.factor={self.offsets_topic_replication_factor} is more than"
+                " there are brokers: the offsets topic gets one replica"
             )
 
     @staticmethod

@@ -24,8 +24,8 @@ class ListenerError(ValueError):
 class Endpoint:
     """One listener: where to bind, and what clients are told.
 
-    ``host`` is empty for all addresses. ``port`` 0 is a port that the system chooses; ``advertised_port`` is then 0
-    too unless it was given, and :meth:`bound` fills both in.
+    ``host`` is empty for all addresses. ``port`` 0 is a port that the system chooses; ``advertised_port``
+    is then 0 too unless it was given, and :meth:`bound` fills both in.
     """
 
     name: str
@@ -59,7 +59,9 @@ def parse_endpoints(
     inter_broker: str | None,
     hostname: Callable[[], str],
 ) -> tuple[Endpoint, ...]:
-    """All listeners, with what they advertise. ``hostname`` names this machine, for a listener on all addresses.
+    """All listeners, with what they advertise.
+
+    ``hostname`` names this machine, for a listener on all addresses.
 
     Raises:
         ListenerError: with the key at fault and what is wrong.

@@ -53,7 +53,7 @@ class InvalidValue(ValueError):
 
 
 class Validator:
-    """Says whether a value is allowed (``check``: ``None`` or the reason why not) and what is (``describe``)."""
+    """``check`` says why a value isn't allowed, or ``None``; ``describe`` says what is allowed."""
 
     __slots__ = ("check", "describe")
 

@@ -1,10 +1,10 @@
 """Java's ``.properties`` files, as ``java.util.Properties`` reads them.
 
 A *natural line* ends at LF, CR or CRLF. A line that is blank, or whose first non-blank character is ``#`` or
-``!``, is skipped. A line that ends in an odd number of backslashes goes on with the next one, whose leading blanks
-are dropped. A key ends at the first unescaped ``=``, ``:`` or blank; blanks around that separator are dropped.
-``\\t \\n \\r \\f`` and ``\\uXXXX`` are escapes; a backslash before any other character stands for that character. The
-last of several equal keys wins. Blanks are space, tab and form feed.
+``!``, is skipped. A line that ends in an odd number of backslashes goes on with the next one, whose leading
+blanks are dropped. A key ends at the first unescaped ``=``, ``:`` or blank; blanks around that separator
+are dropped. ``\\t \\n \\r \\f`` and ``\\uXXXX`` are escapes; a backslash before any other character stands
+for that character. The last of several equal keys wins. Blanks are space, tab and form feed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Lines with continuations joined and comments dropped; each with the number of its first natural line."""
+    """Lines without comments, continuations joined; each with the number of its first natural line."""
     lines: list[tuple[int, str]] = []
     pending = ""
     start = 0

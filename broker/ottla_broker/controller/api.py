@@ -1,6 +1,7 @@
 """What handlers ask of a controller: who decides which topics exist, with which partitions and settings.
 
-:mod:`ottla_broker.controller.standalone` decides alone; a cluster's controller is to stand behind the same calls.
+:mod:`ottla_broker.controller.standalone` decides alone; a cluster's controller is to stand behind
+the same calls.
 """
 
 from __future__ import annotations
@@ -113,7 +114,8 @@ class Controller(Protocol):
         ...
 
     async def ensure_topic(self, name: str) -> TopicInfo:
-        """The topic, created with the broker's defaults if it isn't there: auto-creation, and internal topics.
+        """The topic, created with the broker's defaults if it isn't there: auto-creation, and internal
+        topics.
 
         Raises:
             KafkaError: it isn't there and can't be created.

@@ -58,8 +58,8 @@ class PartitionInfo:
 class TopicInfo:
     """One topic. Its partitions are numbered from 0, so that a partition's number is its place in the list.
 
-    ``configs`` are the topic's own settings, as text; ``log_config`` is what is in force. ``answer`` holds what
-    the Metadata handler has made of the topic, for as long as this object is in the cache.
+    ``configs`` are the topic's own settings, as text; ``log_config`` is what is in force. ``answer`` holds
+    what the Metadata handler has made of the topic, for as long as this object is in the cache.
     """
 
     name: str

@@ -1,10 +1,11 @@
 """The coordination store: a tree of small nodes, as ZooKeeper has it, behind an interface of ours.
 
-Paths are absolute (``/brokers/ids/1``); a node has data and a version that counts its changes. Ephemeral nodes go
-with the session that made them. Everything that changes the tree is durable before the call returns.
+Paths are absolute (``/brokers/ids/1``); a node has data and a version that counts its changes. Ephemeral
+nodes go with the session that made them. Everything that changes the tree is durable before the call
+returns.
 
-Implementations: :class:`ottla_broker.store.embedded.EmbeddedStore`; the behaviour tests in ``tests/store`` are
-written against this interface and hold for each of them.
+Implementations: :class:`ottla_broker.store.embedded.EmbeddedStore`; the behaviour tests in ``tests/store``
+are written against this interface and hold for each of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The coordination store of one broker: a tree in memory, journaled in the data folder.
 
 Changes go through one writer, in the order in which they were asked for. What is asked for while a frame is
-being flushed goes into the next frame together, so that many changes cost few flushes. The tree changes when the
-frame is durable, never before, so that nobody reads what a crash could take back.
+being flushed goes into the next frame together, so that many changes cost few flushes. The tree changes
+when the frame is durable, never before, so that nobody reads what a crash could take back.
 
 The session is the process: ephemeral nodes are kept in memory only and are gone after a restart.
 """
@@ -52,7 +52,10 @@ Result = str | int | None
 
 
 class _Node:
-    """One node; replaced as a whole when it changes. ``sequence`` counts the numbers given to its children."""
+    """One node; replaced as a whole when it changes.
+
+    ``sequence`` counts the numbers given to its children.
+    """
 
     __slots__ = ("data", "ephemeral", "sequence", "version")
 

@@ -11,12 +11,13 @@
              put only: version: int32, sequence: uint32, data: uint32 length, bytes
 
 All integers are big-endian. A *put* sets a node whole, so that replaying is the same for a new node and a
-changed one. A frame is what is made durable together: it is written with one write and one fsync, and the next one
-is written only after that. So an unclean stop can damage the last frame alone, which was never acknowledged, and it
-is cut off; damage before the last frame is not the work of a crash and the file is refused.
+changed one. A frame is what is made durable together: it is written with one write and one fsync, and the
+next one is written only after that. So an unclean stop can damage the last frame alone, which was never
+acknowledged, and it is cut off; damage before the last frame is not the work of a crash and the file is
+refused.
 
-Compaction writes a new journal with one put a node beside the old one, flushes it and renames it over the old.
-It ends with a frame without changes, so that none of its nodes is ever in the last frame.
+Compaction writes a new journal with one put a node beside the old one, flushes it and renames it over the
+old. It ends with a frame without changes, so that none of its nodes is ever in the last frame.
 
 These functions may run on any thread.
 """
@@ -164,7 +165,8 @@ def _check_torn(path: Path, data: bytes, position: int, bad: int) -> None:
         while found >= 0:
             if _frame_at(data, found - 8, number) is not None:
                 raise StoreDamagedError(
-                    f"{path}: damaged at byte {position}, with intact entries after it; restore it from a backup"
+                    f"{path}: damaged at byte {position}, with intact entries after it; restore it"
+                    " from a backup"
                 )
             found = data.find(wanted, found + 1)
 

@@ -1,7 +1,8 @@
 """The nodes of the store: one class a node with its path, encoding and decoding.
 
-Paths and JSON are Apache Kafka's (``ZkData.scala``), so that its own tools and brokers read them. Nodes without a
-``decode`` have no data. What Kafka has no node for stands at the end and exists in the embedded store only.
+Paths and JSON are Apache Kafka's (``ZkData.scala``), so that its own tools and brokers read them. Nodes
+without a ``decode`` have no data. What Kafka has no node for stands at the end and exists in the embedded
+store only.
 """
 
 from __future__ import annotations
@@ -86,7 +87,10 @@ class ClusterIdNode:
 
 
 class BrokerRegistration(NamedTuple):
-    """What a broker says of itself. ``endpoints`` are ``NAME://HOST:PORT``, ``protocols`` by listener name."""
+    """What a broker says of itself.
+
+    ``endpoints`` are ``NAME://HOST:PORT``, ``protocols`` by listener name.
+    """
 
     host: str | None
     port: int
@@ -280,7 +284,7 @@ class TopicPartitionStateNode:
 
 
 class ConfigNode:
-    """``/config/topics/T``, ``/config/brokers/N`` and the like: what was set for one entity. JSON version 1."""
+    """``/config/topics/T``, ``/config/brokers/N``: what was set for one entity. JSON version 1."""
 
     TOPICS: Final = "topics"
     BROKERS: Final = "brokers"
@@ -363,8 +367,8 @@ class ProducerIdBlockNode:
 class LastEpochNode:
     """``/ottla/last_leader_epochs/T``: the highest leader epoch that a deleted topic of this name had.
 
-    Not Kafka's: it lets a topic that is created again go on above it, so that no client meets an epoch that went
-    back. Decimal text.
+    Not Kafka's: it lets a topic that is created again go on above it, so that no client meets an epoch that
+    went back. Decimal text.
     """
 
     PARENT: Final = "/ottla/last_leader_epochs"

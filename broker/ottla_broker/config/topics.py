@@ -1,0 +1,245 @@
+"""The configs of topics: every one of Kafka 3.9, what each falls back to, and the LogConfig that follows
+from them.
+
+A topic's own setting goes before the broker's key for it, which may itself have several names, the first
+that is given counting (``ServerTopicConfigSynonyms``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ottla_broker.config.log_keys import TIMESTAMP_TYPES, TopicDefaultKeys
+from ottla_broker.config.model import (
+    BOOLEAN,
+    LIST,
+    LONG,
+    LONG_MAX,
+    NOT_YET,
+    STRING,
+    Key,
+    at_least,
+    one_of,
+)
+from ottla_broker.log.config import LogConfig
+from ottla_protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla_broker.config.broker import BrokerConfig
+
+_HOUR_MS = 3_600_000
+_MINUTE_MS = 60_000
+
+
+class Synonym(NamedTuple):
+    """A broker's key that a topic's config falls back to, and how many of the topic's units one of its is."""
+
+    name: str
+    factor: int = 1
+
+
+def _like(broker_key: Key[Any], meaning: str | None = None) -> tuple[Key[Any], tuple[Synonym, ...]]:
+    """A topic config that is the same as one key of the broker but for its name."""
+    key: Key[Any] = Key(
+        broker_key.kind,
+        broker_key.default,
+        meaning or broker_key.meaning,
+        broker_key.validator,
+        effect=broker_key.effect,
+        note=broker_key.note,
+    )
+    return key, (Synonym(broker_key.name),)
+
+
+def _own(key: Key[Any], *synonyms: Synonym) -> tuple[Key[Any], tuple[Synonym, ...]]:
+    return key, synonyms
+
+
+def _not_yet(
+    kind: str, default: object, meaning: str, note: str, harmless: tuple[object, ...] = ()
+) -> Key[Any]:
+    return Key(kind, default, meaning, effect=NOT_YET, note=note, harmless=harmless)
+
+
+_NO_TIERS = "Tiered storage is not built yet."
+_NO_FOLLOWERS = "A partition has one replica only, so that there is no replication to throttle."
+_FORMATS = tuple(
+    f"3.{minor}{suffix}" for minor in range(10) for suffix in ("", "-IV0", "-IV1", "-IV2", "-IV3", "-IV4")
+)
+
+_D = TopicDefaultKeys
+_DECLARED: dict[str, tuple[Key[Any], tuple[Synonym, ...]]] = {
+    "cleanup.policy": _like(_D.log_cleanup_policy),
+    "compression.gzip.level": _like(_D.compression_gzip_level),
+    "compression.lz4.level": _like(_D.compression_lz4_level),
+    "compression.type": _like(_D.compression_type),
+    "compression.zstd.level": _like(_D.compression_zstd_level),
+    "delete.retention.ms": _like(_D.log_cleaner_delete_retention_ms),
+    "file.delete.delay.ms": _like(_D.log_segment_delete_delay_ms),
+    "flush.messages": _like(_D.log_flush_interval_messages),
+    "flush.ms": _own(
+        Key(LONG, LONG_MAX, _D.log_flush_interval_ms.meaning, at_least(0)),
+        Synonym("log.flush.interval.ms"),
+        Synonym("log.flush.scheduler.interval.ms"),
+    ),
+    "follower.replication.throttled.replicas": _own(
+        _not_yet(LIST, (), "The replicas whose copying is throttled on the followers' side.", _NO_FOLLOWERS)
+    ),
+    "index.interval.bytes": _like(_D.log_index_interval_bytes),
+    "leader.replication.throttled.replicas": _own(
+        _not_yet(LIST, (), "The replicas whose copying is throttled on the leaders' side.", _NO_FOLLOWERS)
+    ),
+    "local.retention.bytes": _own(
+        _not_yet(LONG, -2, "How much of a tiered partition stays on local disk.", _NO_TIERS),
+        Synonym("log.local.retention.bytes"),
+    ),
+    "local.retention.ms": _own(
+        _not_yet(LONG, -2, "How long a tiered partition's segments stay on local disk.", _NO_TIERS),
+        Synonym("log.local.retention.ms"),
+    ),
+    "max.compaction.lag.ms": _like(_D.log_cleaner_max_compaction_lag_ms),
+    "max.message.bytes": _like(_D.message_max_bytes),
+    "message.downconversion.enable": _own(
+        _not_yet(
+            BOOLEAN,
+            True,
+            "Whether records are converted for clients that know only older formats.",
+            "Records are kept and sent in format version 2 only.",
+        ),
+        Synonym("log.message.downconversion.enable"),
+    ),
+    "message.format.version": _own(
+        _not_yet(
+            STRING,
+            "3.0-IV1",
+            "The record format of the topic; Kafka ignores it since 3.0 as well.",
+            "Records are kept and sent in format version 2 only.",
+            _FORMATS,
+        ),
+        Synonym("log.message.format.version"),
+    ),
+    "message.timestamp.after.max.ms": _like(_D.log_message_timestamp_after_max_ms),
+    "message.timestamp.before.max.ms": _like(_D.log_message_timestamp_before_max_ms),
+    "message.timestamp.difference.max.ms": _like(
+        _D.log_message_timestamp_difference_max_ms,
+        "The older config for both: counts for each of message.timestamp.before.max.ms and after.max.ms that is"
+        " not set.",
+    ),
+    "message.timestamp.type": _own(
+        Key(STRING, "CreateTime", _D.log_message_timestamp_type.meaning, one_of(*TIMESTAMP_TYPES)),
+        Synonym("log.message.timestamp.type"),
+    ),
+    "min.cleanable.dirty.ratio": _like(_D.log_cleaner_min_cleanable_ratio),
+    "min.compaction.lag.ms": _like(_D.log_cleaner_min_compaction_lag_ms),
+    "min.insync.replicas": _like(_D.min_insync_replicas),
+    "preallocate": _like(_D.log_preallocate),
+    "remote.log.copy.disable": _own(
+        _not_yet(BOOLEAN, False, "Whether a tiered topic's segments are no longer copied.", _NO_TIERS)
+    ),
+    "remote.log.delete.on.disable": _own(
+        _not_yet(BOOLEAN, False, "Whether remote segments go when tiering is switched off.", _NO_TIERS)
+    ),
+    "remote.storage.enable": _own(
+        _not_yet(BOOLEAN, False, "Whether closed segments are moved to remote storage.", _NO_TIERS)
+    ),
+    "retention.bytes": _like(_D.log_retention_bytes),
+    "retention.ms": _own(
+        Key(LONG, 168 * _HOUR_MS, _D.log_retention_ms.meaning, at_least(-1)),
+        Synonym("log.retention.ms"),
+        Synonym("log.retention.minutes", _MINUTE_MS),
+        Synonym("log.retention.hours", _HOUR_MS),
+    ),
+    "segment.bytes": _like(_D.log_segment_bytes),
+    "segment.index.bytes": _like(_D.log_index_size_max_bytes),
+    "segment.jitter.ms": _own(
+        Key(
+            LONG,
+            0,
+            "Up to so much is taken off segment.ms at random, so that logs don't roll together.",
+            at_least(0),
+        ),
+        Synonym("log.roll.jitter.ms"),
+        Synonym("log.roll.jitter.hours", _HOUR_MS),
+    ),
+    "segment.ms": _own(
+        Key(LONG, 168 * _HOUR_MS, _D.log_roll_ms.meaning, at_least(1)),
+        Synonym("log.roll.ms"),
+        Synonym("log.roll.hours", _HOUR_MS),
+    ),
+    "unclean.leader.election.enable": _like(_D.unclean_leader_election_enable),
+}
+for _name, (_key, _) in _DECLARED.items():
+    _key.name = _name
+
+TOPIC_KEYS: Final[Mapping[str, Key[Any]]] = {name: key for name, (key, _) in _DECLARED.items()}
+"""Every topic config by name."""
+
+SYNONYMS: Final[Mapping[str, tuple[Synonym, ...]]] = {
+    name: synonyms for name, (_, synonyms) in _DECLARED.items()
+}
+"""What each falls back to, first choice first."""
+
+_FIELDS = [
+    (name, name.replace(".", "_")) for name in TOPIC_KEYS if name.replace(".", "_") in LogConfig.__slots__
+]
+
+
+def broker_default(config: BrokerConfig, name: str) -> Any:
+    """What a topic has that does not set this config itself."""
+    key, synonyms = _DECLARED[name]
+    if len(synonyms) == 1:
+        # A key that only a later version of this broker can act on has its default here.
+        return key.default if key.effect == NOT_YET else getattr(config, synonyms[0].name.replace(".", "_"))
+    for synonym in synonyms:
+        value = getattr(config, synonym.name.replace(".", "_"))
+        if value is not None:
+            # Any negative retention means for ever.
+            return -1 if value < 0 else value * synonym.factor
+    return key.default
+
+
+def effective(config: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, Any]:
+    """Every topic config's value in force; ``overrides`` have been checked."""
+    values = {name: broker_default(config, name) for name in TOPIC_KEYS}
+    for name, text in overrides.items():
+        values[name] = TOPIC_KEYS[name].parse(text)
+    return values
+
+
+def log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
+    """What the log acts on, for a topic with these settings of its own (which have been checked)."""
+    return _as_log_config(effective(config, overrides))
+
+
+def _as_log_config(values: Mapping[str, Any]) -> LogConfig:
+    fields = {attribute: values[name] for name, attribute in _FIELDS}
+    for side in ("before", "after"):
+        if values[f"message.timestamp.{side}.max.ms"] == LONG_MAX:
+            fields[f"message_timestamp_{side}_max_ms"] = values["message.timestamp.difference.max.ms"]
+    policy = values["cleanup.policy"]
+    return LogConfig(**fields, compact="compact" in policy, delete="delete" in policy)
+
+
+def check_topic_configs(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
+    """Whether a topic may have these settings of its own; returns what would be in force.
+
+    Raises:
+        KafkaError: INVALID_CONFIG with what is wrong.
+        InvalidValue: a value of the wrong type or out of range, with Kafka's message.
+    """
+    for name, text in overrides.items():
+        key = TOPIC_KEYS.get(name)
+        if key is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+        value = key.parse(text)
+        if key.effect == NOT_YET and key.asks_for_something(value):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={text} is not supported: {key.note}")
+    values = effective(config, overrides)
+    if values["min.compaction.lag.ms"] > values["max.compaction.lag.ms"]:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"min.compaction.lag.ms ({values['min.compaction.lag.ms']}) must not be more than"
+            f" max.compaction.lag.ms ({values['max.compaction.lag.ms']})",
+        )
+    return _as_log_config(values)

@@ -1,0 +1,591 @@
+"""The controller of a broker that stands alone: it decides by itself and acts at once.
+
+Every change goes to the store first, durable, and then into force: logs, metadata. A crash in between is
+made good at the next start, which brings logs and metadata to what the store says:
+
+* a topic in the store without folders gets them;
+* a folder whose topic isn't in the store is left alone, with a warning;
+* a deletion that was begun (``/admin/delete_topics``) is finished.
+
+Changes are made one after the other, in the order in which they were asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from ottla_broker.config.topics import log_config
+from ottla_broker.controller import topic_store
+from ottla_broker.controller.api import (
+    ZERO_ID,
+    ConfigChange,
+    CreatedTopic,
+    DeletedTopic,
+    MorePartitions,
+    NewTopic,
+    Outcome,
+    ResourceType,
+    TopicToDelete,
+)
+from ottla_broker.controller.configs import apply_changes, check_broker, check_topic, keys_for
+from ottla_broker.controller.producer_ids import ProducerIds
+from ottla_broker.controller.start import register_broker, settle_cluster_id, take_over, warn_of_strays
+from ottla_broker.controller.validation import (
+    assignments_of,
+    assignments_of_more,
+    check_collision,
+    check_topic_name,
+)
+from ottla_broker.events import get_logger
+from ottla_broker.log.config import LogConfig
+from ottla_broker.metadata.cache import INTERNAL_TOPICS, MetadataCache, PartitionInfo, TopicInfo
+from ottla_broker.store.api import Operation, Set, Store, StoreError
+from ottla_broker.store.keys import (
+    DEFAULT_ENTITY,
+    BadNodeError,
+    ConfigNode,
+    DeleteTopicNode,
+    PartitionState,
+    TopicNode,
+    TopicPartitionStateNode,
+    encode_uuid,
+)
+from ottla_protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla_broker.clock import Clock
+    from ottla_broker.config import BrokerConfig, Endpoint
+    from ottla_broker.log.manager import LogManager
+    from ottla_broker.replica.manager import ReplicaManager
+
+log = get_logger()
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+PROHIBITED_TOPIC: Final = "__cluster_metadata"
+
+# Partitions made, led or removed before others get their turn on the event loop.
+_SLICE: Final = 64
+
+TopicDeletedListener = Callable[[str, Sequence[int]], None]
+
+
+class StandaloneController:
+    """See :class:`ottla_broker.controller.api.Controller`. Owned by the loop thread.
+
+    Start it in three steps: :meth:`load` fills the metadata from the store (so that the logs can be loaded
+    with their topics' configs), :meth:`start` has the partitions led, :meth:`register` tells who this
+    broker is.
+
+    Attributes:
+        on_topic_deleted: called with a topic and its partitions when it is gone.
+        on_broker_configs: called when dynamic configs of the broker have come into force.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: Store,
+        metadata: MetadataCache,
+        replicas: ReplicaManager,
+        logs: LogManager,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._metadata = metadata
+        self._replicas = replicas
+        self._logs = logs
+        self._clock = clock
+        self._random = random
+        self._producer_ids = ProducerIds(store, config.broker_id)
+        self._lock = asyncio.Lock()
+        self._states = topic_store.StateCodec()
+        self._log_configs: dict[frozenset[tuple[str, str]], LogConfig] = {}
+        self._epoch = 0
+        self._unfinished: list[topic_store.StoredTopic] = []
+        self.on_topic_deleted: list[TopicDeletedListener] = []
+        self.on_broker_configs: list[Callable[[], None]] = []
+
+    # ---- start
+
+    async def load(self, cluster_id: str | None = None) -> None:
+        """Read the store. ``cluster_id`` is what the data folder says, if it was used before.
+
+        Raises:
+            StoreError, BadNodeError: the store can't be read; the message says what.
+        """
+        await topic_store.ensure_paths(self._store)
+        self._metadata.cluster_id = await settle_cluster_id(
+            self._store, cluster_id, lambda: encode_uuid(self._new_id())
+        )
+        self._metadata.controller_id = self._config.broker_id
+        self._epoch = await take_over(self._store, self._config.broker_id, self._clock.now_ms())
+        default = await topic_store.read_configs(self._store, ConfigNode.BROKERS, DEFAULT_ENTITY)
+        own = await topic_store.read_configs(self._store, ConfigNode.BROKERS, str(self._config.broker_id))
+        self._config.apply_dynamic(default, own)
+        doomed = set(await self._store.children(DeleteTopicNode.PARENT))
+        for name in await self._store.children(TopicNode.PARENT):
+            stored = await topic_store.read_topic(self._store, name, self._states)
+            if name in doomed:
+                self._unfinished.append(stored)
+            else:
+                self._metadata.put(self._info_of(stored))
+
+    async def start(self) -> None:
+        """Bring the logs (which must be loaded) to what the store says, and lead all partitions.
+
+        Raises:
+            StoreError: the store can't be written.
+        """
+        for stored in self._unfinished:
+            log.info("deletion finished", topic=stored.name)
+            await self._remove(stored)
+        self._unfinished.clear()
+        await self._raise_epochs()
+        done = 0
+        for topic in list(self._metadata.topics()):
+            for partition in topic.partitions:
+                self._lead(topic, partition.index)
+                done += 1
+                if done % _SLICE == 0:
+                    await asyncio.sleep(0)
+        warn_of_strays(self._logs, self._metadata)
+
+    async def _raise_epochs(self) -> None:
+        """After a stop that wasn't clean records may be gone, so that their offsets can come a second time.
+
+        A new leader epoch for every partition lets consumers find out (KIP-320), as an election does in
+        Kafka.
+        """
+        if all(folder.was_clean for folder in self._logs.folders):
+            return
+        operations: list[Operation] = []
+        raised: list[TopicInfo] = []
+        for topic in self._metadata.topics():
+            partitions = [
+                PartitionInfo(p.index, self._config.broker_id, p.leader_epoch + 1, p.replicas, p.isr)
+                for p in topic.partitions
+            ]
+            operations += [
+                Set(TopicPartitionStateNode.path(topic.name, p.index), self._state_of(p.leader_epoch))
+                for p in partitions
+            ]
+            raised.append(self._replaced(topic, partitions=partitions))
+        if operations:
+            await self._store.transaction(operations)
+        for topic in raised:
+            self._metadata.put(topic)
+
+    async def register(self, endpoints: Sequence[Endpoint]) -> None:
+        """Tell who this broker is and where it listens, once the ports are known."""
+        broker_id = self._config.broker_id
+        self._metadata.brokers[broker_id] = await register_broker(
+            self._store, broker_id, self._config.broker_rack, endpoints, self._clock.now_ms()
+        )
+
+    # ---- topics
+
+    async def create_topics(self, topics: Sequence[NewTopic], validate_only: bool) -> list[CreatedTopic]:
+        async with self._lock:
+            return await self._create(topics, validate_only)
+
+    async def _create(self, topics: Sequence[NewTopic], validate_only: bool) -> list[CreatedTopic]:
+        outcomes: list[CreatedTopic] = []
+        operations: list[Operation] = []
+        made: list[TopicInfo] = []
+        names: set[str] = set()
+        for topic in topics:
+            try:
+                info = await self._plan(topic, names)
+            except KafkaError as error:
+                outcomes.append(CreatedTopic(error.code, error.message, name=topic.name))
+                continue
+            names.add(topic.name)
+            made.append(info)
+            outcomes.append(
+                CreatedTopic(
+                    name=topic.name,
+                    topic_id=ZERO_ID if validate_only else info.topic_id,
+                    num_partitions=len(info.partitions),
+                    replication_factor=len(info.partitions[0].replicas),
+                    configs=info.configs,
+                )
+            )
+            operations += topic_store.creation(
+                info.name, info.topic_id, {p.index: p.replicas for p in info.partitions}, info.configs
+            )
+            state = self._state_of(info.partitions[0].leader_epoch)
+            operations += topic_store.partition_creation(info.name, range(len(info.partitions)), state)
+        if made and not validate_only:
+            failures = await self._commit_creation(operations, made)
+            outcomes = [
+                CreatedTopic(failures[o.name].code, failures[o.name].message, name=o.name)
+                if o.error is ErrorCode.NONE and o.name in failures
+                else o
+                for o in outcomes
+            ]
+        return outcomes
+
+    async def _plan(self, topic: NewTopic, planned: set[str]) -> TopicInfo:
+        """What a new topic would be. Raises KafkaError where it can't be."""
+        name = topic.name
+        if name in self._metadata or name in planned:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        missing = [key for key, value in topic.configs.items() if value is None]
+        if missing:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(missing)}"
+            )
+        config = self._config
+        assignments = assignments_of(
+            topic, sorted(self._alive()), config.num_partitions, config.default_replication_factor
+        )
+        check_topic_name(name)
+        if name == PROHIBITED_TOPIC:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+        if await self._store.exists(TopicNode.path(name)):
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
+        check_collision(name, (other.name for other in self._metadata.topics()))
+        check_collision(name, planned)
+        configs = {key: value for key, value in topic.configs.items() if value is not None}
+        try:
+            in_force = check_topic(config, name, configs)
+        except KafkaError as error:
+            raise KafkaError(error.code, _without_resource(error.message)) from error
+        try:
+            epoch = await topic_store.next_epoch(self._store, name)
+        except BadNodeError as error:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+        partitions = [PartitionInfo(i, r[0], epoch, r, r) for i, r in assignments.items()]
+        return TopicInfo(name, self._new_id(), partitions, name in INTERNAL_TOPICS, configs, in_force)
+
+    def _alive(self) -> set[int]:
+        return set(self._metadata.brokers) | {self._config.broker_id}
+
+    async def _commit_creation(
+        self, operations: Sequence[Operation], made: Sequence[TopicInfo]
+    ) -> dict[str, KafkaError]:
+        """Store new topics, then have them led and known. Returns what failed, by topic."""
+        try:
+            await self._store.transaction(operations)
+        except StoreError as error:
+            failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            return {topic.name: failure for topic in made}
+        failures: dict[str, KafkaError] = {}
+        for topic in made:
+            try:
+                await self._lead_new(topic, topic.partitions)
+            except KafkaError as error:
+                failures[topic.name] = error
+                await self._take_back(topic)
+            else:
+                self._metadata.put(topic)
+                log.info("topic created", topic=topic.name, partitions=len(topic.partitions))
+        return failures
+
+    async def _take_back(self, topic: TopicInfo) -> None:
+        """Undo a creation whose logs could not be made."""
+        try:
+            await self._remove(await topic_store.read_topic(self._store, topic.name, self._states))
+        except (StoreError, KafkaError) as error:
+            # The next start makes its folders, or finds it without; until then nobody can reach it.
+            log.error("topic half created", topic=topic.name, reason=str(error))
+
+    async def _lead_new(self, topic: TopicInfo, partitions: Sequence[PartitionInfo]) -> None:
+        """Make and lead new partitions, letting others have their turn. Raises KafkaError."""
+        for done, partition in enumerate(partitions, 1):
+            self._replicas.become_leader(
+                topic.name, partition.index, topic.topic_id, partition.leader_epoch, topic.log_config
+            )
+            if done % _SLICE == 0:
+                await asyncio.sleep(0)
+
+    def _lead(self, topic: TopicInfo, index: int) -> None:
+        """Lead a partition at start; one whose log can't be made is offline, and the broker goes on."""
+        info = topic.partitions[index]
+        try:
+            self._replicas.become_leader(
+                topic.name, index, topic.topic_id, info.leader_epoch, topic.log_config
+            )
+        except KafkaError as error:
+            log.error("partition offline", topic=topic.name, partition=index, reason=error.message)
+            topic.partitions[index] = PartitionInfo(
+                index, -1, info.leader_epoch, info.replicas, info.isr, offline=info.replicas
+            )
+
+    async def ensure_topic(self, name: str) -> TopicInfo:
+        found = self._metadata.topic(name)
+        if found is not None:
+            return found
+        if name in INTERNAL_TOPICS and name != OFFSETS_TOPIC:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has no use on this broker yet")
+        topic = self._offsets_topic() if name == OFFSETS_TOPIC else NewTopic(name)
+        outcome = (await self.create_topics([topic], validate_only=False))[0]
+        found = self._metadata.topic(name)
+        if found is None:
+            code = (
+                outcome.error if outcome.error is not ErrorCode.NONE else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            raise KafkaError(code, outcome.message)
+        return found
+
+    def _offsets_topic(self) -> NewTopic:
+        """Kafka's ``GroupCoordinator.groupMetadataTopicConfigs``."""
+        config = self._config
+        return NewTopic(
+            OFFSETS_TOPIC,
+            config.offsets_topic_num_partitions,
+            min(config.offsets_topic_replication_factor, len(self._alive())),
+            configs={
+                "compression.type": "producer",
+                "cleanup.policy": "compact",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+        )
+
+    async def delete_topics(self, topics: Sequence[TopicToDelete]) -> list[DeletedTopic]:
+        async with self._lock:
+            return [await self._delete(topic) for topic in topics]
+
+    async def _delete(self, wanted: TopicToDelete) -> DeletedTopic:
+        if wanted.name is None:
+            info = self._metadata.topic_by_id(wanted.topic_id)
+            if info is None:
+                return DeletedTopic(ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id)
+        else:
+            info = self._metadata.topic(wanted.name)
+            if info is None:
+                return DeletedTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=wanted.name)
+        try:
+            await self._store.create(DeleteTopicNode.path(info.name))
+        except StoreError as error:
+            return DeletedTopic(
+                ErrorCode.KAFKA_STORAGE_ERROR, str(error), name=info.name, topic_id=info.topic_id
+            )
+        # From here on the topic goes, now or at the next start.
+        self._metadata.remove(info.name)
+        try:
+            await self._remove(await topic_store.read_topic(self._store, info.name, self._states))
+        except (StoreError, KafkaError) as error:
+            log.error(
+                "deletion not finished; the next start goes on with it", topic=info.name, reason=str(error)
+            )
+        else:
+            log.info("topic deleted", topic=info.name)
+        for listener in self.on_topic_deleted:
+            listener(info.name, range(len(info.partitions)))
+        return DeletedTopic(name=info.name, topic_id=info.topic_id)
+
+    async def _remove(self, stored: topic_store.StoredTopic) -> None:
+        """Stop a topic's partitions, remove their files, and take it out of the store.
+
+        Raises KafkaError, StoreError.
+        """
+        for done, index in enumerate(stored.assignments, 1):
+            self._replicas.stop(stored.name, index, delete=True)
+            if done % _SLICE == 0:
+                await asyncio.sleep(0)
+        await self._store.transaction(await topic_store.removal(self._store, stored))
+
+    async def create_partitions(self, topics: Sequence[MorePartitions], validate_only: bool) -> list[Outcome]:
+        async with self._lock:
+            return [await self._outcome(self._extend(topic, validate_only)) for topic in topics]
+
+    async def _extend(self, wanted: MorePartitions, validate_only: bool) -> None:
+        """Raises KafkaError."""
+        info = self._metadata.topic(wanted.name)
+        if info is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist."
+            )
+        first = info.partitions[0]
+        given = assignments_of_more(wanted, len(info.partitions), len(first.replicas), sorted(self._alive()))
+        if validate_only:
+            return
+        # New partitions begin in the topic's first epoch: no higher one is needed where there was no log
+        # before.
+        epoch = min(p.leader_epoch for p in info.partitions)
+        added = [PartitionInfo(i, r[0], epoch, r, r) for i, r in given.items()]
+        assignments = {p.index: p.replicas for p in (*info.partitions, *added)}
+        state = self._state_of(epoch)
+        try:
+            await self._store.transaction(
+                [
+                    topic_store.assignment_change(info.name, info.topic_id, assignments),
+                    *topic_store.partition_creation(info.name, given, state),
+                ]
+            )
+        except StoreError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        grown = self._replaced(info, partitions=[*info.partitions, *added])
+        try:
+            await self._lead_new(grown, added)
+        except KafkaError as error:
+            # They are in the store and stay; those without a log are offline until the next start.
+            log.error("partitions offline", topic=info.name, reason=error.message)
+            for place, partition in enumerate(grown.partitions):
+                if self._replicas.partition(info.name, partition.index) is None:
+                    grown.partitions[place] = PartitionInfo(
+                        partition.index, -1, epoch, partition.replicas, partition.isr, partition.replicas
+                    )
+        self._metadata.put(grown)
+        log.info("partitions created", topic=info.name, partitions=len(grown.partitions))
+
+    # ---- configs
+
+    async def replace_configs(
+        self, kind: ResourceType, name: str, configs: Mapping[str, str | None], validate_only: bool
+    ) -> Outcome:
+        settings = {key: value for key, value in configs.items() if value is not None}
+        async with self._lock:
+            return await self._outcome(self._set_configs(kind, name, settings, validate_only))
+
+    async def alter_configs(
+        self, kind: ResourceType, name: str, changes: Sequence[ConfigChange], validate_only: bool
+    ) -> Outcome:
+        async with self._lock:
+            try:
+                settings = apply_changes(self._settings(kind, name), changes, keys_for(kind))
+            except KafkaError as error:
+                return Outcome(error.code, error.message)
+            return await self._outcome(self._set_configs(kind, name, settings, validate_only))
+
+    def _settings(self, kind: ResourceType, name: str) -> Mapping[str, str]:
+        """What is set for an entity now. Raises KafkaError."""
+        if kind is not ResourceType.TOPIC:
+            return self._config.dynamic_broker if name else self._config.dynamic_default
+        return self._topic_to_configure(name).configs
+
+    def _topic_to_configure(self, name: str) -> TopicInfo:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        info = self._metadata.topic(name)
+        if info is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        return info
+
+    async def _set_configs(
+        self, kind: ResourceType, name: str, settings: Mapping[str, str], validate_only: bool
+    ) -> None:
+        """Raises KafkaError."""
+        if kind is ResourceType.TOPIC:
+            info = self._topic_to_configure(name)
+            in_force = check_topic(self._config, name, settings)
+            if validate_only:
+                return
+            await self._store_configs(ConfigNode.TOPICS, name, settings)
+            self._metadata.put(self._replaced(info, configs=settings, in_force=in_force))
+            self._replicas.update_config(name, in_force)
+            log.info("topic configured", topic=name, configs=dict(settings))
+            return
+        check_broker(self._config, name, settings)
+        if validate_only:
+            return
+        await self._store_configs(ConfigNode.BROKERS, name or DEFAULT_ENTITY, settings)
+        config = self._config
+        if name:
+            config.apply_dynamic(config.dynamic_default, settings)
+        else:
+            config.apply_dynamic(settings, config.dynamic_broker)
+        self._refresh_topics()
+        log.info("broker configured", scope=name or "all brokers", configs=dict(settings))
+        for listener in self.on_broker_configs:
+            listener()
+
+    async def _store_configs(self, kind: str, name: str, settings: Mapping[str, str]) -> None:
+        exists = await self._store.exists(ConfigNode.path(kind, name))
+        try:
+            await self._store.transaction([topic_store.config_change(exists, kind, name, settings)])
+        except StoreError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def _refresh_topics(self) -> None:
+        """The broker's defaults have changed: what is in force for topics follows."""
+        self._log_configs.clear()
+        for topic in list(self._metadata.topics()):
+            in_force = self._log_config(topic.configs)
+            if in_force != topic.log_config:
+                self._metadata.put(self._replaced(topic, in_force=in_force))
+                self._replicas.update_config(topic.name, in_force)
+
+    # ---- producers
+
+    async def next_producer_id(self) -> int:
+        return await self._producer_ids.next()
+
+    # ---- parts
+
+    @staticmethod
+    async def _outcome(work: Awaitable[None]) -> Outcome:
+        try:
+            await work
+        except KafkaError as error:
+            return Outcome(error.code, error.message)
+        return Outcome()
+
+    def _new_id(self) -> bytes:
+        """A random UUID (version 4) that doesn't begin with a dash in base64, as Kafka's
+        ``Uuid.randomUuid``.
+        """
+        while True:
+            raw = bytearray(self._random.getrandbits(128).to_bytes(16, "big"))
+            raw[6] = raw[6] & 0x0F | 0x40
+            raw[8] = raw[8] & 0x3F | 0x80
+            if not encode_uuid(bytes(raw)).startswith("-"):
+                return bytes(raw)
+
+    def _state_of(self, leader_epoch: int) -> bytes:
+        broker_id = self._config.broker_id
+        return self._states.encode(PartitionState(broker_id, leader_epoch, [broker_id], self._epoch))
+
+    def _info_of(self, stored: topic_store.StoredTopic) -> TopicInfo:
+        broker_id = self._config.broker_id
+        partitions = []
+        for index, assignment in stored.assignments.items():
+            state = stored.states.get(index)
+            epoch = state.leader_epoch if state is not None else 0
+            isr = state.isr if state is not None else assignment.replicas
+            partitions.append(PartitionInfo(index, broker_id, epoch, assignment.replicas, isr))
+        return TopicInfo(
+            stored.name,
+            stored.topic_id or ZERO_ID,
+            partitions,
+            stored.name in INTERNAL_TOPICS,
+            stored.configs,
+            self._log_config(stored.configs),
+        )
+
+    def _log_config(self, configs: Mapping[str, str]) -> LogConfig:
+        """What is in force for a topic, the same object for the same settings."""
+        key = frozenset(configs.items())
+        found = self._log_configs.get(key)
+        if found is None:
+            found = self._log_configs[key] = log_config(self._config, configs)
+        return found
+
+    @staticmethod
+    def _replaced(
+        topic: TopicInfo,
+        partitions: list[PartitionInfo] | None = None,
+        configs: Mapping[str, str] | None = None,
+        in_force: LogConfig | None = None,
+    ) -> TopicInfo:
+        """The topic with something else about it; answers made from the old one are not kept."""
+        return TopicInfo(
+            topic.name,
+            topic.topic_id,
+            topic.partitions if partitions is None else partitions,
+            topic.internal,
+            topic.configs if configs is None else configs,
+            topic.log_config if in_force is None else in_force,
+        )
+
+
+def _without_resource(message: str | None) -> str | None:
+    """Kafka names the resource in messages about changes, not about creation."""
+    _, found, rest = (message or "").partition("'): ")
+    return rest if found else message

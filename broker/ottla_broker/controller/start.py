@@ -1,0 +1,89 @@
+"""Once at start: which cluster this is, who controls it, and who this broker is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ottla_broker.events import get_logger
+from ottla_broker.metadata.cache import BrokerInfo, MetadataCache
+from ottla_broker.store.api import Create, Operation, Set, Store, StoreError
+from ottla_broker.store.keys import (
+    BrokerIdNode,
+    BrokerRegistration,
+    ClusterIdNode,
+    ControllerEpochNode,
+    ControllerNode,
+)
+
+if TYPE_CHECKING:
+    from ottla_broker.config import Endpoint
+    from ottla_broker.log.manager import LogManager
+
+log = get_logger()
+
+
+async def settle_cluster_id(store: Store, given: str | None, new_id: Callable[[], str]) -> str:
+    """The cluster's id: the store's, else the data folder's (``given``), else a new one, which is stored.
+
+    Raises:
+        StoreError: store and data folder are of different clusters.
+    """
+    path = ClusterIdNode.PATH
+    if await store.exists(path):
+        data, _ = await store.get(path)
+        known = ClusterIdNode.decode(data)
+        if given not in (None, known):
+            raise StoreError(
+                f"the data folder belongs to cluster {given} and its store to cluster {known}; put back the"
+                " meta.properties and the store that belong together"
+            )
+        return known
+    made = given or new_id()
+    await store.create(path, ClusterIdNode.encode(made))
+    return made
+
+
+async def take_over(store: Store, broker_id: int, now_ms: int) -> int:
+    """Become the controller; returns its new epoch."""
+    path = ControllerEpochNode.PATH
+    epoch = 1
+    change: Operation = Create(path, ControllerEpochNode.encode(epoch))
+    if await store.exists(path):
+        data, version = await store.get(path)
+        epoch = ControllerEpochNode.decode(data) + 1
+        change = Set(path, ControllerEpochNode.encode(epoch), version)
+    node = ControllerNode.encode(broker_id, now_ms)
+    await store.transaction([change, Create(ControllerNode.PATH, node, ephemeral=True)])
+    return epoch
+
+
+async def register_broker(
+    store: Store, broker_id: int, rack: str | None, endpoints: Sequence[Endpoint], now_ms: int
+) -> BrokerInfo:
+    """Store who this broker is and where it listens."""
+    first = endpoints[0]
+    registration = BrokerRegistration(
+        first.advertised_host,
+        first.advertised_port,
+        [endpoint.advertised for endpoint in endpoints],
+        {endpoint.name: endpoint.protocol for endpoint in endpoints},
+        rack,
+        now_ms,
+    )
+    await store.create(BrokerIdNode.path(broker_id), BrokerIdNode.encode(registration), ephemeral=True)
+    listeners = {e.name: (e.advertised_host, e.advertised_port) for e in endpoints}
+    return BrokerInfo(broker_id, first.advertised_host, first.advertised_port, rack, listeners)
+
+
+def warn_of_strays(logs: LogManager, metadata: MetadataCache) -> None:
+    """Name the logs whose topic, or whose partition of it, isn't known."""
+    for found in logs.logs():
+        topic = metadata.topic(found.topic)
+        if topic is None or found.partition >= len(topic.partitions):
+            log.warning(
+                "stray log: its topic is not known here, so it is not served; it is left alone",
+                folder=str(found.path),
+                topic=found.topic,
+                partition=found.partition,
+            )

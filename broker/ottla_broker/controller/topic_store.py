@@ -1,0 +1,167 @@
+"""Topics in the store: what is read at start, and which operations make, extend and remove one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ottla_broker.store.api import Create, Delete, NoNodeError, Operation, Set, Store
+from ottla_broker.store.keys import (
+    OWN_PATHS,
+    PERSISTENT_PATHS,
+    Assignment,
+    ConfigNode,
+    DeleteTopicNode,
+    LastEpochNode,
+    PartitionState,
+    TopicNode,
+    TopicPartitionNode,
+    TopicPartitionsNode,
+    TopicPartitionStateNode,
+)
+
+
+@dataclass(slots=True)
+class StoredTopic:
+    """A topic as the store has it. ``states`` are missing for partitions that were never led."""
+
+    name: str
+    topic_id: bytes | None
+    assignments: dict[int, Assignment]
+    states: dict[int, PartitionState]
+    configs: dict[str, str]
+
+    @property
+    def highest_epoch(self) -> int:
+        return max((state.leader_epoch for state in self.states.values()), default=-1)
+
+
+class StateCodec:
+    """Encodes and decodes partitions' states, each different one once: thousands are the same."""
+
+    def __init__(self) -> None:
+        self._decoded: dict[bytes, PartitionState] = {}
+        self._encoded: dict[tuple[int, int, tuple[int, ...], int], bytes] = {}
+
+    def decode(self, path: str, data: bytes) -> PartitionState:
+        state = self._decoded.get(data)
+        if state is None:
+            state = self._decoded[data] = TopicPartitionStateNode.decode(path, data)
+        return state
+
+    def encode(self, state: PartitionState) -> bytes:
+        key = (state.leader, state.leader_epoch, tuple(state.isr), state.controller_epoch)
+        data = self._encoded.get(key)
+        if data is None:
+            data = self._encoded[key] = TopicPartitionStateNode.encode(state)
+        return data
+
+
+async def ensure_paths(store: Store) -> None:
+    """Make the nodes that are always there."""
+    operations: list[Operation] = []
+    known: set[str] = set()
+    for path in (*PERSISTENT_PATHS, *OWN_PATHS, "/cluster"):
+        steps = path.split("/")[1:]
+        for end in range(1, len(steps) + 1):
+            part = "/" + "/".join(steps[:end])
+            if part not in known and not await store.exists(part):
+                operations.append(Create(part))
+            known.add(part)
+    if operations:
+        await store.transaction(operations)
+
+
+async def read_configs(store: Store, kind: str, name: str) -> dict[str, str]:
+    """What was set for an entity; nothing if it has no node."""
+    path = ConfigNode.path(kind, name)
+    try:
+        data, _ = await store.get(path)
+    except NoNodeError:
+        return {}
+    return ConfigNode.decode(path, data)
+
+
+async def read_topic(store: Store, name: str, codec: StateCodec) -> StoredTopic:
+    """Raises BadNodeError for a node that can't be read, NoNodeError for a topic that isn't there."""
+    data, _ = await store.get(TopicNode.path(name))
+    topic_id, assignments = TopicNode.decode(name, data)
+    states = {}
+    for index in assignments:
+        path = TopicPartitionStateNode.path(name, index)
+        try:
+            data, _ = await store.get(path)
+        except NoNodeError:
+            continue
+        states[index] = codec.decode(path, data)
+    return StoredTopic(
+        name, topic_id, assignments, states, await read_configs(store, ConfigNode.TOPICS, name)
+    )
+
+
+async def next_epoch(store: Store, name: str) -> int:
+    """The leader epoch that a new topic of this name begins with: above all that the name had before."""
+    try:
+        data, _ = await store.get(LastEpochNode.path(name))
+    except NoNodeError:
+        return 0
+    return LastEpochNode.decode(name, data) + 1
+
+
+def creation(
+    name: str, topic_id: bytes, assignments: Mapping[int, Sequence[int]], configs: Mapping[str, str]
+) -> list[Operation]:
+    """The nodes of a new topic, without its partitions."""
+    return [
+        Create(ConfigNode.path(ConfigNode.TOPICS, name), ConfigNode.encode(configs)),
+        Create(TopicNode.path(name), _encode(topic_id, assignments)),
+        Create(TopicPartitionsNode.path(name)),
+    ]
+
+
+def partition_creation(name: str, indexes: Iterable[int], state: bytes) -> list[Operation]:
+    """The nodes of new partitions, all with the same state."""
+    operations: list[Operation] = []
+    for index in indexes:
+        operations.append(Create(TopicPartitionNode.path(name, index)))
+        operations.append(Create(TopicPartitionStateNode.path(name, index), state))
+    return operations
+
+
+def assignment_change(name: str, topic_id: bytes, assignments: Mapping[int, Sequence[int]]) -> Operation:
+    return Set(TopicNode.path(name), _encode(topic_id, assignments))
+
+
+def _encode(topic_id: bytes, assignments: Mapping[int, Sequence[int]]) -> bytes:
+    return TopicNode.encode(
+        topic_id, {index: Assignment(replicas) for index, replicas in assignments.items()}
+    )
+
+
+async def removal(store: Store, topic: StoredTopic) -> list[Operation]:
+    """What takes a topic out of the store for good and remembers its leader epoch."""
+    name = topic.name
+    operations: list[Operation] = []
+    for index in topic.assignments:
+        paths = (TopicPartitionStateNode.path(name, index), TopicPartitionNode.path(name, index))
+        operations += [Delete(path) for path in paths if await store.exists(path)]
+    operations += [
+        Delete(path)
+        for path in (
+            TopicPartitionsNode.path(name),
+            TopicNode.path(name),
+            ConfigNode.path(ConfigNode.TOPICS, name),
+            DeleteTopicNode.path(name),
+        )
+        if await store.exists(path)
+    ]
+    path = LastEpochNode.path(name)
+    last = LastEpochNode.encode(max(topic.highest_epoch, await next_epoch(store, name) - 1))
+    operations.append(Set(path, last) if await store.exists(path) else Create(path, last))
+    return operations
+
+
+def config_change(exists: bool, kind: str, name: str, configs: Mapping[str, str]) -> Operation:
+    """Replace an entity's settings."""
+    path, data = ConfigNode.path(kind, name), ConfigNode.encode(configs)
+    return Set(path, data) if exists else Create(path, data)

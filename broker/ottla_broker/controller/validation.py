@@ -1,0 +1,152 @@
+"""What new topics and partitions must be like, with Kafka's messages (``AdminZkClient``, ``Topic``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from ottla_broker.controller.api import MorePartitions, NewTopic
+from ottla_protocol.errors import ErrorCode, KafkaError
+
+MAX_NAME_LENGTH: Final = 249
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_topic_name(name: str) -> None:
+    """Raises KafkaError(INVALID_TOPIC_EXCEPTION) for a name that no topic can have."""
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = f"'{name}' is not allowed"
+    elif len(name) > MAX_NAME_LENGTH:
+        reason = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+    elif _LEGAL.fullmatch(name) is None:
+        reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+
+
+def is_legal_topic_name(name: str) -> bool:
+    return 0 < len(name) <= MAX_NAME_LENGTH and name not in (".", "..") and _LEGAL.fullmatch(name) is not None
+
+
+def collision_key(name: str) -> str:
+    """Two topics with the same one can't both be: in names of metrics ``.`` and ``_`` are the same."""
+    return name.replace(".", "_")
+
+
+def check_collision(name: str, existing: Iterable[str]) -> None:
+    """Raises KafkaError(INVALID_TOPIC_EXCEPTION) where another topic differs only in ``.`` and ``_``."""
+    if "." not in name and "_" not in name:
+        return
+    key = collision_key(name)
+    colliding = [other for other in existing if other != name and collision_key(other) == key]
+    if colliding:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topics: {', '.join(colliding)}",
+        )
+
+
+def assign_replicas(
+    brokers: Sequence[int], first: int, count: int, replication_factor: int
+) -> dict[int, Sequence[int]]:
+    """Deal ``count`` partitions, numbered from ``first``, out to brokers in turn.
+
+    Raises:
+        KafkaError: INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR.
+    """
+    if count <= 0:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+    if replication_factor <= 0:
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
+    if replication_factor > len(brokers):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor: {replication_factor} larger than available brokers: {len(brokers)}.",
+        )
+    size = len(brokers)
+    return {
+        index: tuple(brokers[(index + step) % size] for step in range(replication_factor))
+        for index in range(first, first + count)
+    }
+
+
+def assignments_of(
+    topic: NewTopic, brokers: Sequence[int], default_partitions: int, default_replication: int
+) -> dict[int, Sequence[int]]:
+    """Which replicas the partitions of a new topic get.
+
+    Raises:
+        KafkaError: INVALID_REQUEST, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR or
+        INVALID_REPLICA_ASSIGNMENT.
+    """
+    if not topic.assignments:
+        count = default_partitions if topic.num_partitions == -1 else topic.num_partitions
+        factor = default_replication if topic.replication_factor == -1 else topic.replication_factor
+        return assign_replicas(brokers, 0, count, factor)
+    if topic.num_partitions != -1 or topic.replication_factor != -1:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "Both numPartitions or replicationFactor and replicasAssignments were set. Both cannot be used"
+            " at the same time.",
+        )
+    if sorted(topic.assignments) != list(range(len(topic.assignments))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions should be a consecutive 0-based integer sequence",
+        )
+    _check_replicas(topic.assignments, len(next(iter(topic.assignments.values()))), brokers)
+    return {index: tuple(topic.assignments[index]) for index in sorted(topic.assignments)}
+
+
+def assignments_of_more(
+    topic: MorePartitions, existing: int, replication_factor: int, brokers: Sequence[int]
+) -> dict[int, Sequence[int]]:
+    """Which replicas the new partitions of a topic with ``existing`` ones get.
+
+    Raises:
+        KafkaError: INVALID_PARTITIONS or INVALID_REPLICA_ASSIGNMENT.
+    """
+    more = topic.count - existing
+    if more < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Topic currently has {existing} partitions, which is higher than the requested {topic.count}.",
+        )
+    if more == 0:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {existing} partitions.")
+    if topic.assignments is None:
+        return assign_replicas(brokers, existing, more, replication_factor)
+    if len(topic.assignments) != more:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Increasing the number of partitions by {more} but {len(topic.assignments)} assignments"
+            " provided.",
+        )
+    given = {existing + step: tuple(replicas) for step, replicas in enumerate(topic.assignments)}
+    _check_replicas(given, replication_factor, brokers)
+    return dict(given)
+
+
+def _check_replicas(given: Mapping[int, Sequence[int]], size: int, brokers: Sequence[int]) -> None:
+    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT) for replicas that a partition can't have."""
+
+    def refuse(reason: str) -> None:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+
+    unknown = sorted({broker for replicas in given.values() for broker in replicas} - set(brokers))
+    if unknown:
+        refuse(f"Unknown broker(s) in replica assignment: {', '.join(map(str, unknown))}.")
+    for index, replicas in given.items():
+        if not replicas:
+            refuse(f"Cannot have replication factor of 0 for partition id {index}.")
+        if len(set(replicas)) != len(replicas):
+            refuse(
+                f"Duplicate brokers not allowed in replica assignment: {', '.join(map(str, replicas))} for"
+                f" partition id {index}."
+            )
+        if len(replicas) != size:
+            refuse("All partitions should have the same number of replicas")
