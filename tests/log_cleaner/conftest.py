@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
+
 from ottla_broker.background import Background
 from ottla_broker.clock import TimerHandle
 from ottla_broker.log.cleaner import CleanerSettings, LogCleaner
@@ -25,7 +27,7 @@ START_MS = 1_700_000_000_000
 
 
 class FakeClock:
-    """Wall clock and monotonic clock that move when the test says so; timers run on the event loop at once or never."""
+    """Clocks that move when the test says so; a timer without delay is due at once, others never."""
 
     def __init__(self) -> None:
         self.ms = START_MS
@@ -61,7 +63,7 @@ class Broker:
         await self.logs.close()
         self.background.close()
 
-    def create(self, topic: str = "t", **config: object) -> Log:
+    def create(self, topic: str = "t", **config: Any) -> Log:
         return self.logs.create(topic, 0, TOPIC_ID, replace(COMPACT, **config))
 
     async def clean(self, log: Log) -> CleaningStats:
@@ -76,9 +78,7 @@ COMPACT = LogConfig(compact=True, delete=False, delete_retention_ms=1000, segmen
 Rows = Sequence[tuple[bytes | None, bytes | None]]
 
 
-def append(
-    log: Log, *rows: tuple[bytes | None, bytes | None], now_ms: int = START_MS, **batch: object
-) -> None:
+def append(log: Log, *rows: tuple[bytes | None, bytes | None], now_ms: int = START_MS, **batch: Any) -> None:
     """Append one batch of keys and values."""
     data = encode_batch([(now_ms + i, key, value, ()) for i, (key, value) in enumerate(rows)], **batch)
     log.append(memoryview(data), leader_epoch=0, now_ms=now_ms, from_client=False)

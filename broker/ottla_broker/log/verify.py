@@ -8,7 +8,7 @@ finding, but a batch may be seen half written.
 What is checked:
 
 ``.log``                     framing, checksums, offsets that grow and fit the segment, the records of a batch
-``.index``                   entries that grow, each a batch's position with the last offset of one from there on
+``.index``                   entries that grow; a batch begins there, and one ends at the offset
 ``.timeindex``               entries that grow, each the largest timestamp up to its offset
 ``.txnindex``                whole entries, markers in order and inside the segment
 ``.snapshot``                checksum; no producer's last batch at or behind the offset in the file's name
@@ -186,7 +186,7 @@ def verify_offset_index(files: Files, path: str, found: SegmentMap) -> Iterator[
             yield Finding(
                 path,
                 at,
-                f"offset {offset} lies before {found.first_offsets[row]}, where the batch at {position} begins",
+                f"offset {offset} lies before the batch at {position}, of {found.first_offsets[row]}",
             )
         elif not _is_last_offset(found, offset):
             yield Finding(path, at, f"offset {offset} is not the last one of a batch")
@@ -220,7 +220,7 @@ def verify_time_index(files: Files, path: str, found: SegmentMap) -> Iterator[Fi
             yield Finding(
                 path,
                 at,
-                f"{found.largest_timestamps[row]}, not {timestamp}, is the largest timestamp up to offset {offset}",
+                f"the largest timestamp up to offset {offset} is {found.largest_timestamps[row]}",
             )
 
 
