@@ -1,4 +1,4 @@
-"""``ottla broker`` and ``ottla log``: the daemon in the foreground, and a look into its files."""
+"""``ottla broker``: the daemon in the foreground."""
 
 from __future__ import annotations
 
@@ -68,8 +68,3 @@ def broker(
     except (ConfigError, StartError) as error:
         click.echo(f"ottla broker: {error}", err=True)
         sys.exit(1)
-
-
-@click.group()
-def log() -> None:
-    """Look into the files of a data folder; works while a broker uses it, and after a crash."""

@@ -14,43 +14,38 @@ class Served(NamedTuple):
     module: str
     min_version: int
     max_version: int
-    advertised_min: int
-
-
-def _api(module: str, min_version: int, max_version: int, advertised_min: int | None = None) -> Served:
-    return Served(module, min_version, max_version, min_version if advertised_min is None else advertised_min)
 
 
 SERVED: dict[int, Served] = {
     # Advertised from 0, as Kafka 4 does: older librdkafka switches its codecs off otherwise. Versions 0 to 2 carry
-    # the old message formats and are answered with UNSUPPORTED_VERSION.
-    0: _api("produce", 3, 11, advertised_min=0),
-    1: _api("fetch", 4, 17),
-    2: _api("list_offsets", 0, 9),
-    3: _api("metadata", 0, 12),
-    8: _api("offset_commit", 1, 9),
-    9: _api("offset_fetch", 1, 9),
-    10: _api("find_coordinator", 0, 6),
-    11: _api("join_group", 0, 9),
-    12: _api("heartbeat", 0, 4),
-    13: _api("leave_group", 0, 5),
-    14: _api("sync_group", 0, 5),
-    15: _api("describe_groups", 0, 5),
-    16: _api("list_groups", 0, 5),
-    18: _api("api_versions", 0, 4),
-    19: _api("create_topics", 0, 7),
-    20: _api("delete_topics", 0, 6),
-    21: _api("delete_records", 0, 2),
-    22: _api("init_producer_id", 0, 5),
-    23: _api("offset_for_leader_epoch", 0, 4),
-    32: _api("describe_configs", 0, 4),
-    33: _api("alter_configs", 0, 2),
-    35: _api("describe_log_dirs", 0, 4),
-    37: _api("create_partitions", 0, 3),
-    42: _api("delete_groups", 0, 2),
-    44: _api("incremental_alter_configs", 0, 1),
-    47: _api("offset_delete", 0, 0),
-    60: _api("describe_cluster", 0, 1),
-    61: _api("describe_producers", 0, 0),
-    75: _api("describe_topic_partitions", 0, 0),
+    # the old message formats, and each of their partitions is answered with UNSUPPORTED_VERSION.
+    0: Served("produce", 0, 11),
+    1: Served("fetch", 4, 17),
+    2: Served("list_offsets", 0, 9),
+    3: Served("metadata", 0, 12),
+    8: Served("offset_commit", 1, 9),
+    9: Served("offset_fetch", 1, 9),
+    10: Served("find_coordinator", 0, 6),
+    11: Served("join_group", 0, 9),
+    12: Served("heartbeat", 0, 4),
+    13: Served("leave_group", 0, 5),
+    14: Served("sync_group", 0, 5),
+    15: Served("describe_groups", 0, 5),
+    16: Served("list_groups", 0, 5),
+    18: Served("api_versions", 0, 4),
+    19: Served("create_topics", 0, 7),
+    20: Served("delete_topics", 0, 6),
+    21: Served("delete_records", 0, 2),
+    22: Served("init_producer_id", 0, 5),
+    23: Served("offset_for_leader_epoch", 0, 4),
+    32: Served("describe_configs", 0, 4),
+    33: Served("alter_configs", 0, 2),
+    35: Served("describe_log_dirs", 0, 4),
+    37: Served("create_partitions", 0, 3),
+    42: Served("delete_groups", 0, 2),
+    44: Served("incremental_alter_configs", 0, 1),
+    47: Served("offset_delete", 0, 0),
+    60: Served("describe_cluster", 0, 1),
+    61: Served("describe_producers", 0, 0),
+    75: Served("describe_topic_partitions", 0, 0),
 }

@@ -18,7 +18,7 @@ from ottla_protocol.messages.api_versions import ApiVersion, ApiVersionsRequest,
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 _RANGES = [
-    ApiVersion(api_key=key, min_version=served.advertised_min, max_version=served.max_version)
+    ApiVersion(api_key=key, min_version=served.min_version, max_version=served.max_version)
     for key, served in sorted(SERVED.items())
 ]
 _ANSWER = ApiVersionsResponse(api_keys=_RANGES)

@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 log = get_logger()
 
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
-_PRODUCE = int(ApiKey.PRODUCE)
 _FETCH = int(ApiKey.FETCH)
+
+LARGEST_PLAIN_REQUEST = 8 * 1024 * 1024
+"""Bytes that a request may have which holds no records or assignments. Its many small values would take tens of times
+their size in memory; what real clients send is far below."""
+_BULKY = frozenset(map(int, (ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)))
 
 # size: int32, correlation id: int32, and from flexible versions on an empty set of tagged fields: uint8 0.
 _pack_header = Struct(">ii").pack
@@ -69,6 +73,10 @@ class Dispatcher:
         route = self._routes.get((api_key, version)) or self._route(api_key, version)
         if route is None:
             return self._unsupported(header)
+        if len(frame) > LARGEST_PLAIN_REQUEST and api_key not in _BULKY:
+            raise PeerFault(
+                f"{_name(api_key)} of {len(frame)} bytes is too large, {LARGEST_PLAIN_REQUEST} are allowed"
+            )
         try:
             request = route.decode(frame, version, position)
         except ProtocolError as error:

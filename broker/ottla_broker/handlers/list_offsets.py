@@ -78,13 +78,12 @@ def _find(
         return
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset = log.log_start_offset
-        epoch = log.epoch_at(log.log_start_offset)
-        answer.leader_epoch = -1 if epoch is None else epoch
+        answer.leader_epoch = log.epochs.epoch_at(log.log_start_offset)
         return
     found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
     if found is not None and found[0] < end:
         answer.offset, answer.timestamp, epoch = found
-        answer.leader_epoch = -1 if epoch is None else epoch
+        answer.leader_epoch = epoch
 
 
 def _old_style(partition: Partition, asked: ListOffsetsPartition, end: int) -> list[int]:
@@ -92,7 +91,7 @@ def _old_style(partition: Partition, asked: ListOffsetsPartition, end: int) -> l
     log = partition.log
     start = log.log_start_offset
     offsets = [max(segment.base_offset, start) for segment in log.segments]
-    times = [segment.last_modified_ms for segment in log.segments]
+    times = [segment.files.modified_ms(segment.file.path) for segment in log.segments]
     if log.segments[-1].size > 0:
         offsets.append(end)
         times.append(2**63 - 1)

@@ -132,6 +132,10 @@ class Connection:
             self.close(f"the connection broke: {error.strerror or error}")
         except PeerFault as fault:
             self.close(str(fault))
+        except Exception as error:
+            # A defect of ours: this client pays for it, nobody else.
+            log.error("a connection failed", connection=self.id, client_id=self.client_id, exc_info=error)
+            self.close("a defect in the broker, see above")
 
     def _serve(self, data: memoryview, end: int) -> None:
         """Serve the whole frames in ``data[:end]`` and keep what is left."""

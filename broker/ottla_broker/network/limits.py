@@ -38,6 +38,16 @@ class ConnectionQuotas:
             self._room.clear()
         return True
 
+    def update(self, total: int, per_ip: int, overrides: Mapping[str, int]) -> None:
+        """Other limits from now on; connections that are there stay."""
+        self.total = total
+        self.per_ip = per_ip
+        self.overrides = dict(overrides)
+        if self.count < self.total:
+            self._room.set()
+        else:
+            self._room.clear()
+
     def leave(self, ip: str) -> None:
         """Count a connection out."""
         held = self._by_ip[ip] - 1

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ottla_broker.clock import Clock
 from ottla_broker.log.config import LogConfig
+from ottla_broker.log.log import Log
 from ottla_broker.log.manager import LogManager
 from ottla_broker.replica.partition import Partition
 
@@ -91,3 +92,18 @@ class ReplicaManager:
     def partitions(self) -> Iterator[Partition]:
         """All of them."""
         return iter(self._partitions.values())
+
+    def last_stable_offset(self, log: Log) -> int:
+        """How far a log may be compacted; its end where nobody leads it."""
+        partition = self._partitions.get((log.topic, log.partition))
+        return log.log_end_offset if partition is None else partition.last_stable_offset
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write down the high watermarks of the partitions that have been used.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        used = {key: p.high_watermark for key, p in self._partitions.items() if p.is_open}
+        if used:
+            self._logs.write_high_watermarks(used)

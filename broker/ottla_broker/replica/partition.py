@@ -89,9 +89,18 @@ class Partition:
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {self.topic}-{self.partition} is not on this broker"
                 )
-            self._log = log
             self._high_watermark = log.log_end_offset
+            log.watermark = self._get_high_watermark
+            self._log = log
         return log
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the log has been needed yet."""
+        return self._log is not None
+
+    def _get_high_watermark(self) -> int:
+        return self._high_watermark
 
     @property
     def high_watermark(self) -> int:

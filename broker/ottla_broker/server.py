@@ -1,0 +1,329 @@
+"""The composition root: builds a broker out of its rooms, starts and stops them in order.
+
+Start: listeners are bound first, so that a port in use is told before anything is touched; then the data folders are locked
+and loaded, the controller has the partitions led, and only then clients are accepted. Stop is the other way round: no new
+connections, answers under way are finished, those who wait are told, and the logs are closed with the clean-shutdown
+marker last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import random
+import signal
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from ottla_broker import events
+from ottla_broker.background import Background
+from ottla_broker.clock import Clock, SystemClock
+from ottla_broker.config.topics import log_config
+from ottla_broker.controller.standalone import StandaloneController
+from ottla_broker.coordinator.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from ottla_broker.coordinator.group.settings import GroupSettings
+from ottla_broker.handlers.dispatch import Dispatcher
+from ottla_broker.log.chores import Intervals
+from ottla_broker.log.folder import LogDirError
+from ottla_broker.log.manager import LogManager
+from ottla_broker.metadata.cache import MetadataCache
+from ottla_broker.network.acceptor import Acceptor, ListenError, open_listener
+from ottla_broker.network.limits import ConnectionQuotas, RequestMemory
+from ottla_broker.network.processor import SocketSettings
+from ottla_broker.replica.fetch_session import FetchSessions
+from ottla_broker.replica.manager import ReplicaManager
+from ottla_broker.store.api import StoreError
+from ottla_broker.store.embedded import EmbeddedStore
+from ottla_broker.store.keys import BadNodeError
+from ottla_protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    import socket
+
+    from ottla_broker.config import BrokerConfig, Endpoint
+
+log = events.get_logger()
+
+DRAIN_SECONDS = 1.0
+"""How long answers under way may take when the broker stops."""
+
+
+class StartError(Exception):
+    """The broker can't start; the message is one line that says why and what to do."""
+
+
+class Broker:
+    """A running broker: what handlers reach through their context. Owned by the loop thread."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock, rng: random.Random) -> None:
+        self.config = config
+        self.clock = clock
+        self.random = rng
+        self.background = Background(config.background_threads)
+        self.metadata = MetadataCache()
+        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock, rng)
+        self.logs = LogManager(
+            config.data_dirs,
+            log_config(config, {}),
+            clock,
+            self.background,
+            rng,
+            recovery_threads=config.num_recovery_threads_per_data_dir,
+            producer_id_expiration_ms=config.producer_id_expiration_ms,
+            intervals=_intervals(config),
+        )
+        # What has been started, to be stopped in the opposite order.
+        self._stopping: list[Callable[[], Awaitable[None]]] = []
+        self._quotas = ConnectionQuotas(
+            config.max_connections, config.max_connections_per_ip, config.connection_limits
+        )
+
+    # ---- start
+
+    async def start(self) -> None:
+        """Come up to where clients are accepted.
+
+        Raises:
+            StartError: with one line for the operator. What was started by then is stopped again.
+        """
+        try:
+            await self._start()
+        except (ListenError, LogDirError, StoreError, BadNodeError, KafkaError) as error:
+            await self.stop()
+            raise StartError(str(error)) from error
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
+        self._stopping.append(self._close_background)
+        sockets = self._bind()
+        await self._open_data()
+        self._start_groups()
+        await self.controller.start()
+        self._run(self.logs.run(), "log chores")
+        self._run(self._checkpoint_high_watermarks(), "high watermarks")
+        self._start_cleaner()
+        self._listen(sockets)
+        await self.controller.register(self.endpoints)
+        for acceptor in self._acceptors:
+            acceptor.start()
+
+    def _bind(self) -> list[socket.socket]:
+        """Take the listeners' ports; nobody is accepted yet."""
+        config = self.config
+        sockets: list[socket.socket] = []
+
+        async def close_sockets() -> None:
+            for sock in sockets:
+                sock.close()
+
+        self._stopping.append(close_sockets)
+        for endpoint in config.endpoints:
+            sockets.append(
+                open_listener(
+                    endpoint.host,
+                    endpoint.port,
+                    config.socket_listen_backlog_size,
+                    config.socket_receive_buffer_bytes,
+                )
+            )
+        return sockets
+
+    async def _open_data(self) -> None:
+        """Lock and load the data folders, with what the store says of their topics."""
+        config = self.config
+        self.logs.lock()
+        self._stopping.append(self.logs.close)
+        cluster_id, broker_id = self.logs.identity()
+        if broker_id is not None and not config.broker_id_given:
+            config.use_broker_id(broker_id)
+        self.store = EmbeddedStore.open(config.data_dirs[0], self.background)
+        self._stopping.append(self.store.close)
+        self.replicas = ReplicaManager(config.broker_id, self.logs, self.clock)
+        self._stopping.append(self._checkpoint_last)
+        self.controller = StandaloneController(
+            config, self.store, self.metadata, self.replicas, self.logs, self.clock, self.random
+        )
+        await self.controller.load(cluster_id)
+        self.logs.claim(self.metadata.cluster_id, config.broker_id)
+        await self.logs.load(self.metadata.log_config)
+
+    def _start_groups(self) -> None:
+        settings = GroupSettings.from_config(self.config)
+
+        def partitions() -> int:
+            topic = self.metadata.topic(OFFSETS_TOPIC)
+            return settings.topic_partitions if topic is None else len(topic.partitions)
+
+        self.groups = GroupCoordinator(settings, self.clock, self.random, partitions)
+        self.replicas.listeners.append(self.groups)
+        self.controller.on_topic_deleted.append(self.groups.on_partitions_deleted)
+        self.controller.on_broker_configs.append(self._take_connection_limits)
+        self.groups.start()
+        self._stopping.append(self._stop_groups)
+
+    def _start_cleaner(self) -> None:
+        config = self.config
+        if not config.log_cleaner_enable:
+            return
+        from ottla_broker.log.cleaner.service import CleanerSettings, LogCleaner
+
+        settings = CleanerSettings(
+            enable=True,
+            threads=config.log_cleaner_threads,
+            dedupe_buffer_size=config.log_cleaner_dedupe_buffer_size,
+            io_buffer_load_factor=config.log_cleaner_io_buffer_load_factor,
+            io_buffer_size=config.log_cleaner_io_buffer_size,
+            io_max_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
+            backoff_ms=config.log_cleaner_backoff_ms,
+        )
+        cleaner = LogCleaner(self.logs, self.clock, settings, self.replicas.last_stable_offset)
+        cleaner.start()
+        self._stopping.append(cleaner.close)
+
+    def _listen(self, sockets: list[socket.socket]) -> None:
+        config, loop = self.config, asyncio.get_running_loop()
+        dispatcher = Dispatcher(self, loop)
+        memory = RequestMemory(config.queued_max_request_bytes)
+        settings = SocketSettings(
+            max_request_bytes=config.socket_request_max_bytes,
+            max_idle_ms=config.connections_max_idle_ms,
+            max_parked=config.queued_max_requests,
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        )
+        self._acceptors = [
+            Acceptor(
+                endpoint.name,
+                sock,
+                config.num_network_threads,
+                loop,
+                self.clock,
+                dispatcher,
+                self._quotas,
+                memory,
+                settings,
+            )
+            for endpoint, sock in zip(config.endpoints, sockets, strict=True)
+        ]
+        self.endpoints: list[Endpoint] = [
+            endpoint.bound(acceptor.port)
+            for endpoint, acceptor in zip(config.endpoints, self._acceptors, strict=True)
+        ]
+
+        async def close() -> None:
+            dispatcher.close()
+            for acceptor in self._acceptors:
+                await acceptor.close()
+
+        self._stopping.append(close)
+        self._stopping.append(self._drain)
+
+    # ---- while it runs
+
+    def _run(self, work: Awaitable[None], name: str) -> None:
+        """Have a chore run until the broker stops; one that dies is logged, the broker goes on."""
+        task = asyncio.ensure_future(work)
+
+        def ended(task: asyncio.Future[None]) -> None:
+            if not task.cancelled() and task.exception() is not None:
+                log.error("a background task died", task=name, exc_info=task.exception())
+
+        async def end() -> None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+        task.add_done_callback(ended)
+        self._stopping.append(end)
+
+    async def _checkpoint_high_watermarks(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.replica_high_watermark_checkpoint_interval_ms / 1000)
+            try:
+                self.replicas.checkpoint_high_watermarks()
+            except KafkaError as error:
+                log.error("high watermarks not written", reason=error.message)
+
+    def _take_connection_limits(self) -> None:
+        """Dynamic configs of connections have changed."""
+        config = self.config
+        self._quotas.update(config.max_connections, config.max_connections_per_ip, config.connection_limits)
+
+    # ---- stop
+
+    async def stop(self) -> None:
+        """Stop cleanly, in the opposite order of the start, whatever part of that was reached."""
+        while self._stopping:
+            step = self._stopping.pop()
+            try:
+                await step()
+            except Exception as error:
+                # The other rooms must be closed all the same.
+                log.error("stopping went wrong", step=getattr(step, "__qualname__", str(step)), exc_info=error)
+
+    async def _drain(self) -> None:
+        for acceptor in self._acceptors:
+            acceptor.stop_accepting()
+        self.groups.stop()
+        await asyncio.gather(*(acceptor.drain(DRAIN_SECONDS) for acceptor in self._acceptors))
+
+    async def _stop_groups(self) -> None:
+        self.groups.stop()
+
+    async def _checkpoint_last(self) -> None:
+        self.replicas.checkpoint_high_watermarks()
+
+    async def _close_background(self) -> None:
+        self.background.close()
+
+
+def _intervals(config: BrokerConfig) -> Intervals:
+    return Intervals(
+        retention_ms=config.log_retention_check_interval_ms,
+        flush_ms=config.log_flush_scheduler_interval_ms,
+        recovery_point_ms=config.log_flush_offset_checkpoint_interval_ms,
+        log_start_ms=config.log_flush_start_offset_checkpoint_interval_ms,
+        producers_ms=config.producer_id_expiration_check_interval_ms,
+        initial_delay_ms=config.log_initial_task_delay_ms,
+    )
+
+
+def run(config: BrokerConfig) -> None:
+    """Run a broker until SIGTERM or SIGINT.
+
+    Raises:
+        StartError: it can't start.
+    """
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(config))
+
+
+async def _serve(config: BrokerConfig) -> None:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    for warning in config.warnings:
+        log.warning("configuration", what=warning)
+    broker = Broker(config, SystemClock(loop), random.SystemRandom())
+    await broker.start()
+    # What has been made by now lives as long as the broker does: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    print(
+        f"ottla: broker {config.broker_id} accepts clients at {', '.join(e.advertised for e in broker.endpoints)}"
+        f" (cluster {broker.metadata.cluster_id}, data in {', '.join(map(str, config.data_dirs))})",
+        flush=True,
+    )
+    warm = loop.call_later(2.0, events.warm_up)
+    try:
+        await stopping.wait()
+    finally:
+        warm.cancel()
+        await broker.stop()
