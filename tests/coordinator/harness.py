@@ -1,4 +1,5 @@
-"""A group coordinator in a box: a clock that tests move, and a log in memory that they can hold up or break."""
+"""A group coordinator in a box: a clock that tests move, and a log in memory that they can hold up or
+break."""
 
 from __future__ import annotations
 
@@ -101,6 +102,8 @@ class FakePartition:
         self.refuse: ErrorCode | None = None
         self.unreadable = False
         self.waiting: list[FakeFuture] = []
+        self.clock: FakeClock | None = None
+        """With a clock, what is held up for too long times out."""
 
     def append_internal(self, records: bytearray, now_ms: int) -> int:
         if self.refuse is not None:
@@ -116,7 +119,14 @@ class FakePartition:
             return None
         future = FakeFuture()
         self.waiting.append(future)
+        if self.clock is not None:
+            self.clock.call_later(timeout_ms / 1000, self._time_out, future)
         return future
+
+    def _time_out(self, future: FakeFuture) -> None:
+        if future in self.waiting:
+            self.waiting.remove(future)
+            future.finish(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
 
     def release(self, error: ErrorCode | None = None) -> None:
         """Commit what was held up, or fail it."""
@@ -284,7 +294,8 @@ class World:
         commit_ms: int | None = None,
         expire_ms: int = -1,
     ) -> list[ErrorCode] | None:
-        """The error codes; None while the log has not committed it (the list then fills in ``last_commit``)."""
+        """The error codes; None while the log has not committed it (the list then fills in
+        ``last_commit``)."""
         answer: list[ErrorCode] = []
         self.last_commit = answer
         now = self.clock.now_ms() if commit_ms is None else commit_ms

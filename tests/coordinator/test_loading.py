@@ -1,4 +1,5 @@
-"""From the log to memory and back: replay, hand-over, records that make no sense, and the bytes themselves."""
+"""From the log to memory and back: replay, hand-over, records that make no sense, and the bytes
+themselves."""
 
 from __future__ import annotations
 

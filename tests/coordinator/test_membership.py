@@ -1,4 +1,5 @@
-"""Joining, syncing, heartbeats and leaving: what Kafka's GroupCoordinator does, and where home-made ones fail."""
+"""Joining, syncing, heartbeats and leaving: what Kafka's GroupCoordinator does, and where home-made ones
+fail."""
 
 from __future__ import annotations
 
@@ -415,7 +416,8 @@ def test_rejoining_while_completing(world: World) -> None:
 
 
 def test_cooperative_members_settle_in_two_rebalances(world: World) -> None:
-    """Cooperative-sticky: the one that gives partitions up rejoins, as follower or as leader, and then it is over."""
+    """Cooperative-sticky: the one that gives partitions up rejoins, as follower or as leader, and then it is
+    over."""
     options = {"protocols": (("cooperative-sticky", b"owns all"),)}
     [first], _ = world.stable(**options)
     second = world.new(**options)

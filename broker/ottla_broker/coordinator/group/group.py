@@ -295,7 +295,7 @@ class Group(GroupStateMachine):
 
 def join_error(member_id: str, code: int) -> JoinGroupResponse:
     """A JoinGroup that failed."""
-    return JoinGroupResponse(error_code=code, generation_id=-1, leader="", member_id=member_id, members=[])
+    return JoinGroupResponse(error_code=code, protocol_name=None, member_id=member_id)
 
 
 def sync_error(code: int) -> SyncGroupResponse:

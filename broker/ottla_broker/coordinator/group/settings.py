@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-CODECS = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-"""``offsets.topic.compression.codec`` is a number in Kafka; names are understood as well."""
-
 
 class ConfigLike(Protocol):
     """A mapping of config keys to typed values."""
@@ -26,6 +23,7 @@ class GroupSettings(NamedTuple):
     retention_check_interval_ms: int = 600_000
     commit_timeout_ms: int = 5_000
     codec: int = 0
+    """Of the record batches: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
     topic_partitions: int = 50
 
     @classmethod
@@ -38,7 +36,6 @@ class GroupSettings(NamedTuple):
                 raise TypeError(f"{key} is {value!r}, not a whole number")
             return value
 
-        codec = config.get("offsets.topic.compression.codec")
         return cls(
             min_session_timeout_ms=number("group.min.session.timeout.ms"),
             max_session_timeout_ms=number("group.max.session.timeout.ms"),
@@ -48,6 +45,6 @@ class GroupSettings(NamedTuple):
             offsets_retention_ms=number("offsets.retention.minutes") * 60_000,
             retention_check_interval_ms=number("offsets.retention.check.interval.ms"),
             commit_timeout_ms=number("offsets.commit.timeout.ms"),
-            codec=CODECS[codec if isinstance(codec, int) else str(codec)],
+            codec=number("offsets.topic.compression.codec"),
             topic_partitions=number("offsets.topic.num.partitions"),
         )

@@ -1,0 +1,16 @@
+"""The coordinator tells of every rebalance; in the tests' output only what went wrong is of interest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ottla_broker import events
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    events.configure("error")
+    yield
+    events.configure()
