@@ -1,0 +1,182 @@
+"""A log against a model of it: a list of batches that survive appends, rolls, truncations, restarts and crashes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from random import Random
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from ottla_broker.log.config import LogConfig
+from ottla_broker.log.environment import LogEnvironment
+from ottla_broker.log.files import Files
+from ottla_broker.log.log import Log
+from ottla_protocol.records.batch import read_header
+
+from .batches import batch
+from .conftest import NOW_MS
+
+CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=200, file_delete_delay_ms=0)
+
+
+class LogMachine(RuleBasedStateMachine):
+    """``stored`` is what the log holds: (first offset, last offset, bytes) in order; ``flushed`` how much is safe."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.mkdtemp(prefix="ottla-log-")
+        self.path = self.folder + "/flights-0"
+        os.mkdir(self.path)
+        self.files = Files(max_open=8)
+        self.stored: list[tuple[int, int, bytes]] = []
+        self.end = 0
+        self.start = 0
+        self.sequence = 0
+        self.log = self.open(clean=True)
+
+    def open(self, *, clean: bool, recovery_point: int = 0) -> Log:
+        environment = LogEnvironment(self.files, lambda: NOW_MS, Random(1))
+        return Log(
+            self.path,
+            "flights",
+            0,
+            CONFIG,
+            environment,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=self.start,
+        )
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.folder)
+
+    @initialize()
+    def begin(self) -> None:
+        assert self.log.log_end_offset == 0
+
+    @rule(count=st.integers(1, 5), idempotent=st.booleans(), epoch=st.integers(0, 2), later=st.integers(-50, 50))
+    def append(self, count: int, idempotent: bool, epoch: int, later: int) -> None:
+        numbers = {"producer_id": 7, "epoch": 0, "sequence": self.sequence} if idempotent else {}
+        data = batch(count, timestamp=NOW_MS + later, **numbers)
+        epoch = max(epoch, self.log.latest_epoch)
+        info = self.log.append(data, leader_epoch=epoch, now_ms=NOW_MS, from_client=True)
+        assert (info.first_offset, info.last_offset, info.duplicate) == (self.end, self.end + count - 1, False)
+        self.stored.append((self.end, info.last_offset, bytes(data)))
+        self.end += count
+        if idempotent:
+            self.sequence += count
+            data[0:8] = bytes(8)
+            again = self.log.append(data, leader_epoch=epoch, now_ms=NOW_MS, from_client=True)
+            assert again.duplicate
+            assert (again.first_offset, again.last_offset) == (info.first_offset, info.last_offset)
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll()
+
+    @rule()
+    def flush(self) -> None:
+        self.log.flush()
+        assert self.log.recovery_point == self.end
+
+    @precondition(lambda self: self.stored)
+    @rule(data=st.data())
+    def truncate(self, data: st.DataObject) -> None:
+        offset = data.draw(st.sampled_from([first for first, _, _ in self.stored]))
+        self.log.truncate_to(offset)
+        self.forget_from(offset)
+
+    def forget_from(self, offset: int) -> None:
+        self.stored = [one for one in self.stored if one[0] < offset]
+        self.end = offset
+        self.start = min(self.start, offset)
+        last = 0
+        for _, _, data in self.stored:
+            header = read_header(data)
+            if header.producer_id == 7:
+                last = header.last_sequence + 1
+        self.sequence = last
+
+    @precondition(lambda self: self.stored)
+    @rule(data=st.data())
+    def delete_records(self, data: st.DataObject) -> None:
+        offset = data.draw(st.sampled_from([first for first, _, _ in self.stored]))
+        self.log.advance_log_start_offset(offset)
+        self.log.delete_old_segments(NOW_MS)
+        self.start = self.log.log_start_offset
+        kept = self.log.segments[0].base_offset
+        self.stored = [one for one in self.stored if one[1] >= kept]
+
+    @rule()
+    def restart(self) -> None:
+        self.log.close()
+        assert self.log.recovery_point == self.end
+        self.log = self.open(clean=True, recovery_point=self.end)
+        assert self.log.log_end_offset == self.end
+
+    @rule(garbage=st.binary(max_size=200), lost=st.integers(0, 300))
+    def crash(self, garbage: bytes, lost: int) -> None:
+        """The process dies; of what was not flushed the file keeps a part, and garbage may stand behind it."""
+        recovery_point = self.log.recovery_point
+        active = self.log.active
+        path, size = active.file.path, active.size
+        safe = 0
+        for first, last, data in self.stored:
+            if first >= active.base_offset and last < recovery_point:
+                safe += len(data)
+        left = max(safe, size - lost)
+        with open(path, "r+b") as stream:
+            stream.truncate(left)
+            stream.seek(left)
+            stream.write(garbage)
+        self.log = self.open(clean=False, recovery_point=recovery_point)
+        position, end = 0, active.base_offset
+        for first, last, data in self.stored:
+            if first >= active.base_offset:
+                if position + len(data) > left:
+                    break
+                position += len(data)
+                end = last + 1
+        assert self.log.log_end_offset == end
+        self.forget_from(end)
+
+    @rule(max_bytes=st.integers(1, 2000), data=st.data())
+    def read(self, max_bytes: int, data: st.DataObject) -> None:
+        if self.start >= self.end:
+            return
+        offset = data.draw(st.integers(self.start, self.end - 1))
+        bound = data.draw(st.integers(offset, self.end))
+        part = self.log.read(offset, max_bytes, max_offset=bound, min_one=True).slice
+        got = b"" if part is None else part.read()
+        wanted = [one for one in self.stored if one[1] >= offset and one[1] < bound]
+        whole = b"".join(data for _, _, data in wanted)
+        if not wanted or wanted[0][0] > offset:
+            assert got == b""
+        else:
+            assert whole.startswith(got)
+            assert len(got) >= len(wanted[0][2])
+            assert len(got) <= max(max_bytes, len(wanted[0][2]))
+
+    @invariant()
+    def agrees(self) -> None:
+        if not self.log.is_open:
+            return
+        log = self.log
+        assert (log.log_start_offset, log.log_end_offset) == (self.start, self.end)
+        assert log.size == sum(len(data) for _, _, data in self.stored)
+        assert log.recovery_point <= self.end
+        bases = [segment.base_offset for segment in log.segments]
+        assert bases == sorted(set(bases))
+        timestamps = [read_header(data).max_timestamp for _, _, data in self.stored]
+        newest = log.max_timestamp_offset()
+        readable = [read_header(data).max_timestamp for _, last, data in self.stored if last >= self.start]
+        if readable and max(readable) == max(timestamps):
+            assert newest is not None
+            assert newest[1] == max(timestamps)
+
+
+TestLogMachine = LogMachine.TestCase
+TestLogMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -1,0 +1,231 @@
+"""Idempotent producers: sequences, epochs, snapshots byte for byte, restarts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from struct import pack
+
+import pytest
+from crc32c import crc32c
+from ottla_broker.log.log import AppendInfo, Log
+from ottla_broker.log.producer_state import CorruptSnapshotError, decode_snapshot
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.records.control import encode_transaction_marker
+
+from .batches import batch
+from .conftest import NOW_MS, Clock, OpenLog
+
+LAST = 2**31 - 1
+
+
+def send(log: Log, sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 0) -> AppendInfo:
+    data = batch(count, producer_id=producer_id, epoch=epoch, sequence=sequence)
+    return log.append(data, leader_epoch=0, now_ms=NOW_MS, from_client=True)
+
+
+def refusal(log: Log, sequence: int, count: int = 1, **who: int) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        send(log, sequence, count, **who)
+    return caught.value.code
+
+
+def test_the_last_five_batches_are_answered_again(open_log: OpenLog) -> None:
+    log = open_log()
+    for number in range(7):
+        send(log, number * 2, 2)
+    size = log.size
+    for number in range(2, 7):
+        info = send(log, number * 2, 2)
+        assert (info.first_offset, info.last_offset, info.duplicate) == (number * 2, number * 2 + 1, True)
+        assert (info.size, info.log_append_time) == (0, -1)
+    assert log.size == size
+    assert refusal(log, 2, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_repetition_is_answered_with_the_first_append_time(open_log: OpenLog) -> None:
+    log = open_log(message_timestamp_type="LogAppendTime")
+    first = send(log, 0)
+    again = log.append(
+        batch(1, producer_id=7, epoch=0, sequence=0), leader_epoch=0, now_ms=NOW_MS + 99, from_client=True
+    )
+    assert again.duplicate
+    assert again.log_append_time == first.log_append_time == NOW_MS
+
+
+def test_gaps_are_refused_and_other_producers_go_on(open_log: OpenLog) -> None:
+    log = open_log()
+    send(log, 0, 3)
+    assert refusal(log, 4) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refusal(log, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refusal(log, 0, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    send(log, 0, producer_id=8)
+    assert send(log, 3).first_offset == 4
+
+
+def test_an_unknown_producer_may_begin_anywhere(open_log: OpenLog) -> None:
+    log = open_log()
+    send(log, 41)
+    assert refusal(log, 43) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    send(log, 42)
+
+
+def test_sequences_begin_again_after_the_largest(open_log: OpenLog) -> None:
+    log = open_log()
+    send(log, LAST - 1, 2)
+    send(log, 0)
+    log = open_log()
+    assert send(log, LAST - 1, 2).duplicate
+    send(log, 1)
+    send(log, LAST, 4, producer_id=9)
+    assert log.producers.producers[9].last_sequence == 2
+    send(log, 3, producer_id=9)
+
+
+def test_epochs(open_log: OpenLog) -> None:
+    log = open_log()
+    send(log, 5, epoch=3)
+    assert refusal(log, 6, epoch=2) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refusal(log, 6, epoch=4) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert not send(log, 0, epoch=4).duplicate
+    assert refusal(log, 6, epoch=3) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+SNAPSHOT = pack(">qhiqiqiq", 7, 1, 4, 4, 2, NOW_MS + 2, -1, -1) + pack(">qhiqiqiq", 8, 0, 0, 5, 0, NOW_MS, -1, -1)
+
+
+def snapshot_bytes(count: int, body: bytes) -> bytes:
+    covered = pack(">i", count) + body
+    return pack(">hI", 1, crc32c(covered)) + covered
+
+
+def test_a_snapshot_is_kafkas_byte_for_byte(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log()
+    send(log, 0, 2, epoch=1)
+    send(log, 2, 3, epoch=1)
+    send(log, 0, producer_id=8)
+    log.roll()
+    path = tmp_path / "flights-0" / "00000000000000000006.snapshot"
+    assert path.read_bytes() == snapshot_bytes(2, SNAPSHOT)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        snapshot_bytes(2, SNAPSHOT)[:-1],
+        snapshot_bytes(3, SNAPSHOT),
+        snapshot_bytes(-1, SNAPSHOT),
+        b"\0\2" + snapshot_bytes(2, SNAPSHOT)[2:],
+        snapshot_bytes(2, SNAPSHOT)[:-1] + b"?",
+    ],
+)
+def test_a_damaged_snapshot_is_found(data: bytes) -> None:
+    with pytest.raises(CorruptSnapshotError):
+        decode_snapshot(data)
+
+
+def test_state_survives_clean_restarts_by_the_snapshot_alone(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log()
+    send(log, 0, 2)
+    log.close()
+    assert (tmp_path / "flights-0" / "00000000000000000002.snapshot").exists()
+    log = open_log(clean=True, recovery_point=2)
+    assert send(log, 0, 2).duplicate
+    assert refusal(log, 3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    send(log, 2)
+
+
+def test_state_survives_a_crash_by_snapshot_and_log_tail(open_log: OpenLog) -> None:
+    log = open_log(segment_bytes=300)
+    for number in range(12):
+        send(log, number)
+    assert len(log.segments) > 2
+    log = open_log(segment_bytes=300, recovery_point=8)
+    for number in range(7, 12):
+        info = send(log, number)
+        assert (info.duplicate, info.first_offset) == (True, number)
+    send(log, 12)
+
+
+def test_a_damaged_snapshot_falls_back_to_the_log(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log(segment_bytes=300)
+    for number in range(12):
+        send(log, number)
+    log.close()
+    for path in (tmp_path / "flights-0").glob("*.snapshot"):
+        path.write_bytes(b"nonsense")
+    log = open_log(clean=True, recovery_point=12, segment_bytes=300)
+    assert send(log, 11).duplicate
+
+
+def test_truncation_takes_the_state_back(open_log: OpenLog) -> None:
+    log = open_log(segment_bytes=300)
+    for number in range(12):
+        send(log, number)
+    log.truncate_to(5)
+    assert send(log, 4).duplicate
+    assert refusal(log, 6) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(log, 5).first_offset == 5
+
+
+def test_snapshots_go_with_their_segments_and_stray_ones_at_the_start(open_log: OpenLog, tmp_path: Path) -> None:
+    folder = tmp_path / "flights-0"
+    log = open_log(segment_bytes=300, file_delete_delay_ms=0)
+    for number in range(12):
+        send(log, number)
+    bases = [segment.base_offset for segment in log.segments]
+    assert sorted(int(path.stem) for path in folder.glob("*.snapshot")) == bases[1:]
+    log.advance_log_start_offset(bases[2])
+    log.delete_old_segments(NOW_MS)
+    assert sorted(int(path.stem) for path in folder.glob("*.snapshot")) == bases[3:] or (
+        sorted(int(path.stem) for path in folder.glob("*.snapshot")) == bases[2:]
+    )
+    log.close()
+    (folder / "00000000000000000007.snapshot").write_bytes(b"?")
+    again = open_log(clean=True, recovery_point=12, log_start_offset=bases[2], segment_bytes=300)
+    assert again.log_end_offset == 12
+    assert not (folder / "00000000000000000007.snapshot").exists()
+    assert (folder / "00000000000000000012.snapshot").exists()
+
+
+def test_silent_producers_are_forgotten(open_log: OpenLog, now: Clock) -> None:
+    log = open_log()
+    send(log, 0)
+    log.producers.remove_expired(NOW_MS + 24 * 60 * 60 * 1000 - 1)
+    assert refusal(log, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    log.producers.remove_expired(NOW_MS + 24 * 60 * 60 * 1000)
+    send(log, 5)
+    log.close()
+    now.ms += 48 * 60 * 60 * 1000
+    assert open_log(clean=True, recovery_point=2).active_producers() == []
+
+
+def test_transactions_found_in_a_log_are_followed_and_indexed(open_log: OpenLog, tmp_path: Path) -> None:
+    log = open_log()
+    log.append_as_follower(batch(2, producer_id=7, epoch=0, sequence=0, attributes=0x10))
+    assert log.producers.first_unstable_offset == 0
+    log.append_as_follower(batch(1, base_offset=2, producer_id=8, epoch=0, sequence=0, attributes=0x10))
+    for offset, producer_id, commit in ((3, 7, False), (4, 8, True)):
+        marker = encode_transaction_marker(
+            commit=commit,
+            coordinator_epoch=5,
+            producer_id=producer_id,
+            producer_epoch=0,
+            timestamp_ms=NOW_MS,
+            base_offset=offset,
+        )
+        log.append_as_follower(marker)
+    index = tmp_path / "flights-0" / "00000000000000000000.txnindex"
+    entry = pack(">hqqqq", 0, 7, 0, 3, 2)
+    assert index.read_bytes() == entry
+    assert log.producers.first_unstable_offset is None
+    again = open_log()
+    assert again.log_end_offset == 5
+    assert index.read_bytes() == entry
+    assert again.producers.producers[7].coordinator_epoch == 5
+    again.truncate_to(3)
+    assert index.read_bytes() == b""
+    assert again.producers.first_unstable_offset == 0
+    with pytest.raises(KafkaError) as caught:
+        again.append(batch(1, producer_id=7, epoch=0, sequence=2), leader_epoch=0, now_ms=NOW_MS, from_client=True)
+    assert caught.value.code is ErrorCode.INVALID_TXN_STATE
