@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -23,13 +24,17 @@ def free_port() -> int:
 
 
 class BrokerProcess:
-    """``ottla broker`` as a user runs it. Start it, stop it, kill it, start it again on the same folder and port."""
+    """``ottla broker`` as a user runs it; start it again on the same folder and port after its end."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, object] | None = None, port: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, settings: Mapping[str, object] | None = None, port: int | None = None
+    ) -> None:
         self.folder = folder
         self.port = port if port is not None else free_port()
         self.settings = dict(settings or {})
         self.log_file = folder.parent / f"{folder.name}.log"
+        self.ready_line = ""
+        self._read = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -40,6 +45,10 @@ class BrokerProcess:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     @property
     def command(self) -> list[str]:
@@ -63,20 +72,32 @@ class BrokerProcess:
             if select.select([self._process.stdout], [], [], 0.1)[0]:
                 line = self._process.stdout.readline()
                 if READY in line:
+                    self.ready_line = line.decode()
                     return self
                 if not line:
                     break
         self.kill()
-        raise RuntimeError(f"the broker did not start:\n{self.log()}")
+        raise RuntimeError(f"the broker did not start:\n{self.log()[-4000:]}")
 
-    def stop(self, timeout: float = 10.0) -> int:
+    def stop(self, timeout: float = 10.0, sign: signal.Signals = signal.SIGTERM) -> int:
         """SIGTERM, and the exit code."""
+        self.send_signal(sign)
+        return self.wait(timeout)
+
+    def wait(self, timeout: float = 10.0) -> int:
+        """Wait for its end, and the exit code; what stdout had left goes to :attr:`ready_line`."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
         try:
-            return self._process.wait(timeout)
+            code = self._process.wait(timeout)
+            assert self._process.stdout is not None
+            self.ready_line += self._process.stdout.read().decode()
+            return code
         finally:
             self._release()
+
+    def send_signal(self, sign: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(sign)
 
     def kill(self) -> None:
         """SIGKILL; a broker that has gone already is fine."""
@@ -97,6 +118,23 @@ class BrokerProcess:
     def log(self) -> str:
         """What it has logged."""
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+
+    def events(self) -> list[dict[str, object]]:
+        """What it has logged, a dict a line; a line that is no JSON fails the test that asks."""
+        return [json.loads(line) for line in self.log().splitlines()]
+
+    def complaints(self) -> list[str]:
+        """Lines logged since the last call that tell of a defect: a request that failed, a traceback."""
+        if not self.log_file.exists():
+            return []
+        with self.log_file.open("rb") as file:
+            file.seek(self._read)
+            text = file.read()
+            self._read = file.tell()
+        lines = text.decode(errors="replace").splitlines()
+        return [
+            line for line in lines if "request failed" in line or "Traceback" in line or '"exception"' in line
+        ]
 
     def __enter__(self) -> BrokerProcess:
         return self.start()

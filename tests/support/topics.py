@@ -1,0 +1,39 @@
+"""Topics made over the wire, for tests that are about something else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.support.waiting import wait_for
+from tests.support.wire import Wire
+
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+if TYPE_CHECKING:
+    from tests.support.processes import BrokerProcess
+
+
+class TopicExistsError(Exception):
+    """There is a topic of that name."""
+
+
+def create_topic(broker: BrokerProcess, name: str, partitions: int = 1, **configs: object) -> None:
+    """Create it and wait until it has leaders; a config ``cleanup_policy`` stands for ``cleanup.policy``."""
+    given = [
+        CreatableTopicConfig(name=key.replace("_", "."), value=str(value)) for key, value in configs.items()
+    ]
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=given)
+    with Wire(broker.port) as wire:
+        answer = wire.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5).topics[0]
+        if answer.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise TopicExistsError(name)
+        assert answer.error_code == 0, (name, answer.error_code, answer.error_message)
+
+        def led() -> bool:
+            found = wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 4).topics[0]
+            leaders = [p.leader_id for p in found.partitions]
+            return found.error_code == 0 and len(leaders) == partitions and min(leaders) >= 0
+
+        wait_for(led, f"leaders of {name}")

@@ -1,0 +1,26 @@
+"""Waiting with a deadline and a message."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def wait_for(check: Callable[[], T], what: str, timeout: float = 20.0, every: float = 0.02) -> T:
+    """Call ``check`` until it gives something true, and return that.
+
+    Fails with ``what`` and the last thing it gave when the time is up; exceptions of ``check`` go through.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        result = check()
+        if result:
+            return result
+        if time.monotonic() > deadline:
+            raise AssertionError(
+                f"after {timeout:g} s still waiting for {what}; the last state was {result!r}"
+            )
+        time.sleep(every)
