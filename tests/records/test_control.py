@@ -1,0 +1,62 @@
+"""Control records, those of other versions and kinds included."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from ottla_protocol.records.batch import CorruptRecordError, read_header
+from ottla_protocol.records.control import (
+    ABORT,
+    COMMIT,
+    ControlRecord,
+    control_type,
+    decode_control,
+    encode_transaction_marker,
+)
+from ottla_protocol.records.record import Record, decode_records
+
+
+def control(key: bytes | None, value: bytes | None) -> Record:
+    return Record(0, 0, key, value)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_markers_are_read_as_they_were_written(commit: bool) -> None:
+    batch = encode_transaction_marker(
+        commit=commit, coordinator_epoch=5, producer_id=1, producer_epoch=2, timestamp_ms=3
+    )
+    header = read_header(batch)
+    assert header.is_control
+    assert header.is_transactional
+    assert header.base_sequence == -1
+    (record,) = decode_records(batch)
+    decoded = decode_control(record)
+    assert decoded == ControlRecord(COMMIT if commit else ABORT, 5)
+    assert decoded.ends_transaction
+
+
+def test_kinds_that_are_not_known_are_passed_over() -> None:
+    for kind in (2, 5, 1000, -1):
+        decoded = decode_control(control(struct.pack(">hh", 0, kind), None))
+        assert decoded == ControlRecord(kind, None)
+        assert not decoded.ends_transaction
+
+
+def test_later_versions_are_read_as_far_as_known() -> None:
+    key = struct.pack(">hhq", 7, COMMIT, 1)
+    assert control_type(key) == COMMIT
+    assert decode_control(control(key, struct.pack(">hiq", 3, 9, 1))) == ControlRecord(COMMIT, 9)
+
+
+@pytest.mark.parametrize("key", [None, b"", b"\0\0\0", struct.pack(">hh", -1, 0)])
+def test_broken_keys(key: bytes | None) -> None:
+    with pytest.raises(CorruptRecordError, match="control record's key"):
+        decode_control(control(key, struct.pack(">hi", 0, 1)))
+
+
+@pytest.mark.parametrize("value", [None, b"", b"\0\0\0\0\0", struct.pack(">hi", -1, 0)])
+def test_broken_markers(value: bytes | None) -> None:
+    with pytest.raises(CorruptRecordError, match="transaction marker"):
+        decode_control(control(struct.pack(">hh", 0, ABORT), value))
