@@ -251,9 +251,6 @@ class _Recovery:
             return self.log_start_offset
         try:
             return self.segments[-1].next_offset()
-        except UnsupportedMagicError as error:
-            if error.magic in _OLD_MAGICS:
-                raise self._old_format(self.segments[-1]) from None
         except CorruptRecordError as error:
             _log.warning(
                 "the log's end is damaged in spite of a clean stop", partition=self.name, why=str(error)
