@@ -123,8 +123,8 @@ _DECLARED: dict[str, tuple[Key[Any], tuple[Synonym, ...]]] = {
     "message.timestamp.before.max.ms": _like(_D.log_message_timestamp_before_max_ms),
     "message.timestamp.difference.max.ms": _like(
         _D.log_message_timestamp_difference_max_ms,
-        "The older config for both: counts for each of message.timestamp.before.max.ms and after.max.ms that is"
-        " not set.",
+        "The older config for both: counts for each of message.timestamp.before.max.ms and after.max.ms"
+        " that is not set.",
     ),
     "message.timestamp.type": _own(
         Key(STRING, "CreateTime", _D.log_message_timestamp_type.meaning, one_of(*TIMESTAMP_TYPES)),

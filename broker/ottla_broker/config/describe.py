@@ -1,0 +1,194 @@
+"""Configs as DescribeConfigs tells them: value, source, synonyms, type, documentation.
+
+Rules of Kafka's ``ConfigHelper``: a value's source is that of the first of its synonyms, in the order
+topic, dynamic broker, dynamic cluster default, static, default. Synonyms that come before the first one
+with the config's own name are not told; so ``retention.ms`` counts as a default where only
+``log.retention.hours`` was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from ottla_broker.config.broker import BrokerConfig, all_keys
+from ottla_broker.config.model import (
+    BOOLEAN,
+    CLASS,
+    DOUBLE,
+    INT,
+    LIST,
+    LONG,
+    PASSWORD,
+    READ_ONLY,
+    SHORT,
+    STRING,
+    format_value,
+)
+from ottla_broker.config.topics import SYNONYMS, TOPIC_KEYS, effective
+
+# ConfigSource's codes.
+TOPIC_CONFIG: Final = 1
+DYNAMIC_BROKER_CONFIG: Final = 2
+DYNAMIC_DEFAULT_BROKER_CONFIG: Final = 3
+STATIC_BROKER_CONFIG: Final = 4
+DEFAULT_CONFIG: Final = 5
+
+# ConfigType's codes; 0 is unknown.
+_TYPES: Final = {
+    BOOLEAN: 1,
+    STRING: 2,
+    INT: 3,
+    SHORT: 4,
+    LONG: 5,
+    DOUBLE: 6,
+    LIST: 7,
+    CLASS: 8,
+    PASSWORD: 9,
+}
+
+# One setting of the broker under several names, first choice first
+# (DynamicBrokerConfig.brokerConfigSynonyms).
+_GROUPS = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+_BROKER_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
+    **{name: group for group in _GROUPS for name in group},
+    "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+}
+
+# Kafka's internal keys: told only where they were given.
+_INTERNAL: Final = frozenset(
+    {
+        "group.consumer.migration.policy",
+        "group.coordinator.new.enable",
+        "group.share.enable",
+        "log.initial.task.delay.ms",
+        "metadata.log.segment.min.bytes",
+        "producer.id.expiration.check.interval.ms",
+        "remote.log.manager.task.retry.backoff.max.ms",
+        "remote.log.manager.task.retry.backoff.ms",
+        "remote.log.manager.task.retry.jitter",
+        "server.max.startup.time.ms",
+        "unclean.leader.election.interval.ms",
+        "unstable.api.versions.enable",
+        "unstable.feature.versions.enable",
+        "zookeeper.metadata.migration.min.batch.size",
+    }
+)
+
+
+class SynonymEntry(NamedTuple):
+    """Where a value may come from, and what it is there."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+@dataclass(slots=True)
+class ConfigEntry:
+    """One config. ``value`` is ``None`` for one that has none, or is sensitive."""
+
+    name: str
+    value: str | None
+    source: int
+    read_only: bool = False
+    sensitive: bool = False
+    type: int = 0
+    documentation: str | None = None
+    synonyms: list[SynonymEntry] = field(default_factory=list)
+
+
+def describe_topic(
+    config: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
+) -> list[ConfigEntry]:
+    """A topic's configs, or those of them that are named; ``overrides`` are its own settings."""
+    values = effective(config, overrides)
+    wanted = TOPIC_KEYS if names is None else [name for name in names if name in TOPIC_KEYS]
+    entries = []
+    for name in wanted:
+        key = TOPIC_KEYS[name]
+        value = format_value(key.kind, values[name])
+        synonyms = []
+        if SYNONYMS[name]:
+            synonyms = _broker_sources(config, SYNONYMS[name][0].name)
+        if name in overrides:
+            synonyms.insert(0, SynonymEntry(name, value, TOPIC_CONFIG))
+        entries.append(
+            ConfigEntry(
+                name,
+                value,
+                synonyms[0].source if synonyms else DEFAULT_CONFIG,
+                type=_TYPES[key.kind],
+                documentation=key.documentation,
+                synonyms=synonyms,
+            )
+        )
+    return entries
+
+
+def describe_broker(config: BrokerConfig, names: Iterable[str] | None = None) -> list[ConfigEntry]:
+    """This broker's configs, those included that were given and are unknown, as Kafka does."""
+    known = {name for name in all_keys() if name not in _INTERNAL} | config.static.keys()
+    wanted = sorted(known) if names is None else [name for name in names if name in known]
+    return [_broker_entry(config, name) for name in wanted]
+
+
+def describe_cluster_default(config: BrokerConfig, names: Iterable[str] | None = None) -> list[ConfigEntry]:
+    """What was set at runtime for all brokers."""
+    given = config.dynamic_default
+    wanted = sorted(given) if names is None else [name for name in names if name in given]
+    entries = []
+    for name in wanted:
+        entry = _broker_entry(config, name)
+        entry.synonyms = [s for s in entry.synonyms if s.source == DYNAMIC_DEFAULT_BROKER_CONFIG]
+        entry.value = None if entry.sensitive else given[name]
+        entry.source = DYNAMIC_DEFAULT_BROKER_CONFIG
+        entries.append(entry)
+    return entries
+
+
+def _broker_entry(config: BrokerConfig, name: str) -> ConfigEntry:
+    key = all_keys().get(name)
+    if key is None:
+        # An unknown key may be anything, a password too.
+        source = SynonymEntry(name, None, STATIC_BROKER_CONFIG)
+        return ConfigEntry(name, None, STATIC_BROKER_CONFIG, True, True, synonyms=[source])
+    synonyms = _broker_sources(config, name)
+    return ConfigEntry(
+        name,
+        None if key.sensitive else config.text(name),
+        synonyms[0].source if synonyms else DEFAULT_CONFIG,
+        key.mode == READ_ONLY,
+        key.sensitive,
+        _TYPES[key.kind],
+        key.documentation,
+        synonyms,
+    )
+
+
+def _broker_sources(config: BrokerConfig, name: str) -> list[SynonymEntry]:
+    """All that a setting of the broker could come from, the strongest first."""
+    names = _BROKER_SYNONYMS.get(name, (name,))
+    keys = all_keys()
+    found: list[SynonymEntry] = []
+    layers: tuple[tuple[Mapping[str, Any], int], ...] = (
+        (config.dynamic_broker, DYNAMIC_BROKER_CONFIG),
+        (config.dynamic_default, DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (config.static, STATIC_BROKER_CONFIG),
+    )
+    for layer, source in layers:
+        found += [
+            SynonymEntry(n, None if keys[n].sensitive else layer[n], source) for n in names if n in layer
+        ]
+    for n in names:
+        default = format_value(keys[n].kind, keys[n].default)
+        if default is not None:
+            found.append(SynonymEntry(n, None if keys[n].sensitive else default, DEFAULT_CONFIG))
+    while found and found[0].name != name:
+        del found[0]
+    return found

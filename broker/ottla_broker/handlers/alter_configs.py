@@ -1,0 +1,49 @@
+"""AlterConfigs (key 33), versions 0-2: replace all settings of a topic or a broker.
+
+What isn't named goes back to its default; IncrementalAlterConfigs is the younger way. A broker is named by
+its number, an empty name means all brokers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ottla_broker.controller.api import Outcome, ResourceType
+from ottla_broker.handlers.config_requests import TWICE, check_entries, supported_kind
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.errors import KafkaError
+from ottla_protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+async def handle(ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    counts = Counter((r.resource_type, r.resource_name) for r in request.resources)
+    responses = []
+    for resource in request.resources:
+        if counts[resource.resource_type, resource.resource_name] > 1:
+            outcome = TWICE
+        else:
+            outcome = await _alter(ctx, resource, request.validate_only)
+        responses.append(
+            AlterConfigsResourceResponse(
+                error_code=outcome.error,
+                error_message=outcome.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return AlterConfigsResponse(responses=responses)
+
+
+async def _alter(ctx: RequestContext, resource: AlterConfigsResource, validate_only: bool) -> Outcome:
+    try:
+        check_entries([(c.name, c.value, True) for c in resource.configs])
+        kind: ResourceType = supported_kind(resource.resource_type)
+    except KafkaError as error:
+        return Outcome(error.code, error.message)
+    settings = {c.name: c.value for c in resource.configs}
+    return await ctx.broker.controller.replace_configs(kind, resource.resource_name, settings, validate_only)

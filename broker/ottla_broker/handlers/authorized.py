@@ -1,0 +1,26 @@
+"""Which operations a client may do, as bit fields (KIP-430).
+
+There are no ACLs yet, so everybody may do all that a resource knows (``AclEntry.supportedOperations``).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+NOT_ASKED: Final = -0x8000_0000
+
+# AclOperation's codes.
+_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = 3, 4, 5, 6, 7, 8
+_CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 9, 10, 11, 12
+
+
+def _bits(*operations: int) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+TOPIC_OPERATIONS: Final = _bits(
+    _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS
+)
+CLUSTER_OPERATIONS: Final = _bits(
+    _CREATE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE, _ALTER, _DESCRIBE
+)

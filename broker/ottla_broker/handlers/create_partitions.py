@@ -1,0 +1,43 @@
+"""CreatePartitions (key 37), versions 0-3: give topics more partitions, or only say whether they could have
+them.
+
+Fewer is not possible. The new partitions are there when the answer comes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ottla_broker.controller.api import MorePartitions, Outcome
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+
+_TWICE = Outcome(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+
+
+async def handle(ctx: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    counts = Counter(topic.name for topic in request.topics)
+    asked = {topic.name: topic for topic in request.topics}
+    wanted = [
+        MorePartitions(
+            topic.name,
+            topic.count,
+            None if topic.assignments is None else [a.broker_ids for a in topic.assignments],
+        )
+        for topic in asked.values()
+        if counts[topic.name] == 1
+    ]
+    done = await ctx.broker.controller.create_partitions(wanted, request.validate_only)
+    outcomes = {topic.name: outcome for topic, outcome in zip(wanted, done, strict=True)}
+    results = []
+    for name in asked:
+        outcome = outcomes.get(name, _TWICE)
+        results.append(
+            CreatePartitionsTopicResult(name=name, error_code=outcome.error, error_message=outcome.message)
+        )
+    return CreatePartitionsResponse(results=results)

@@ -1,0 +1,72 @@
+"""CreateTopics (key 19), versions 0-7: make topics, or only say whether they could be made.
+
+1 can only validate, 4 leaves numbers to the broker with -1 (KIP-464), 5 answers with what was made and its
+configs (KIP-525), 7 with topic ids. Topics are there when the answer comes, so that the request's timeout never
+runs out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ottla_broker.config.describe import describe_topic
+from ottla_broker.controller.api import CreatedTopic, NewTopic
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+
+async def handle(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    counts = Counter(topic.name for topic in request.topics)
+    # One answer a name, in the order of the request.
+    asked = {topic.name: topic for topic in request.topics}
+    wanted = [_new_topic(topic) for topic in asked.values() if counts[topic.name] == 1]
+    outcomes = {o.name: o for o in await ctx.broker.controller.create_topics(wanted, request.validate_only)}
+    results = []
+    for name in asked:
+        outcome = outcomes.get(name)
+        if outcome is None:
+            outcome = CreatedTopic(
+                ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.", name=name
+            )
+        results.append(_result(ctx, outcome))
+    return CreateTopicsResponse(topics=results)
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        {a.partition_index: a.broker_ids for a in topic.assignments},
+        {c.name: c.value for c in topic.configs},
+    )
+
+
+def _result(ctx: RequestContext, outcome: CreatedTopic) -> CreatableTopicResult:
+    result = CreatableTopicResult(
+        name=outcome.name,
+        topic_id=outcome.topic_id,
+        error_code=outcome.error,
+        error_message=outcome.message,
+        num_partitions=outcome.num_partitions,
+        replication_factor=outcome.replication_factor,
+    )
+    if outcome.error is ErrorCode.NONE and ctx.version >= 5:
+        result.configs = [
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.sensitive,
+            )
+            for entry in describe_topic(ctx.broker.config, outcome.configs)
+        ]
+    return result

@@ -1,0 +1,77 @@
+"""DeleteTopics (key 20), versions 0-6: by name, from 6 also by id.
+
+Topics are gone when the answer comes; their files go after file.delete.delay.ms. Two entries that mean the
+same topic are both refused, as KRaft controllers do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable
+
+from ottla_broker.controller.api import ZERO_ID, DeletedTopic, TopicToDelete
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+
+def handle(
+    ctx: RequestContext, request: DeleteTopicsRequest
+) -> DeleteTopicsResponse | Awaitable[DeleteTopicsResponse]:
+    wanted = (
+        request.topics if ctx.version >= 6 else [DeleteTopicState(name=name) for name in request.topic_names]
+    )
+    if not ctx.broker.config.delete_topic_enable:
+        code = ErrorCode.INVALID_REQUEST if ctx.version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
+        return _respond([_failed(topic, code, None) for topic in wanted])
+    return _delete(ctx, wanted)
+
+
+async def _delete(ctx: RequestContext, wanted: list[DeleteTopicState]) -> DeleteTopicsResponse:
+    counts = Counter(_meaning(ctx, topic) for topic in wanted)
+    refused: list[DeletableTopicResult] = []
+    accepted: list[TopicToDelete] = []
+    for topic in wanted:
+        if (topic.name is None) == (topic.topic_id == ZERO_ID):
+            what = "Neither topic name nor id were specified."
+            if topic.name is not None:
+                what = "Topic name and topic ID can not both be specified."
+            refused.append(_failed(topic, ErrorCode.INVALID_REQUEST, what))
+        elif counts[_meaning(ctx, topic)] > 1:
+            refused.append(_failed(topic, ErrorCode.INVALID_REQUEST, "Duplicate topic."))
+        else:
+            accepted.append(TopicToDelete(topic.name, topic.topic_id))
+    outcomes = await ctx.broker.controller.delete_topics(accepted)
+    return _respond(refused + [_result(outcome) for outcome in outcomes])
+
+
+def _meaning(ctx: RequestContext, topic: DeleteTopicState) -> str | bytes:
+    """The same for two entries that mean the same topic."""
+    if topic.name is not None:
+        return topic.name
+    info = ctx.broker.metadata.topic_by_id(topic.topic_id)
+    return topic.topic_id if info is None else info.name
+
+
+def _failed(topic: DeleteTopicState, code: ErrorCode, message: str | None) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message
+    )
+
+
+def _result(outcome: DeletedTopic) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=outcome.name,
+        topic_id=outcome.topic_id,
+        error_code=outcome.error,
+        error_message=outcome.message,
+    )
+
+
+def _respond(results: list[DeletableTopicResult]) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(responses=results)

@@ -1,0 +1,46 @@
+"""DescribeCluster (key 60), versions 0-1: the cluster's id, its controller and its brokers.
+
+Version 1 can ask for controllers instead of brokers (KIP-919); this is a broker's endpoint, so that is
+refused.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+_BROKERS, _CONTROLLERS = 1, 2
+
+
+def handle(ctx: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    if request.endpoint_type == _CONTROLLERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="The request was sent to an endpoint of type BROKER, but we wanted an endpoint of"
+            " type CONTROLLER",
+        )
+    if request.endpoint_type != _BROKERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"Unsupported endpoint type {request.endpoint_type}",
+        )
+    metadata = ctx.broker.metadata
+    brokers = []
+    for broker in metadata.brokers.values():
+        reached = broker.listeners.get(ctx.listener)
+        if reached is not None:
+            host, port = reached
+            brokers.append(DescribeClusterBroker(broker_id=broker.id, host=host, port=port, rack=broker.rack))
+    asked = request.include_cluster_authorized_operations
+    return DescribeClusterResponse(
+        cluster_id=metadata.cluster_id,
+        controller_id=metadata.controller_id,
+        brokers=brokers,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
+    )

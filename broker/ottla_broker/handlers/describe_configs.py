@@ -1,0 +1,88 @@
+"""DescribeConfigs (key 32), versions 0-4: the configs of topics and brokers.
+
+1 tells sources and synonyms (KIP-226), 3 types and documentation (KIP-569). A broker is named by its number,
+an empty name means what was set for all brokers. Broker loggers, groups and client metrics are not here yet:
+INVALID_REQUEST with a message.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.config.describe import (
+    DEFAULT_CONFIG,
+    ConfigEntry,
+    describe_broker,
+    describe_cluster_default,
+    describe_topic,
+)
+from ottla_broker.controller.api import ResourceType
+from ottla_broker.controller.configs import check_own_id
+from ottla_broker.controller.validation import check_topic_name
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+def handle(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    results = []
+    for resource in request.resources:
+        result = DescribeConfigsResult(
+            error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        try:
+            result.configs = [_entry(ctx, request, entry) for entry in _describe(ctx, resource)]
+        except KafkaError as error:
+            result.error_code = error.code
+            result.error_message = error.message
+        results.append(result)
+    return DescribeConfigsResponse(results=results)
+
+
+def _describe(ctx: RequestContext, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    """Raises KafkaError for what can't be described."""
+    config = ctx.broker.config
+    kind, name = resource.resource_type, resource.resource_name
+    # Null asks for all, and so does an empty list, in Kafka.
+    names = resource.configuration_keys or None
+    if kind == ResourceType.TOPIC:
+        check_topic_name(name)
+        info = ctx.broker.metadata.topic(name)
+        if info is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return describe_topic(config, info.configs, names)
+    if kind == ResourceType.BROKER:
+        if not name:
+            return describe_cluster_default(config, names)
+        check_own_id(config, name)
+        return describe_broker(config, names)
+    if kind in ResourceType.__members__.values():
+        what = ResourceType(kind).name
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Configs of type {what} are not supported by this broker."
+        )
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+
+def _entry(
+    ctx: RequestContext, request: DescribeConfigsRequest, entry: ConfigEntry
+) -> DescribeConfigsResourceResult:
+    result = DescribeConfigsResourceResult(
+        name=entry.name, value=entry.value, read_only=entry.read_only, is_sensitive=entry.sensitive
+    )
+    if ctx.version == 0:
+        result.is_default = entry.source == DEFAULT_CONFIG
+        return result
+    result.config_source = entry.source
+    result.config_type = entry.type
+    result.documentation = entry.documentation if request.include_documentation else None
+    if request.include_synonyms:
+        result.synonyms = [
+            DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source) for s in entry.synonyms
+        ]
+    return result

@@ -1,0 +1,79 @@
+"""DescribeLogDirs (key 35), versions 0-4: the data folders, the logs in them, and the room on their volumes.
+
+Null asks for all logs. A log that nobody has used since the start is not opened for it: its files' sizes
+are added up. 3 has an error for the whole, 4 the volumes' sizes (KIP-827).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os.path
+from typing import TYPE_CHECKING
+
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.log import names
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from ottla_broker.log.log import Log
+
+# Logs looked at before others get their turn on the event loop.
+_SLICE = 100
+
+
+async def handle(ctx: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    logs = _wanted(ctx, request)
+    results = []
+    for folder in ctx.broker.logs.folders:
+        result = DescribeLogDirsResult(log_dir=os.path.abspath(folder.path))
+        results.append(result)
+        try:
+            result.total_bytes, result.usable_bytes = folder.files.space(folder.path)
+            prefix = f"{folder.path}/"
+            topics: dict[str, DescribeLogDirsTopic] = {}
+            for done, log in enumerate(logs, 1):
+                if done % _SLICE == 0:
+                    await asyncio.sleep(0)
+                if not str(log.path).startswith(prefix):
+                    continue
+                topic = topics.setdefault(log.topic, DescribeLogDirsTopic(name=log.topic))
+                topic.partitions.append(_partition(ctx, log))
+        except OSError:
+            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        else:
+            result.topics = list(topics.values())
+    return DescribeLogDirsResponse(results=results)
+
+
+def _wanted(ctx: RequestContext, request: DescribeLogDirsRequest) -> list[Log]:
+    logs = ctx.broker.logs
+    if request.topics is None:
+        return list(logs.logs())
+    asked = dict.fromkeys((t.topic, partition) for t in request.topics for partition in t.partitions)
+    return [log for key in asked if (log := logs.get(*key)) is not None]
+
+
+def _partition(ctx: RequestContext, log: Log) -> DescribeLogDirsPartition:
+    known = ctx.broker.replicas.partition(log.topic, log.partition) is not None
+    return DescribeLogDirsPartition(
+        partition_index=log.partition,
+        partition_size=_size(ctx, log),
+        # A leader is never behind; of a log that isn't served nothing is known.
+        offset_lag=0 if known else -1,
+    )
+
+
+def _size(ctx: RequestContext, log: Log) -> int:
+    if log.is_open:
+        return log.size
+    files = ctx.broker.logs.files
+    return sum(
+        files.size(f"{log.path}/{name}") for name in files.names(str(log.path)) if name.endswith(names.LOG)
+    )

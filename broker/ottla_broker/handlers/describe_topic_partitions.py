@@ -1,0 +1,93 @@
+"""DescribeTopicPartitions (key 75), version 0: topics' partitions a page at a time (KIP-966).
+
+An empty list of topics asks for all. Topics come sorted by name; a page has at most as many partitions as
+the request and max.request.partition.size.limit allow, and its cursor says where the next one begins. There
+are no eligible leader replicas beside those in sync.
+"""
+
+from __future__ import annotations
+
+from ottla_broker.controller.validation import is_legal_topic_name
+from ottla_broker.handlers.authorized import TOPIC_OPERATIONS
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.metadata.cache import PartitionInfo, TopicInfo
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    ResponseCursor,
+)
+
+
+def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    metadata = ctx.broker.metadata
+    cursor = request.cursor
+    all_topics = not request.topics
+    asked = {topic.name for topic in request.topics}
+    if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
+        return _refuse(asked)
+    first = "" if cursor is None else cursor.topic_name
+    names = {info.name for info in metadata.topics()} if all_topics else asked
+    room = max(min(ctx.broker.config.max_request_partition_size_limit, request.response_partition_limit), 1)
+    response = DescribeTopicPartitionsResponse()
+    for name in sorted(name for name in names if name >= first):
+        start = 0 if cursor is None or name != first else cursor.partition_index
+        if room == 0:
+            response.next_cursor = ResponseCursor(topic_name=name, partition_index=start)
+            break
+        info = metadata.topic(name)
+        if info is None:
+            response.topics.append(_unknown(name))
+            continue
+        end = min(start + room, len(info.partitions))
+        response.topics.append(_topic(info, start, end))
+        room -= max(end - start, 0)
+        if end < len(info.partitions):
+            response.next_cursor = ResponseCursor(topic_name=name, partition_index=end)
+            break
+    return response
+
+
+def _topic(info: TopicInfo, start: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=info.name,
+        topic_id=info.topic_id,
+        is_internal=info.internal,
+        partitions=[_partition(partition) for partition in info.partitions[start:end]],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _partition(info: PartitionInfo) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.NONE if info.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=info.index,
+        leader_id=info.leader,
+        leader_epoch=info.leader_epoch,
+        replica_nodes=list(info.replicas),
+        isr_nodes=list(info.isr),
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=list(info.offline),
+    )
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    legal = is_legal_topic_name(name)
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION,
+        name=name,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _refuse(names: set[str]) -> DescribeTopicPartitionsResponse:
+    """The cursor makes no sense: no partition before the first, and its topic is one of those asked for."""
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name)
+            for name in sorted(names)
+        ]
+    )

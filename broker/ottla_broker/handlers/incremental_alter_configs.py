@@ -1,0 +1,64 @@
+"""IncrementalAlterConfigs (key 44), versions 0-1: set, delete, append to and subtract from configs (KIP-339).
+
+A broker is named by its number, an empty name means all brokers. Levels of broker loggers can't be changed
+here yet: INVALID_REQUEST with a message.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ottla_broker.controller.api import ConfigChange, ConfigOperation, Outcome, ResourceType
+from ottla_broker.handlers.config_requests import TWICE, check_entries, supported_kind
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+async def handle(
+    ctx: RequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    counts = Counter((r.resource_type, r.resource_name) for r in request.resources)
+    responses = []
+    for resource in request.resources:
+        if counts[resource.resource_type, resource.resource_name] > 1:
+            outcome = TWICE
+        else:
+            outcome = await _alter(ctx, resource, request.validate_only)
+        responses.append(
+            AlterConfigsResourceResponse(
+                error_code=outcome.error,
+                error_message=outcome.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+async def _alter(ctx: RequestContext, resource: AlterConfigsResource, validate_only: bool) -> Outcome:
+    try:
+        check_entries(
+            [(c.name, c.value, c.config_operation != ConfigOperation.DELETE) for c in resource.configs]
+        )
+        kind: ResourceType = supported_kind(resource.resource_type)
+        changes = [_change(config) for config in resource.configs]
+    except KafkaError as error:
+        return Outcome(error.code, error.message)
+    return await ctx.broker.controller.alter_configs(kind, resource.resource_name, changes, validate_only)
+
+
+def _change(config: AlterableConfig) -> ConfigChange:
+    try:
+        operation = ConfigOperation(config.config_operation)
+    except ValueError as error:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Unknown operations type {config.config_operation}"
+        ) from error
+    return ConfigChange(config.name, operation, config.value)

@@ -1,0 +1,165 @@
+"""Metadata (key 3), versions 0-12: brokers, topics and who leads their partitions.
+
+All topics are asked for with null, in version 0 with an empty list. A topic that isn't there is created
+where both the request and auto.create.topics.enable allow it, and the answer already has it; Kafka answers
+LEADER_NOT_AVAILABLE first. Topic ids are told from version 10 and may be asked for from 12; then names in
+the same request are not looked at, as in Kafka.
+
+A topic's part of the answer is made once and kept with the topic, so that asking for ten thousand
+partitions costs their encoding only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import NamedTuple
+
+from ottla_broker.controller.api import ZERO_ID
+from ottla_broker.controller.validation import is_legal_topic_name
+from ottla_broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.metadata.cache import INTERNAL_TOPICS, TopicInfo
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+_LEADER_NOT_AVAILABLE = int(ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+class _Answers(NamedTuple):
+    """A topic as it is answered, without and with its authorized operations."""
+
+    plain: MetadataResponseTopic
+    authorized: MetadataResponseTopic
+
+
+def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
+    metadata = ctx.broker.metadata
+    wanted = request.topics
+    if wanted is None or (ctx.version == 0 and not wanted):
+        return _respond(ctx, request, [_topic(request, info) for info in metadata.topics()])
+    if ctx.version < 12 and any(topic.name is None or topic.topic_id != ZERO_ID for topic in wanted):
+        return _respond(ctx, request, [_refused(ctx, topic) for topic in wanted])
+    ids = dict.fromkeys(topic.topic_id for topic in wanted if topic.topic_id != ZERO_ID)
+    if ids:
+        return _respond(ctx, request, [_by_id(ctx, request, topic_id) for topic_id in ids])
+    names = list(dict.fromkeys(topic.name for topic in wanted))
+    if request.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable:
+        missing = [name for name in names if name is not None and name not in metadata]
+        if missing:
+            return _create_first(ctx, request, names, missing)
+    return _respond(ctx, request, [_by_name(ctx, request, name) for name in names])
+
+
+async def _create_first(
+    ctx: RequestContext, request: MetadataRequest, names: Sequence[str | None], missing: Sequence[str]
+) -> MetadataResponse:
+    errors: dict[str, ErrorCode] = {}
+    for name in missing:
+        try:
+            await ctx.broker.controller.ensure_topic(name)
+        except KafkaError as error:
+            errors[name] = error.code
+    return _respond(ctx, request, [_by_name(ctx, request, name, errors) for name in names])
+
+
+def _respond(
+    ctx: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
+    metadata = ctx.broker.metadata
+    brokers = []
+    for broker in metadata.brokers.values():
+        reached = broker.listeners.get(ctx.listener)
+        if reached is not None:
+            host, port = reached
+            brokers.append(MetadataResponseBroker(node_id=broker.id, host=host, port=port, rack=broker.rack))
+    return MetadataResponse(
+        brokers=brokers,
+        cluster_id=metadata.cluster_id,
+        controller_id=metadata.controller_id,
+        topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _topic(request: MetadataRequest, info: TopicInfo) -> MetadataResponseTopic:
+    answers = info.answer
+    if answers is None:
+        answers = info.answer = _describe(info)
+    found: MetadataResponseTopic = (
+        answers.authorized if request.include_topic_authorized_operations else answers.plain
+    )
+    return found
+
+
+def _describe(info: TopicInfo) -> _Answers:
+    partitions = [
+        MetadataResponsePartition(
+            error_code=0 if p.leader >= 0 else _LEADER_NOT_AVAILABLE,
+            partition_index=p.index,
+            leader_id=p.leader,
+            leader_epoch=p.leader_epoch,
+            replica_nodes=list(p.replicas),
+            isr_nodes=list(p.isr),
+            offline_replicas=list(p.offline),
+        )
+        for p in info.partitions
+    ]
+
+    def answer(operations: int) -> MetadataResponseTopic:
+        return MetadataResponseTopic(
+            name=info.name,
+            topic_id=info.topic_id,
+            is_internal=info.internal,
+            partitions=partitions,
+            topic_authorized_operations=operations,
+        )
+
+    return _Answers(answer(NOT_ASKED), answer(TOPIC_OPERATIONS))
+
+
+def _by_name(
+    ctx: RequestContext,
+    request: MetadataRequest,
+    name: str | None,
+    errors: dict[str, ErrorCode] | None = None,
+) -> MetadataResponseTopic:
+    if name is None:
+        return _failed(request, ErrorCode.INVALID_REQUEST, None)
+    info = ctx.broker.metadata.topic(name)
+    if info is not None:
+        return _topic(request, info)
+    if not is_legal_topic_name(name):
+        return _failed(request, ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+    code = (errors or {}).get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return _failed(request, code, name)
+
+
+def _by_id(ctx: RequestContext, request: MetadataRequest, topic_id: bytes) -> MetadataResponseTopic:
+    info = ctx.broker.metadata.topic_by_id(topic_id)
+    if info is not None:
+        return _topic(request, info)
+    return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+
+
+def _failed(request: MetadataRequest, code: ErrorCode, name: str | None) -> MetadataResponseTopic:
+    asked = request.include_topic_authorized_operations
+    return MetadataResponseTopic(
+        error_code=code,
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=TOPIC_OPERATIONS if asked else NOT_ASKED,
+    )
+
+
+def _refused(ctx: RequestContext, topic: MetadataRequestTopic) -> MetadataResponseTopic:
+    """Before version 12 a topic is asked for by its name, without an id."""
+    return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "")
