@@ -1,0 +1,76 @@
+"""One broker for the session, Kafka's tools, and a topic a test.
+
+``OTTLA_INTEROP_BROKER=kafka`` runs the same tests against Apache Kafka 3.9.1: that is how their expectations
+were made, and how to see whether a failure is the broker's or the test's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from bench import maven, wire
+from bench.brokers import HOST, Broker, Kafka, Ottla
+from tests.interop.support import Java
+
+_KINDS: dict[str, type[Ottla] | type[Kafka]] = {"ottla": Ottla, "kafka": Kafka}
+KIND = _KINDS[os.environ.get("OTTLA_INTEROP_BROKER", "ottla")]
+SETTINGS = {"group.initial.rebalance.delay.ms": "0", "auto.create.topics.enable": "false"}
+
+MakeTopic = Callable[..., str]
+_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.interop)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    running = KIND(tmp_path_factory.mktemp("broker"), SETTINGS)
+    running.start()
+    yield running
+    running.remove()
+
+
+@pytest.fixture
+def new_topic(broker: Broker, request: pytest.FixtureRequest) -> MakeTopic:
+    """Make topics of this test's own: ``new_topic(partitions=1, **configs with _ for .)``."""
+
+    def make(partitions: int = 1, **configs: str) -> str:
+        name = f"{request.node.originalname.removeprefix('test_').replace('_', '-')}-{next(_numbers)}"
+        connection = wire.Connection(HOST, broker.port)
+        connection.create(name, partitions, {key.replace("_", "."): value for key, value in configs.items()})
+        connection.close()
+        return name
+
+    return make
+
+
+def _java(address: str, version: str, folder: Path) -> Java:
+    names = {"2.8.2": ["kafka_2.13"]}.get(version, ["kafka_2.13", "kafka-tools"])
+    try:
+        libs = maven.jars(f"kafka-{version}", [f"org.apache.kafka:{name}:{version}" for name in names])
+    except maven.Unavailable as lack:
+        pytest.skip(str(lack))
+    log4j = folder / "log4j.properties"
+    log4j.write_text("log4j.rootLogger=OFF\n")
+    return Java(address, version, libs, log4j)
+
+
+@pytest.fixture
+def java(broker: Broker, tmp_path: Path) -> Java:
+    """Kafka 3.9.1's tools."""
+    return _java(broker.address, maven.KAFKA_VERSION, tmp_path)
+
+
+@pytest.fixture(params=["2.8.2", "4.2.0"])
+def other_java(request: pytest.FixtureRequest, broker: Broker, tmp_path: Path) -> Java:
+    """The tools of an older and of a newer Kafka."""
+    return _java(broker.address, request.param, tmp_path)

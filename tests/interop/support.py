@@ -1,0 +1,126 @@
+"""Programs of other languages as the tests run them: to their end, or skipped for what is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import maven
+
+PROGRAMS = Path(__file__).parent / "programs"
+TOOLS = "org.apache.kafka.tools"
+
+# Where each tool's main class lives, by Kafka's version: they moved from the core to kafka-tools over the
+# years.
+MAINS = {
+    "2.8.2": {
+        "console-producer": "kafka.tools.ConsoleProducer",
+        "console-consumer": "kafka.tools.ConsoleConsumer",
+        "topics": "kafka.admin.TopicCommand",
+        "groups": "kafka.admin.ConsumerGroupCommand",
+    },
+    "3.9.1": {
+        "console-producer": "kafka.tools.ConsoleProducer",
+        "console-consumer": f"{TOOLS}.consumer.ConsoleConsumer",
+        "topics": f"{TOOLS}.TopicCommand",
+        "groups": f"{TOOLS}.consumer.group.ConsumerGroupCommand",
+        "configs": "kafka.admin.ConfigCommand",
+        "api-versions": "kafka.admin.BrokerApiVersionsCommand",
+        "cluster": f"{TOOLS}.ClusterTool",
+        "delete-records": f"{TOOLS}.DeleteRecordsCommand",
+        "dump-log": "kafka.tools.DumpLogSegments",
+        "get-offsets": f"{TOOLS}.GetOffsetShell",
+        "log-dirs": f"{TOOLS}.LogDirsCommand",
+        "transactions": f"{TOOLS}.TransactionsCommand",
+        "verifiable-consumer": f"{TOOLS}.VerifiableConsumer",
+        "verifiable-producer": f"{TOOLS}.VerifiableProducer",
+    },
+    "4.2.0": {
+        "console-producer": f"{TOOLS}.ConsoleProducer",
+        "console-consumer": f"{TOOLS}.consumer.ConsoleConsumer",
+        "topics": f"{TOOLS}.TopicCommand",
+        "groups": f"{TOOLS}.consumer.group.ConsumerGroupCommand",
+    },
+}
+
+
+def run(
+    command: list[str],
+    *,
+    stdin: str | None = None,
+    cwd: Path | None = None,
+    environment: dict[str, str] | None = None,
+    timeout: float = 180.0,
+) -> str:
+    """A program's standard output; the test fails with all it wrote when its exit code is not 0."""
+    done = subprocess.run(
+        command,
+        input=stdin or "",
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd=cwd,
+        env={**os.environ, **(environment or {})},
+    )
+    if done.returncode:
+        pytest.fail(
+            f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        )
+    return done.stdout
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """The tools of one version of Kafka, against one broker."""
+
+    address: str
+    version: str
+    libs: Path
+    log4j: Path
+
+    def command(self, main: str, *arguments: str) -> list[str]:
+        options = [
+            "-Xmx256M",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            f"-Dlog4j.configuration=file:{self.log4j}",
+        ]
+        return [maven.java(), *options, "-cp", f"{self.libs}/*", main, *arguments]
+
+    def offline(self, tool: str, *arguments: str) -> str:
+        """Run a tool that asks no broker."""
+        return run(self.command(MAINS[self.version][tool], *arguments))
+
+    def tool(self, name: str, *arguments: str, stdin: str | None = None) -> str:
+        """Run a tool with ``--bootstrap-server`` and give back what it printed."""
+        main = MAINS[self.version][name]
+        return run(self.command(main, "--bootstrap-server", self.address, *arguments), stdin=stdin)
+
+    def produce(self, topic: str, lines: list[str], *arguments: str) -> None:
+        """The console producer; with keys before a tab where ``parse.key`` is among the arguments."""
+        self.tool("console-producer", "--topic", topic, *arguments, stdin="\n".join(lines) + "\n")
+
+    def consume(self, topic: str, count: int, *arguments: str) -> list[str]:
+        """The records the console consumer prints, from the beginning, as many as come of ``count`` in 30 s."""
+        limits = ["--from-beginning", "--max-messages", str(count), "--timeout-ms", "30000"]
+        lines = self.tool("console-consumer", "--topic", topic, *limits, *arguments).splitlines()
+        return [line for line in lines if " is deprecated and will be removed " not in line]
+
+
+def needed(program: str) -> str:
+    """A program's path; the test is skipped where it is missing."""
+    found = shutil.which(program)
+    if found is None:
+        pytest.skip(f"there is no {program} on the PATH")
+    return found
+
+
+def json_lines(output: str) -> list[dict[str, Any]]:
+    """The lines of an output that are JSON objects."""
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]

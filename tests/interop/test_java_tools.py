@@ -1,0 +1,221 @@
+"""Kafka's own command-line tools, unmodified, do their work against the broker."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from bench import javatools
+from bench.brokers import Broker
+from tests.interop.conftest import MakeTopic
+from tests.interop.support import Java, json_lines, run
+
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+def test_console_round_trip_with_keys_and_headers(java: Java, new_topic: MakeTopic) -> None:
+    topic = new_topic()
+    lines = [f"trace:{number},kind:test\tkey-{number % 7}\tvalue {number}" for number in range(200)]
+    java.produce(topic, lines, "--property", "parse.key=true", "--property", "parse.headers=true")
+    shown = ["print.headers=true", "print.key=true", "print.offset=true", "print.partition=true"]
+    options = [word for one in shown for word in ("--property", one)]
+    got = java.consume(topic, 200, *options)
+    assert got == [
+        f"Partition:0\tOffset:{number}\ttrace:{number},kind:test\tkey-{number % 7}\tvalue {number}"
+        for number in range(200)
+    ]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_performance_tools_with_codec(java: Java, broker: Broker, new_topic: MakeTopic, codec: str) -> None:
+    topic = new_topic(partitions=3)
+    assert javatools.produce(broker.address, topic, 20_000, 100, "all", codec) > 0
+    assert javatools.consume(broker.address, topic, 20_000) > 0
+
+
+def test_end_to_end_latency_tool(java: Java, broker: Broker, new_topic: MakeTopic) -> None:
+    assert javatools.end_to_end(broker.address, new_topic(), 200, 100)["mean"] > 0
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "-1"])
+def test_verifiable_producer_and_consumer(java: Java, new_topic: MakeTopic, acks: str) -> None:
+    topic = new_topic(partitions=2)
+    sent = json_lines(
+        java.tool("verifiable-producer", "--topic", topic, "--max-messages", "3000", "--acks", acks)
+    )
+    summary = sent[-1]
+    assert summary["name"] == "tool_data"
+    assert (summary["sent"], summary["acked"]) == (3000, 3000)
+    told = json_lines(
+        java.tool(
+            "verifiable-consumer",
+            "--topic",
+            topic,
+            "--group-id",
+            topic,
+            "--max-messages",
+            "3000",
+            "--reset-policy",
+            "earliest",
+            "--verbose",
+        )
+    )
+    values = sorted(int(event["value"]) for event in told if event["name"] == "record_data")
+    assert values == list(range(3000))
+    committed = [event for event in told if event["name"] == "offsets_committed"]
+    assert committed
+    assert all(event["success"] for event in committed)
+
+
+def test_topic_command_from_creation_to_deletion(java: Java, request: pytest.FixtureRequest) -> None:
+    topic = "topic-command"
+    java.tool(
+        "topics", "--create", "--topic", topic, "--partitions", "2", "--replication-factor", "1",
+        "--config", "retention.ms=3600000",
+    )  # fmt: skip
+    described = java.tool("topics", "--describe", "--topic", topic)
+    assert re.search(r"PartitionCount: 2\s+ReplicationFactor: 1\s+Configs: .*retention.ms=3600000", described)
+    assert described.count("Leader: ") == 2
+    java.tool("topics", "--alter", "--topic", topic, "--partitions", "5")
+    assert java.tool("topics", "--describe", "--topic", topic).count("Leader: ") == 5
+    assert topic in java.tool("topics", "--list").split()
+    assert java.tool("topics", "--describe", "--unavailable-partitions") == ""
+    java.tool("topics", "--delete", "--topic", topic)
+    assert topic not in java.tool("topics", "--list").split()
+
+
+def test_config_command_sets_describes_and_deletes(java: Java, new_topic: MakeTopic) -> None:
+    topic = new_topic()
+    entity = ["--entity-type", "topics", "--entity-name", topic]
+    java.tool("configs", *entity, "--alter", "--add-config", "max.message.bytes=54321,cleanup.policy=compact")
+    shown = java.tool("configs", *entity, "--describe")
+    assert "max.message.bytes=54321" in shown
+    assert "DYNAMIC_TOPIC_CONFIG:max.message.bytes=54321" in shown
+    assert "cleanup.policy=compact" in shown
+    every = java.tool("configs", *entity, "--describe", "--all")
+    assert "segment.bytes=1073741824" in every
+    assert "DEFAULT_CONFIG:log.segment.bytes=1073741824" in every
+    java.tool("configs", *entity, "--alter", "--delete-config", "max.message.bytes,cleanup.policy")
+    assert "54321" not in java.tool("configs", *entity, "--describe")
+
+
+def test_config_command_shows_the_broker(java: Java) -> None:
+    shown = java.tool("configs", "--entity-type", "brokers", "--entity-default", "--describe")
+    assert "Default config" in shown
+    every = java.tool(
+        "configs", "--entity-type", "brokers", "--entity-name", _broker_id(java), "--describe", "--all"
+    )
+    assert "num.partitions=1 sensitive=false" in every
+    assert "log.segment.bytes=1073741824" in every
+
+
+def _broker_id(java: Java) -> str:
+    found = re.search(r"\(id: (\d+) rack", java.tool("api-versions"))
+    assert found is not None
+    return found[1]
+
+
+def test_api_versions_command(java: Java) -> None:
+    shown = java.tool("api-versions")
+    for line in ["Produce(0): 0 to ", "Fetch(1): ", "ApiVersions(18): 0 to ", "DescribeCluster(60): 0"]:
+        assert line in shown
+
+
+def test_cluster_id_stays_the_same(java: Java, broker: Broker) -> None:
+    first, second = (
+        run(
+            java.command(
+                "org.apache.kafka.tools.ClusterTool", "cluster-id", "--bootstrap-server", broker.address
+            )
+        )
+        for _ in range(2)
+    )
+    assert re.fullmatch(r"Cluster ID: [\w-]{22}\n", first)
+    assert first == second
+
+
+def test_get_offsets_by_time(java: Java, new_topic: MakeTopic) -> None:
+    topic = new_topic(partitions=2)
+    assert java.tool("get-offsets", "--topic", topic).split() == [f"{topic}:0:0", f"{topic}:1:0"]
+    java.produce(topic, [str(number) for number in range(100)])
+    offsets = dict(line.rsplit(":", 1) for line in java.tool("get-offsets", "--topic", topic).split())
+    assert sum(map(int, offsets.values())) == 100
+    earliest = java.tool("get-offsets", "--topic", topic, "--time", "earliest").split()
+    assert earliest == [f"{topic}:0:0", f"{topic}:1:0"]
+    newest = java.tool("get-offsets", "--topic", topic, "--time", "max-timestamp").split()
+    assert newest
+    old = java.tool("get-offsets", "--topic", topic, "--time", "1000").split()
+    assert all(line.endswith(":0") for line in old)
+
+
+def test_consumer_group_command(java: Java, new_topic: MakeTopic) -> None:
+    topic = new_topic()
+    group = f"group-{topic}"
+    java.produce(topic, [str(number) for number in range(50)])
+    java.consume(topic, 50, "--group", group)
+    assert group in java.tool("groups", "--list").split()
+    row = _lag_row(java, group, topic)
+    assert (row["CURRENT-OFFSET"], row["LOG-END-OFFSET"], row["LAG"]) == ("50", "50", "0")
+    state = java.tool("groups", "--describe", "--group", group, "--state")
+    assert re.search(rf"{group}\s.*\sEmpty\s+0", state)
+    reset = ["--reset-offsets", "--group", group, "--topic", topic, "--to-offset", "20", "--execute"]
+    java.tool("groups", *reset)
+    assert _lag_row(java, group, topic)["LAG"] == "30"
+    assert len(java.consume(topic, 30, "--group", group)) == 30
+    java.tool("groups", "--delete-offsets", "--group", group, "--topic", topic)
+    java.tool("groups", "--delete", "--group", group)
+    assert group not in java.tool("groups", "--list").split()
+
+
+def _lag_row(java: Java, group: str, topic: str) -> dict[str, str]:
+    lines = [line.split() for line in java.tool("groups", "--describe", "--group", group).splitlines()]
+    head = next(line for line in lines if line[:1] == ["GROUP"])
+    row = next(line for line in lines if line[:2] == [group, topic])
+    return dict(zip(head, row, strict=False))
+
+
+def test_delete_records_command(java: Java, new_topic: MakeTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    java.produce(topic, [str(number) for number in range(40)])
+    wanted = tmp_path / "offsets.json"
+    wanted.write_text(
+        json.dumps({"partitions": [{"topic": topic, "partition": 0, "offset": 15}], "version": 1})
+    )
+    assert "low_watermark: 15" in java.tool("delete-records", "--offset-json-file", str(wanted))
+    assert java.consume(topic, 25) == [str(number) for number in range(15, 40)]
+    assert java.tool("get-offsets", "--topic", topic, "--time", "earliest").split() == [f"{topic}:0:15"]
+
+
+def test_log_dirs_command(java: Java, new_topic: MakeTopic) -> None:
+    topic = new_topic(partitions=2)
+    java.produce(topic, ["x" * 1000])
+    shown = json_lines(java.tool("log-dirs", "--describe", "--topic-list", topic))[0]
+    folders = shown["brokers"][0]["logDirs"]
+    assert folders[0]["error"] is None
+    sizes = {part["partition"]: part["size"] for part in folders[0]["partitions"]}
+    assert set(sizes) == {f"{topic}-0", f"{topic}-1"}
+    assert sum(sizes.values()) > 1000
+
+
+def test_describe_producers(java: Java, new_topic: MakeTopic) -> None:
+    topic = new_topic()
+    java.produce(topic, ["one", "two"], "--producer-property", "enable.idempotence=true")
+    shown = java.tool("transactions", "describe-producers", "--topic", topic, "--partition", "0").splitlines()
+    assert shown[0].split()[:3] == ["ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch"]
+    assert len(shown) == 2
+    assert shown[1].split()[3] == "1"
+
+
+def test_tools_of_other_versions(other_java: Java, new_topic: MakeTopic) -> None:
+    topic = new_topic()
+    group = f"group-{topic}"
+    other_java.produce(
+        topic, [f"{number % 5}\t{number}" for number in range(300)], "--property", "parse.key=true"
+    )
+    got = other_java.consume(topic, 300, "--property", "print.key=true", "--group", group)
+    assert got == [f"{number % 5}\t{number}" for number in range(300)]
+    assert "PartitionCount: 1" in other_java.tool("topics", "--describe", "--topic", topic)
+    row = _lag_row(other_java, group, topic)
+    assert (row["CURRENT-OFFSET"], row["LAG"]) == ("300", "0")
