@@ -90,7 +90,7 @@ def test_offsets_of_three_bytes() -> None:
 
 
 def test_values_may_be_any_bytes_like() -> None:
-    batch = encode_batch([(TIME, bytearray(b"key"), memoryview(b"value"), (("h", bytearray(b"x")),))])  # type: ignore[list-item]
+    batch = encode_batch([(TIME, bytearray(b"key"), memoryview(b"value"), (("h", bytearray(b"x")),))])  # type: ignore[arg-type]
     assert decode_records(batch) == [Record(0, TIME, b"key", b"value", (("h", b"x"),))]
 
 
@@ -105,7 +105,7 @@ def test_header_names_that_are_not_utf8_survive() -> None:
 def test_names_that_cannot_be_encoded() -> None:
     for name in ("\ud800", None, b"bytes"):
         with pytest.raises(LocalProtocolError, match="cannot be named"):
-            encode_batch([(TIME, None, None, ((name, b""),))])  # type: ignore[list-item]
+            encode_batch([(TIME, None, None, ((name, b""),))])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
