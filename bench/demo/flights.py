@@ -64,7 +64,7 @@ class Delays:
         return self.minutes.get(carrier, 0) / max(self.arrived.get(carrier, 0), 1)
 
     def same(self, other: Delays, carrier: str) -> bool:
-        """Whether both know the same flights, arrivals and minutes of a carrier: whole numbers, so exactly."""
+        """Whether both know the same flights, arrivals and minutes of a carrier; whole numbers, so exact."""
         return all(
             ours.get(carrier, 0) == theirs.get(carrier, 0)
             for ours, theirs in (

@@ -107,7 +107,7 @@ class Java:
         self.tool("console-producer", "--topic", topic, *arguments, stdin="\n".join(lines) + "\n")
 
     def consume(self, topic: str, count: int, *arguments: str) -> list[str]:
-        """The records the console consumer prints, from the beginning, as many as come of ``count`` in 30 s."""
+        """The records the console consumer prints, from the beginning: ``count``, or what comes in 30 s."""
         limits = ["--from-beginning", "--max-messages", str(count), "--timeout-ms", "30000"]
         lines = self.tool("console-consumer", "--topic", topic, *limits, *arguments).splitlines()
         return [line for line in lines if " is deprecated and will be removed " not in line]
