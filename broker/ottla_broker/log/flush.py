@@ -126,12 +126,22 @@ class Flusher:
                 future.set_exception(error)
             elif end_offset <= job.end_offset:
                 future.set_result(None)
+            elif end_offset > log.log_end_offset:
+                # What was to be flushed is not in the log any more.
+                why = f"{log.name}: the log was truncated below {end_offset} before the flush"
+                future.set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why))
             else:
                 left.append((end_offset, future))
         waiting.waiters = left
         if left:
-            self._start(log, waiting)
-        else:
+            try:
+                self._start(log, waiting)
+            except KafkaError as refused:
+                # The partition was deleted meanwhile, or its files cannot be opened: nobody waits for ever.
+                for _, future in left:
+                    future.set_exception(refused)
+                left.clear()
+        if not left:
             del self._waiting[log]
 
 

@@ -31,7 +31,7 @@ def group_sizes(
     ``end_offset`` is the base offset of what follows the last segment. A segment that is too large by itself
     is a group of its own.
     """
-    ends = [*(each.base_offset for each in segments[1:]), end_offset]
+    ends = [*(each.base_offset for each in segments), end_offset][1:]
     groups: list[int] = []
     base = size = index_size = time_index_size = 0
     for segment, end in zip(segments, ends, strict=True):

@@ -142,11 +142,12 @@ class LogCleaner:
     # --- choosing -------------------------------------------------------------------------------------------
 
     async def _clean_dirtiest(self) -> bool:
-        """Clean one log; False when there was nothing to do."""
+        """Clean one log, or find out that it cannot be cleaned; False when there was nothing to do."""
         chosen = dirtiest(self._candidates())
         if chosen is None:
             return False
-        return await self._clean(chosen) is not None
+        await self._clean(chosen)
+        return True
 
     def _candidates(self) -> list[Cleanable]:
         present = {}

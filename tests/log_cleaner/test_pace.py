@@ -1,0 +1,57 @@
+"""The limit on the cleaner's I/O, its rests, and how it is stopped."""
+
+from __future__ import annotations
+
+from threading import Event
+
+import pytest
+
+from ottla_broker.log.cleaner.pace import CleaningAbortedError, Pace, Throttle
+
+
+class Stopping(Event):
+    """An event that counts how long it was waited for, and takes no time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slept = 0.0
+        self.rests = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.slept += timeout or 0
+        self.rests += 1
+        return self.is_set()
+
+
+def test_the_throttle_holds_the_rate_on_average() -> None:
+    now = 100.0
+    throttle = Throttle(1000.0, lambda: now)
+    assert throttle.delay(500) == pytest.approx(0.5)
+    assert throttle.delay(500) == pytest.approx(1.0), "two threads share the rate"
+    now += 5
+    assert throttle.delay(100) == pytest.approx(0.1), "time that was not used is no credit"
+
+
+def test_a_thread_sleeps_as_long_as_the_throttle_says_but_wakes_to_stop() -> None:
+    stopping = Stopping()
+    pace = Pace(Throttle(1000.0, lambda: 0.0), stopping, lambda: True)
+    pace.moved(2000)
+    assert stopping.slept == pytest.approx(2.0)
+    assert stopping.rests > 5
+    stopping.set()
+    with pytest.raises(CleaningAbortedError):
+        pace.moved(1)
+
+
+def test_a_thread_rests_every_few_records_and_looks_whether_the_log_is_still_there() -> None:
+    stopping = Stopping()
+    present = True
+    pace = Pace(Throttle(float("inf"), lambda: 0.0), stopping, lambda: present)
+    for _ in range(1000):
+        pace.worked()
+    assert 5 <= stopping.rests <= 20
+    pace.moved(10 << 20)
+    assert stopping.rests <= 21
+    present = False
+    with pytest.raises(CleaningAbortedError):
+        pace.worked(1000)
