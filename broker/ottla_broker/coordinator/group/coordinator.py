@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.coordinator import codes
@@ -27,6 +26,9 @@ from ottla_broker.coordinator.group.subscription import PROTOCOL_TYPE
 from ottla_broker.coordinator.shard import Shard, ShardHost, ShardPartition
 from ottla_broker.coordinator.slices import Sliced
 from ottla_broker.events import get_logger
+
+if TYPE_CHECKING:
+    from random import Random
 
 log = get_logger()
 

@@ -6,8 +6,7 @@ Kafka: ``doNewMemberJoinGroup``, ``doCurrentMemberJoinGroup``, ``updateStaticMem
 
 from __future__ import annotations
 
-from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.group import Group, join_error, sync_error
@@ -23,6 +22,9 @@ from ottla_broker.coordinator.group.rebalance import NEW_MEMBER_JOIN_TIMEOUT_S, 
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.coordinator.group.states import HEARTBEAT, SYNC, GroupState
 from ottla_broker.events import get_logger
+
+if TYPE_CHECKING:
+    from random import Random
 
 log = get_logger()
 
