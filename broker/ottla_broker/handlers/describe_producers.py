@@ -27,7 +27,7 @@ def handle(ctx: RequestContext, request: DescribeProducersRequest) -> DescribePr
                 answer.active_producers = [
                     ProducerState(
                         producer_id=p.producer_id,
-                        producer_epoch=p.producer_epoch,
+                        producer_epoch=p.epoch,
                         last_sequence=p.last_sequence,
                         last_timestamp=p.last_timestamp,
                         coordinator_epoch=p.coordinator_epoch,

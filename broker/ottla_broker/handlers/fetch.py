@@ -111,7 +111,8 @@ class _Fetch:
         name = spec.name
         if name is None:
             # An id: what it was first resolved to is kept.
-            name = spec.name = replicas.topic_name(spec.topic)
+            topic_id = spec.topic
+            name = spec.name = None if isinstance(topic_id, str) else replicas.topic_name(topic_id)
             if name is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         partition = replicas.partition(name, spec.partition)

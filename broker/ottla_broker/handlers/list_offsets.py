@@ -60,6 +60,9 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsRespo
                     _find(ctx.version, partition, asked.timestamp, end, answer)
             except KafkaError as error:
                 answer.error_code = error.code
+            if ctx.version < 4:
+                # Not known to these versions.
+                answer.leader_epoch = -1
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
 

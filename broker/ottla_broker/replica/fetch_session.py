@@ -13,7 +13,6 @@ An answer within a session leaves out the partitions about which there is nothin
 
 from __future__ import annotations
 
-import random
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,8 @@ from ottla_broker.clock import Clock
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from random import Random
+
     from ottla_protocol.messages.fetch import FetchRequest
 
 INITIAL_EPOCH = 0
@@ -116,7 +117,7 @@ class FetchSessions:
 
     EVICTION_SECONDS = 120.0
 
-    def __init__(self, slots: int, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, slots: int, clock: Clock, rng: Random) -> None:
         self._slots = slots
         self._clock = clock
         self._rng = rng

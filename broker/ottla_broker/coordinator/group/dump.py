@@ -1,0 +1,82 @@
+"""Records of ``__consumer_offsets`` for people: what ``ottla log dump`` shows of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla_protocol.errors import ProtocolError
+from ottla_protocol.messages.consumer_protocol import decode_assignment, decode_subscription
+from ottla_protocol.messages.group_records import (
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    decode_key,
+)
+from ottla_protocol.versioned import decode_versioned
+
+Entry = dict[str, Any]
+
+
+def decode_record(key: bytes | None, value: bytes | None) -> Entry | None:
+    """Key and value of an offset or group record as a structure; ``None`` for anything else."""
+    if key is None:
+        return None
+    try:
+        about = decode_key(key)
+        if isinstance(about, OffsetCommitKey):
+            return {
+                "key": {"group": about.group, "topic": about.topic, "partition": about.partition},
+                "payload": None if value is None else _offset(decode_versioned(OffsetCommitValue, value)),
+            }
+        return {
+            "key": {"group": about.group},
+            "payload": None if value is None else _group(decode_versioned(GroupMetadataValue, value)),
+        }
+    except ProtocolError:
+        return None
+
+
+def _offset(value: OffsetCommitValue) -> Entry:
+    return {
+        "offset": value.offset,
+        "leaderEpoch": value.leader_epoch,
+        "metadata": value.metadata,
+        "commitTimestamp": value.commit_timestamp,
+        "expireTimestamp": value.expire_timestamp,
+    }
+
+
+def _group(value: GroupMetadataValue) -> Entry:
+    is_consumer = value.protocol_type == "consumer"
+    return {
+        "protocolType": value.protocol_type,
+        "generation": value.generation,
+        "protocol": value.protocol,
+        "leader": value.leader,
+        "currentStateTimestamp": value.current_state_timestamp,
+        "members": [_member(member, is_consumer) for member in value.members],
+    }
+
+
+def _member(member: MemberMetadata, is_consumer: bool) -> Entry:
+    entry: Entry = {
+        "memberId": member.member_id,
+        "groupInstanceId": member.group_instance_id,
+        "clientId": member.client_id,
+        "clientHost": member.client_host,
+        "rebalanceTimeoutMs": member.rebalance_timeout,
+        "sessionTimeoutMs": member.session_timeout,
+    }
+    try:
+        if not is_consumer:
+            raise ProtocolError("only consumers say what their bytes mean")
+        entry["topics"] = list(decode_subscription(member.subscription).topics)
+        entry["assignment"] = {
+            part.topic: list(part.partitions)
+            for part in (decode_assignment(member.assignment).assigned_partitions if member.assignment else ())
+        }
+    except ProtocolError:
+        entry["subscription"] = {"hex": member.subscription.hex()}
+        entry["assignment"] = {"hex": member.assignment.hex()}
+    return entry
