@@ -57,6 +57,13 @@ async def test_records_older_than_max_compaction_lag_make_a_log_due(broker: Brok
     assert cleanable(log, 3, 4, START_MS + DAY_MS + 3_001).is_due
 
 
+async def test_a_compacted_segment_is_written_to_no_longer_than_max_compaction_lag(broker: Broker) -> None:
+    log = broker.create("t", max_compaction_lag_ms=1000)
+    for after in (0, 1000, 1001):
+        append(log, (b"a", b"1"), now_ms=START_MS + after)
+    assert [each.base_offset for each in log.segments] == [0, 2]
+
+
 async def test_a_stable_offset_inside_a_segment_stops_before_it(broker: Broker) -> None:
     log = broker.create("t")
     append(log, (b"a", b"1"))

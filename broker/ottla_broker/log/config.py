@@ -48,5 +48,10 @@ class LogConfig:
     unclean_leader_election_enable: bool = False
 
     @property
+    def max_segment_ms(self) -> int:
+        """How long a segment is written to; a compacted one no longer than its records may wait."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
+
+    @property
     def log_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"

@@ -237,7 +237,7 @@ class Log(ReadableLog):
         old.seal()
         self.producers.end_offset = base_offset
         self.producers.take_snapshot()
-        jitter = min(config.segment_jitter_ms, config.segment_ms)
+        jitter = min(config.segment_jitter_ms, config.max_segment_ms)
         segment = LogSegment.create(
             environment.files,
             self.path,

@@ -284,7 +284,7 @@ class LogSegment:
             )
         if self._index_entries_left <= 0:
             return True
-        return self.waited_ms(now_ms, timestamp) > config.segment_ms - self.jitter_ms
+        return self.waited_ms(now_ms, timestamp) > config.max_segment_ms - self.jitter_ms
 
     def append(
         self,

@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from threading import Event
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla_broker import events
 from ottla_broker.background import Background
@@ -48,8 +47,7 @@ _GLANCES_A_ROUND: Final = 64
 _log = events.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class CleanerSettings:
+class CleanerSettings(NamedTuple):
     """``log.cleaner.*`` with Kafka's defaults; sizes are bytes and shared by all threads."""
 
     enable: bool = True
