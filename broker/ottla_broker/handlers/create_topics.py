@@ -1,8 +1,8 @@
 """CreateTopics (key 19), versions 0-7: make topics, or only say whether they could be made.
 
 1 can only validate, 4 leaves numbers to the broker with -1 (KIP-464), 5 answers with what was made and its
-configs (KIP-525), 7 with topic ids. Topics are there when the answer comes, so that the request's timeout never
-runs out.
+configs (KIP-525), 7 with topic ids. Topics are there when the answer comes, so that the request's timeout
+never runs out.
 """
 
 from __future__ import annotations
