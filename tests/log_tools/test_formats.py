@@ -1,0 +1,199 @@
+"""The examples on the pages of docs/formats are what the code writes, and what it reads."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ottla_broker.log.checkpoints import (
+    decode_offsets,
+    decode_topic_id,
+    encode_offsets,
+    encode_topic_id,
+)
+from ottla_broker.log.cleaner.filter import empty_batch, rebuild
+from ottla_broker.log.cleaner.records import walk
+from ottla_broker.log.files import Files
+from ottla_broker.log.folder import DataFolder
+from ottla_broker.log.index import OffsetIndex, TimeIndex
+from ottla_broker.log.leader_epoch import LeaderEpochs
+from ottla_broker.log.producer_state import ProducerEntry, SentBatch, decode_snapshot, encode_snapshot
+from ottla_broker.log.txn_index import AbortedTransaction
+from ottla_broker.log.txn_index import encode as encode_txn_index
+from ottla_broker.store.journal import MAGIC, Change, decode_changes, encode_changes, encode_frame, load
+from ottla_broker.tools.dump import decode_group_record
+from ottla_protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
+from ottla_protocol.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from ottla_protocol.records.batch import HEADER_SIZE, crc_is_valid, read_header
+from ottla_protocol.records.record import Record, decode_records, encode_batch
+from ottla_protocol.versioned import encode_versioned
+
+PAGES = Path(__file__).parents[2] / "docs" / "formats"
+TIME_MS = 1_700_000_000_000
+_EXAMPLE = re.compile(r"<!-- example: (\S+) -->\n```(bytes|text)\n(.*?)```", re.DOTALL)
+_BYTES = re.compile(r"(?:[0-9a-f]{2} )*[0-9a-f]{2}(?=  |$)")
+
+
+def examples() -> dict[str, bytes]:
+    """All examples, by name."""
+    found: dict[str, bytes] = {}
+    for page in sorted(PAGES.glob("*.md")):
+        for name, kind, body in _EXAMPLE.findall(page.read_text()):
+            assert name not in found
+            if kind == "text":
+                found[name] = body.encode()
+                continue
+            data = bytearray()
+            for line in body.splitlines():
+                match = _BYTES.match(line)
+                assert match is not None, f"{page.name}: {line}"
+                data += bytes.fromhex(match.group())
+            found[name] = bytes(data)
+    return found
+
+
+EXAMPLES = examples()
+
+
+def the_batch() -> bytearray:
+    return encode_batch(
+        [(TIME_MS, b"AA", b"late", (("tz", b"EST"),)), (TIME_MS + 5, b"UA", None, ())],
+        base_offset=42,
+        leader_epoch=3,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=10,
+    )
+
+
+def test_record_batch() -> None:
+    data = EXAMPLES["batch"]
+    assert data == the_batch()
+    header = read_header(data)
+    assert crc_is_valid(data, 0, header)
+    assert decode_records(data) == [
+        Record(42, TIME_MS, b"AA", b"late", (("tz", b"EST"),)),
+        Record(43, TIME_MS + 5, b"UA", None),
+    ]
+
+
+def test_record_batch_after_compaction() -> None:
+    batch = the_batch()
+    header = read_header(batch)
+    data = bytes(batch[HEADER_SIZE:])
+    tombstone = list(walk(data, 2))[1:]
+    cleaned = rebuild(header, data, tombstone, TIME_MS + 86_400_000)
+    assert EXAMPLES["horizon"] == bytes(cleaned.data)
+    assert decode_records(EXAMPLES["horizon"]) == [Record(43, TIME_MS + 5, b"UA", None)]
+    assert read_header(EXAMPLES["horizon"]).delete_horizon_ms == TIME_MS + 86_400_000
+    assert EXAMPLES["empty"] == bytes(empty_batch(header).data)
+    assert EXAMPLES["empty"] == bytes(empty_batch(read_header(cleaned.data)).data)
+    assert read_header(EXAMPLES["empty"]).last_sequence == 11
+
+
+def test_indexes(tmp_path: Path) -> None:
+    files = Files(8)
+    index = OffsetIndex(files, f"{tmp_path}/00000000000000000042.index", new=True)
+    index.add(8, 4200)
+    index.write()
+    times = TimeIndex(files, f"{tmp_path}/00000000000000000042.timeindex", new=True)
+    times.add(TIME_MS + 5, 8)
+    times.write()
+    assert (tmp_path / "00000000000000000042.index").read_bytes() == EXAMPLES["index"]
+    assert (tmp_path / "00000000000000000042.timeindex").read_bytes() == EXAMPLES["timeindex"]
+    assert encode_txn_index([AbortedTransaction(8, 12, 13, 14)]) == EXAMPLES["txnindex"]
+
+
+def test_producer_snapshot() -> None:
+    producer = ProducerEntry(7, 0)
+    producer.last_timestamp = TIME_MS + 5
+    producer.batches.append(SentBatch(10, 11, 42, 43, TIME_MS + 5))
+    assert encode_snapshot([producer]) == EXAMPLES["snapshot"]
+    (found,) = decode_snapshot(EXAMPLES["snapshot"])
+    assert found.batches == producer.batches
+
+
+def test_checkpoints(tmp_path: Path) -> None:
+    offsets = {("flights", 0): 336776, ("flights", 1): 0}
+    assert encode_offsets(offsets) == EXAMPLES["offsets"]
+    assert decode_offsets(EXAMPLES["offsets"], "") == offsets
+    epochs = LeaderEpochs()
+    epochs.decode(EXAMPLES["epochs"], "")
+    assert (epochs.epochs, epochs.starts) == ([0, 3], [0, 42])
+    assert epochs.encode() == EXAMPLES["epochs"]
+    # The page cannot show that no line end stands behind the last line.
+    assert encode_topic_id(bytes(range(16))) == EXAMPLES["metadata"].rstrip(b"\n")
+    assert decode_topic_id(EXAMPLES["metadata"].rstrip(b"\n"), "") == bytes(range(16))
+
+
+def test_meta_properties(tmp_path: Path) -> None:
+    folder = DataFolder(Files(8), str(tmp_path))
+    folder.claim("Zk5tq3ZUR7i0kQJv1mHs3A", 1)
+    folder.unlock()
+    assert (tmp_path / "meta.properties").read_bytes() == EXAMPLES["properties"]
+
+
+def test_consumer_offsets() -> None:
+    commit = OffsetCommitValue(offset=12, leader_epoch=3, metadata="note", commit_timestamp=TIME_MS)
+    key = OffsetCommitKey(group="g", topic="flights", partition=2)
+    assert encode_versioned(key, 1) == EXAMPLES["offset-key"]
+    assert encode_versioned(commit, 3) == EXAMPLES["offset-value"]
+    partition = [TopicPartition(topic="flights", partitions=[2])]
+    member = MemberMetadata(
+        member_id="m-1",
+        client_id="c",
+        client_host="/127.0.0.1",
+        session_timeout=10_000,
+        rebalance_timeout=60_000,
+        subscription=encode_versioned(ConsumerProtocolSubscription(topics=["flights"]), 1),
+        assignment=encode_versioned(ConsumerProtocolAssignment(assigned_partitions=partition), 1),
+    )
+    group = GroupMetadataValue(
+        protocol_type="consumer",
+        generation=1,
+        protocol="range",
+        leader="m-1",
+        current_state_timestamp=TIME_MS,
+        members=[member],
+    )
+    assert encode_versioned(GroupMetadataKey(group="g"), 2) == EXAMPLES["group-key"]
+    assert encode_versioned(group, 3) == EXAMPLES["group-value"]
+    shown = decode_group_record(EXAMPLES["group-key"], EXAMPLES["group-value"])
+    assert shown is not None
+    assert shown["payload"]["members"][0]["assignment"] == {"flights": [2]}
+
+
+def test_store_journal(tmp_path: Path) -> None:
+    first = [Change("/brokers", b"", 0, 0), Change("/brokers/ids", b"{}", 1, 0)]
+    second = [Change("/brokers/ids", None)]
+    written = MAGIC + encode_frame(1, encode_changes(first)) + encode_frame(2, encode_changes(second))
+    assert written == EXAMPLES["journal"]
+    path = tmp_path / "ottla-store.journal"
+    path.write_bytes(EXAMPLES["journal"])
+    assert [list(decode_changes(payload)) for payload in load(path).payloads] == [first, second]
+
+
+def test_every_page_is_listed_and_every_example_is_tested() -> None:
+    listed = (PAGES / "README.md").read_text()
+    assert all(page.name in listed for page in PAGES.glob("*.md") if page.name != "README.md")
+    source = Path(__file__).read_text()
+    assert all(f'EXAMPLES["{name}"]' in source for name in EXAMPLES)
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.name)
+def test_pages_are_short_and_narrow(page: Path) -> None:
+    lines = page.read_text().splitlines()
+    assert len(lines) < 150
+    assert all(len(line) <= 120 or line.startswith("|") for line in lines)
