@@ -15,11 +15,6 @@ class GroupKeys:
     )
     group_max_size = integer(INT_MAX, "How many members a group may have.", at_least(1))
     offset_metadata_max_bytes = integer(4096, "The longest text that may go with a committed offset.")
-    offsets_load_buffer_size = integer(
-        5242880,
-        "How many bytes are read at a time when a partition of the offsets topic is loaded.",
-        at_least(1),
-    )
     offsets_topic_replication_factor: Key[int] = Key(
         SHORT,
         3,
@@ -43,13 +38,4 @@ class GroupKeys:
     )
     offsets_commit_timeout_ms = integer(
         5000, "How long a commit waits for the replicas of the offsets topic.", at_least(1)
-    )
-    offsets_commit_required_acks: Key[int] = Key(
-        SHORT,
-        -1,
-        "How many replicas must have a commit before it is answered; -1 for all in sync.",
-        Validator(
-            lambda v: None if v in (-1, 1) else "Value must be -1 or 1, as one broker has one replica",
-            "-1 or 1",
-        ),
     )

@@ -226,6 +226,22 @@ SECURITY: Final[tuple[Row, ...]] = (
     ("password.encoder.keyfactory.algorithm", STRING, None, "The key derivation for dynamic passwords."),
 )
 
+# Groups of the classic protocol.
+CLASSIC_GROUPS: Final[tuple[Row, ...]] = (
+    (
+        "offsets.commit.required.acks",
+        SHORT,
+        -1,
+        "How many replicas must have a commit before it is answered; -1 for all in sync.",
+    ),
+    (
+        "offsets.load.buffer.size",
+        INT,
+        5242880,
+        "How much is read at a time when a partition of the offsets topic is loaded.",
+    ),
+)
+
 # Details of the newer group protocols.
 GROUPS: Final[tuple[Row, ...]] = (
     (

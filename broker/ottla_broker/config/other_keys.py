@@ -35,6 +35,10 @@ _UNUSED = (
     (no_effect_keys.REMOTE, "tiered storage is not built yet."),
     (no_effect_keys.CLUSTER, "this broker stands alone."),
     (no_effect_keys.SECURITY, "security is not built yet."),
+    (
+        no_effect_keys.CLASSIC_GROUPS,
+        "a commit is in the only replica when it is answered, and loading is paced by time.",
+    ),
     (no_effect_keys.GROUPS, "only groups of the classic protocol are built yet."),
     (no_effect_keys.TRANSACTIONS, "transactions are not built yet."),
     (no_effect_keys.METERS, "metrics and quotas are not built yet."),

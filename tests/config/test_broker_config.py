@@ -1,0 +1,299 @@
+"""Values in force, priorities, what is refused and what is warned of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla_broker.config import BrokerConfig, ConfigError, InvalidValue, load_config
+
+
+def config(**settings: str) -> BrokerConfig:
+    return BrokerConfig.from_properties(
+        {name.replace("_", "."): value for name, value in settings.items()}, "server.properties"
+    )
+
+
+def test_nothing_given_is_a_broker_on_the_local_machine() -> None:
+    made = config()
+    assert [str(endpoint) for endpoint in made.endpoints] == ["PLAINTEXT://127.0.0.1:9092"]
+    assert made.data_dirs == (Path("ottla-data"),)
+    assert made.broker_id == 1001
+    assert not made.broker_id_given
+    assert made.warnings == []
+
+
+def test_values_have_their_types() -> None:
+    made = config(
+        num_network_threads=" 5 ", auto_create_topics_enable="FALSE", log_cleanup_policy="compact, delete"
+    )
+    assert made.num_network_threads == 5
+    assert made.auto_create_topics_enable is False
+    assert made.log_cleanup_policy == ("compact", "delete")
+    assert made.get("num.network.threads") == 5
+    assert made.text("log.cleanup.policy") == "compact,delete"
+    assert made.get("num.io.threads") == 8
+    with pytest.raises(KeyError):
+        made.get("no.such.key")
+
+
+def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
+    made = config(
+        broker_id="0",
+        num_network_threads="3",
+        num_io_threads="8",
+        socket_send_buffer_bytes="102400",
+        log_dirs="/tmp/kafka-logs",
+        num_partitions="1",
+        offsets_topic_replication_factor="1",
+        transaction_state_log_replication_factor="1",
+        transaction_state_log_min_isr="1",
+        log_retention_hours="168",
+        group_initial_rebalance_delay_ms="0",
+        zookeeper_connection_timeout_ms="18000",
+    )
+    assert [line.partition("=")[0] for line in made.warnings] == [
+        "transaction.state.log.replication.factor",
+        "transaction.state.log.min.isr",
+        "zookeeper.connection.timeout.ms",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (
+            {"num_partitions": "x"},
+            "num.partitions: 'x' is not allowed (Not a number of type INT); allowed: 1 or more",
+        ),
+        ({"num_partitions": "0"}, "num.partitions: '0' is not allowed (Value must be at least 1)"),
+        ({"num_partitions": "1_0"}, "num.partitions: '1_0' is not allowed"),
+        ({"message_max_bytes": "2147483648"}, "message.max.bytes: '2147483648' is not allowed (Not a number"),
+        (
+            {"delete_topic_enable": "yes"},
+            "delete.topic.enable: 'yes' is not allowed (Expected value to be either",
+        ),
+        (
+            {"log_cleanup_policy": "compact,keep"},
+            "log.cleanup.policy: 'compact,keep' is not allowed (String must",
+        ),
+        ({"compression_type": "brotli"}, "compression.type: 'brotli' is not allowed (String must be one of"),
+        ({"log_cleaner_min_cleanable_ratio": "1.5"}, "log.cleaner.min.cleanable.ratio: '1.5' is not allowed"),
+        ({"log_retention_hours": "0"}, "log.retention.hours: Value must be -1 (unlimited) or at least 1"),
+        ({"log_retention_ms": "-2"}, "log.retention.ms: Value must be -1"),
+        ({"log_roll_ms": "0"}, "log.roll.ms: '0' is not allowed"),
+        ({"broker_id": "-2"}, "broker.id: -2 is not between -1 and reserved.broker.max.id (1000)"),
+        ({"broker_id": "2000"}, "broker.id: 2000 is not between -1 and"),
+        ({"broker_id": "1", "node_id": "2"}, "node.id: is 2 while broker.id is 1; give one of them"),
+        ({"broker_id_generation_enable": "false"}, "broker.id: must be given"),
+        ({"listeners": ""}, "listeners: there must be at least one"),
+        ({"listeners": "localhost:9092"}, "listeners: localhost:9092 is not of the form NAME://HOST:PORT"),
+        (
+            {"listeners": "PLAINTEXT://h:70000"},
+            "listeners: PLAINTEXT://h:70000 has no port between 0 and 65535",
+        ),
+        (
+            {"listeners": "SSL://h:1"},
+            "listeners: SSL://h:1 asks for SSL, which is not built yet; use PLAINTEXT",
+        ),
+        (
+            {"listeners": "X://h:1"},
+            "listeners: X has no security protocol; add X:PLAINTEXT to listener.security",
+        ),
+        ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://a:2"}, "listeners: PLAINTEXT is named twice"),
+        (
+            {"listeners": "A://h:1,B://h:1", "listener_security_protocol_map": "A:PLAINTEXT,B:PLAINTEXT"},
+            "listeners: two listeners have the same host and port",
+        ),
+        ({"listeners": "PLAINTEXT://0.0.0.0:1"}, "listeners: clients can't be told to connect to 0.0.0.0"),
+        ({"advertised_listeners": "PLAINTEXT://0.0.0.0:1"}, "advertised.listeners: clients can't be told"),
+        (
+            {
+                "advertised_listeners": "X://h:1",
+                "listener_security_protocol_map": "X:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            },
+            "advertised.listeners: X is not among the listeners PLAINTEXT",
+        ),
+        ({"listener_security_protocol_map": "A"}, "listener.security.protocol.map: A is not NAME:PROTOCOL"),
+        (
+            {"listener_security_protocol_map": "A:SSL,a:SSL"},
+            "listener.security.protocol.map: a stands in it twice",
+        ),
+        ({"inter_broker_listener_name": "X"}, "inter.broker.listener.name: X is not among the listeners"),
+        ({"log_dirs": " , "}, "log.dirs: names no folder"),
+        (
+            {"queued_max_request_bytes": "5"},
+            "queued.max.request.bytes: must be at least socket.request.max.bytes",
+        ),
+        ({"max_connections_per_ip": "0"}, "max.connections.per.ip: may be 0 only where"),
+        (
+            {"max_connections_per_ip_overrides": "host"},
+            "max.connections.per.ip.overrides: 'host' is not allowed",
+        ),
+        (
+            {"log_cleaner_dedupe_buffer_size": "1000"},
+            "log.cleaner.dedupe.buffer.size: must be more than 1 MiB",
+        ),
+        ({"group_min_session_timeout_ms": "2000000"}, "group.min.session.timeout.ms: must not be more than"),
+        ({"offsets_topic_compression_codec": "5"}, "offsets.topic.compression.codec: '5' is not allowed"),
+        (
+            {"zookeeper_connect": "localhost:2181"},
+            "zookeeper.connect: This broker keeps its state in its own",
+        ),
+        ({"process_roles": "broker,controller"}, "process.roles: This broker stands alone"),
+        (
+            {"authorizer_class_name": "kafka.security.authorizer.AclAuthorizer"},
+            "authorizer.class.name: TLS, SASL",
+        ),
+        ({"sasl_enabled_mechanisms": "PLAIN"}, "sasl.enabled.mechanisms: TLS, SASL and authorization"),
+        ({"ssl_keystore_location": "/x"}, "ssl.keystore.location: TLS, SASL and authorization"),
+        ({"security_inter_broker_protocol": "SSL"}, "security.inter.broker.protocol: TLS, SASL"),
+        ({"metric_reporters": "com.example.Reporter"}, "metric.reporters: Java classes can't be loaded"),
+        ({"remote_log_storage_system_enable": "true"}, "remote.log.storage.system.enable: Tiered storage"),
+        (
+            {"log_message_downconversion_enable": "false"},
+            "log.message.downconversion.enable: Records are kept",
+        ),
+        (
+            {"group_coordinator_rebalance_protocols": "classic,consumer"},
+            "group.coordinator.rebalance.protocols: Only",
+        ),
+        (
+            {"unclean_leader_election_enable": "true"},
+            "unclean.leader.election.enable: A partition has one replica",
+        ),
+        (
+            {"listener_name_plaintext_max_connections": "5"},
+            "listener.name.plaintext.max.connections: settings of one",
+        ),
+        ({"config_providers": "file"}, "config.providers: values from config providers"),
+    ],
+)
+def test_what_is_wrong_is_one_line_with_its_place_and_key(settings: dict[str, str], line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config(**settings)
+    text = str(caught.value)
+    assert text.startswith(("server.properties: ", "configuration: "))
+    assert text.partition(": ")[2].startswith(line)
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("settings", "warning"),
+    [
+        ({"nm_partitions": "3"}, "nm.partitions is not a known key; did you mean num.partitions?"),
+        ({"entirely_different": "3"}, "entirely.different is not a known key"),
+        ({"num_io_threads": "9"}, "num.io.threads=9 has no effect: it sets something inside Apache Kafka"),
+        (
+            {"replica_fetch_max_bytes": "9"},
+            "replica.fetch.max.bytes=9 has no effect: this broker stands alone.",
+        ),
+        (
+            {"offsets_topic_replication_factor": "3"},
+            "offsets.topic.replication.factor=3 is more than there are",
+        ),
+    ],
+)
+def test_what_changes_nothing_is_warned_of(settings: dict[str, str], warning: str) -> None:
+    warnings = config(**settings).warnings
+    assert len(warnings) == 1
+    assert warnings[0].startswith(warning)
+
+
+def test_what_asks_for_nothing_is_accepted_in_silence() -> None:
+    made = config(
+        zookeeper_connect="", security_inter_broker_protocol="PLAINTEXT", process_roles="", num_io_threads="8"
+    )
+    assert made.warnings == []
+
+
+def test_broker_id_and_node_id_are_one() -> None:
+    assert config(broker_id="5").node_id == 5
+    assert config(node_id="6").broker_id == 6
+    assert config(broker_id="7", node_id="7").broker_id_given
+    assert config(reserved_broker_max_id="10").broker_id == 11
+    made = config()
+    made.use_broker_id(3)
+    assert (made.broker_id, made.node_id) == (3, 3)
+
+
+def test_listeners() -> None:
+    made = BrokerConfig.from_properties(
+        {
+            "listeners": "INSIDE://:9092,outside://[::1]:0, EXTRA://0.0.0.0:9094",
+            "advertised.listeners": "OUTSIDE://example.org:19093,EXTRA://10.0.0.1:9094",
+            "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,EXTRA:PLAINTEXT,TLS:SSL",
+            "inter.broker.listener.name": "INSIDE",
+        },
+        hostname=lambda: "machine",
+    )
+    inside, outside, extra = made.endpoints
+    assert (inside.name, inside.host, inside.port, inside.advertised) == (
+        "INSIDE",
+        "",
+        9092,
+        "INSIDE://machine:9092",
+    )
+    assert (outside.host, outside.port, outside.advertised) == ("::1", 0, "OUTSIDE://example.org:19093")
+    assert (extra.host, extra.advertised) == ("", "EXTRA://10.0.0.1:9094")
+    assert outside.bound(5000).port == 5000
+    assert outside.bound(5000).advertised_port == 19093
+    free = config(listeners="PLAINTEXT://127.0.0.1:0").endpoints[0].bound(4000)
+    assert (free.port, free.advertised) == (4000, "PLAINTEXT://127.0.0.1:4000")
+
+
+def test_folders() -> None:
+    assert config(log_dir="/a").data_dirs == (Path("/a"),)
+    assert config(log_dir="/a", log_dirs="/b, /c,/b").data_dirs == (Path("/b"), Path("/c"))
+
+
+def test_overrides_of_connections() -> None:
+    made = config(max_connections_per_ip="0", max_connections_per_ip_overrides="127.0.0.1:5, host:2")
+    assert made.connection_limits == {"127.0.0.1": 5, "host": 2}
+
+
+def test_the_command_line_goes_before_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("num.partitions=3\nnum.network.threads=2\n")
+    made = load_config(path, {"num.partitions": "7"})
+    assert (made.num_partitions, made.num_network_threads) == (7, 2)
+    with pytest.raises(ConfigError, match=r"^command line: num\.partitions: 'x'"):
+        load_config(path, {"num.partitions": "x"})
+    path.write_text("num.partitions=x\n")
+    with pytest.raises(ConfigError, match=r"server\.properties: num\.partitions: 'x'"):
+        load_config(path, {})
+    assert load_config(None, {}).num_partitions == 1
+
+
+def test_dynamic_settings_act_and_go_back() -> None:
+    made = config(message_max_bytes="5000", max_connections_per_ip_overrides="a:1")
+    made.apply_dynamic({"message.max.bytes": "6000", "log.retention.ms": "9"}, {"message.max.bytes": "7000"})
+    assert made.message_max_bytes == 7000
+    assert made.log_retention_ms == 9
+    made.apply_dynamic({"message.max.bytes": "6000"}, {"max.connections.per.ip.overrides": "b:2"})
+    assert made.message_max_bytes == 6000
+    assert made.log_retention_ms is None
+    assert made.connection_limits == {"b": 2}
+    made.apply_dynamic({}, {})
+    assert made.message_max_bytes == 5000
+    assert made.connection_limits == {"a": 1}
+    assert made.text("message.max.bytes") == "5000"
+
+
+def test_what_cannot_be_changed_at_runtime() -> None:
+    made = config()
+    made.check_dynamic({"log.retention.ms": "5", "max.connections": "9"}, per_broker=True)
+    with pytest.raises(ValueError, match=r"Cannot update these configs dynamically: num\.partitions"):
+        made.check_dynamic({"num.partitions": "5"}, per_broker=True)
+    with pytest.raises(ValueError, match=r"Cannot update these configs dynamically: num\.io\.threads"):
+        made.check_dynamic({"num.io.threads": "5"}, per_broker=False)
+    with pytest.raises(ValueError, match=r"Unknown broker config name: foo"):
+        made.check_dynamic({"foo": "5"}, per_broker=True)
+    for changes in (
+        {"message.max.bytes": "x"},
+        {"log.retention.ms": "0"},
+        {"unclean.leader.election.enable": "true"},
+    ):
+        with pytest.raises(InvalidValue):
+            made.check_dynamic(changes, per_broker=True)

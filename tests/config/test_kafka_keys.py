@@ -1,0 +1,87 @@
+"""The declarations against Apache Kafka 3.9.1's own: names, types, defaults and update modes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ottla_broker.config.broker import acting_keys, all_keys
+from ottla_broker.config.model import ACTS, LIST, READ_ONLY, Key, format_value
+from ottla_broker.config.topics import SYNONYMS, TOPIC_KEYS
+
+ROWS = [
+    line.split("\t")
+    for line in (Path(__file__).parent / "kafka-3.9.1-keys.tsv").read_text().splitlines()
+    if not line.startswith("#")
+]
+KAFKA = {(row[0], row[1]): row[2:] for row in ROWS}
+
+OUR_OWN_DEFAULTS = {"listeners", "log.dir"}
+
+
+def text_of(key: Key[object]) -> str:
+    text = format_value(key.kind, key.default)
+    if key.kind == LIST and text is not None:
+        return f"[{text.replace(',', ', ')}]"
+    return "null" if text is None else text
+
+
+def test_every_key_is_known_and_no_other() -> None:
+    assert set(all_keys()) == {name for scope, name in KAFKA if scope == "broker"}
+    assert set(TOPIC_KEYS) == {name for scope, name in KAFKA if scope == "topic"}
+
+
+def test_types_and_defaults_are_kafkas() -> None:
+    for scope, keys in (("broker", all_keys()), ("topic", TOPIC_KEYS)):
+        for name, key in keys.items():
+            kind, default, _ = KAFKA[scope, name]
+            assert key.kind == kind, name
+            if (scope, name) == ("broker", "listeners") or name in OUR_OWN_DEFAULTS:
+                continue
+            assert text_of(key) == default.removeprefix("class "), name
+
+
+def test_own_defaults_are_told() -> None:
+    for name in OUR_OWN_DEFAULTS:
+        assert "Ottla's own default; Kafka's is" in all_keys()[name].documentation
+
+
+def test_what_is_dynamic_here_is_dynamic_there_in_the_same_way() -> None:
+    for name, key in acting_keys().items():
+        if key.mode != READ_ONLY:
+            assert KAFKA["broker", name][2] == key.mode, name
+
+
+def test_every_key_has_a_meaning_and_what_does_not_act_a_reason() -> None:
+    for name, key in {**all_keys(), **TOPIC_KEYS}.items():
+        assert key.meaning.endswith("."), name
+        assert key.effect == ACTS or key.note, name
+        assert name == key.name
+
+
+def test_defaults_are_allowed_by_their_own_validators() -> None:
+    for key in (*all_keys().values(), *TOPIC_KEYS.values()):
+        text = format_value(key.kind, key.default)
+        if text is not None:
+            assert key.parse(text) == key.default
+
+
+def test_every_key_that_acts_is_read_somewhere() -> None:
+    """No key is accepted and then ignored: outside its declaration, its name or attribute is used."""
+    package = Path(__file__).parents[2] / "broker" / "ottla_broker"
+    declared = {"server_keys.py", "log_keys.py", "group_keys.py", "topics.py", "describe.py"}
+    sources = "\n".join(
+        path.read_text()
+        for path in package.rglob("*.py")
+        if not (path.parent.name == "config" and path.name in declared)
+    )
+    through_topics = {synonym.name for synonyms in SYNONYMS.values() for synonym in synonyms}
+    unread = [
+        key.name
+        for key in acting_keys().values()
+        if key.effect == ACTS
+        and key.name not in through_topics
+        and re.search(rf"\.{key.attribute}\b", sources) is None
+        and f'"{key.name}"' not in sources
+    ]
+    assert unread == []

@@ -1,0 +1,60 @@
+"""The parser of .properties files against ``java.util.Properties``, whose answers are in properties.json."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla_broker.config import ConfigError
+from ottla_broker.config.properties import parse_properties, read_properties
+
+GOLDEN = json.loads((Path(__file__).parent / "properties.json").read_text())
+
+
+@pytest.mark.parametrize(("text", "expected"), GOLDEN, ids=[repr(case[0]) for case in GOLDEN])
+def test_as_java_reads_it(text: str, expected: dict[str, str]) -> None:
+    assert parse_properties(text) == expected
+
+
+def test_a_malformed_escape_names_file_and_line() -> None:
+    with pytest.raises(ConfigError, match=r"^x\.properties: line 3: malformed \\uXXXX escape"):
+        parse_properties("a=1\n# comment\nb=\\u12\n", "x.properties")
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"missing\.properties: cannot be read \(No such file"):
+        read_properties(tmp_path / "missing.properties")
+    with pytest.raises(ConfigError, match=r"cannot be read \(Is a directory"):
+        read_properties(tmp_path)
+
+
+def test_files_in_utf_8_and_latin_1(tmp_path: Path) -> None:
+    path = tmp_path / "x.properties"
+    for encoding in ("utf-8", "utf-8-sig", "iso-8859-1"):
+        path.write_bytes("rack=Zürich\n".encode(encoding))
+        assert read_properties(path) == {"rack": "Zürich"}
+
+
+@given(st.text(alphabet="ab=: \\#!\t\n\r\fu0", max_size=40))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(ConfigError):
+        found = parse_properties(text)
+        assert all(isinstance(part, str) for item in found.items() for part in item)
+
+
+ESCAPED = str.maketrans(
+    {c: f"\\{c}" for c in "=:#! \\"} | {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+)
+WORDS = st.text(st.characters(blacklist_categories=("Cs",)), max_size=10)
+
+
+@given(st.dictionaries(WORDS, WORDS, max_size=5))
+def test_what_is_written_with_escapes_is_read_back(properties: dict[str, str]) -> None:
+    text = "".join(f"{k.translate(ESCAPED)}={v.translate(ESCAPED)}\n" for k, v in properties.items())
+    if "" not in properties:
+        assert parse_properties(text) == properties

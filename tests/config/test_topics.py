@@ -1,0 +1,122 @@
+"""What is in force for a topic, and what a topic may not have."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla_broker.config import BrokerConfig, InvalidValue
+from ottla_broker.config.topics import TOPIC_KEYS, check_topic_configs, effective, log_config
+from ottla_broker.log.config import LogConfig
+from ottla_protocol.errors import ErrorCode, KafkaError
+
+HOUR = 3_600_000
+
+
+def config(settings: dict[str, str] | None = None) -> BrokerConfig:
+    return BrokerConfig.from_properties(settings or {})
+
+
+def test_by_default_a_topic_is_as_the_log_has_it_by_default() -> None:
+    assert log_config(config(), {}) == LogConfig()
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "value"),
+    [
+        ({"log.retention.hours": "2"}, "retention.ms", 2 * HOUR),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3"}, "retention.ms", 180_000),
+        ({"log.retention.minutes": "3", "log.retention.ms": "4"}, "retention.ms", 4),
+        ({"log.retention.hours": "-1"}, "retention.ms", -1),
+        ({"log.roll.hours": "2"}, "segment.ms", 2 * HOUR),
+        ({"log.roll.hours": "2", "log.roll.ms": "5"}, "segment.ms", 5),
+        ({"log.roll.jitter.hours": "1"}, "segment.jitter.ms", HOUR),
+        ({"log.roll.jitter.hours": "1", "log.roll.jitter.ms": "0"}, "segment.jitter.ms", 0),
+        ({"log.flush.scheduler.interval.ms": "7"}, "flush.ms", 7),
+        ({"log.flush.scheduler.interval.ms": "7", "log.flush.interval.ms": "8"}, "flush.ms", 8),
+        ({"log.flush.interval.messages": "1"}, "flush.messages", 1),
+        ({"message.max.bytes": "9"}, "max.message.bytes", 9),
+        ({"log.cleanup.policy": "compact"}, "cleanup.policy", ("compact",)),
+    ],
+)
+def test_the_brokers_keys_are_what_topics_fall_back_to(
+    settings: dict[str, str], name: str, value: object
+) -> None:
+    assert effective(config(settings), {})[name] == value
+
+
+def test_a_topics_own_setting_goes_first() -> None:
+    made = log_config(
+        config({"log.retention.ms": "5", "message.max.bytes": "9"}),
+        {"retention.ms": "-1", "cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0.1"},
+    )
+    assert made.retention_ms == -1
+    assert made.max_message_bytes == 9
+    assert (made.compact, made.delete) == (True, True)
+    assert made.min_cleanable_dirty_ratio == 0.1
+
+
+def test_the_older_key_for_timestamps_counts_where_the_newer_ones_are_not_set() -> None:
+    made = log_config(config(), {"message.timestamp.difference.max.ms": "5"})
+    assert (made.message_timestamp_before_max_ms, made.message_timestamp_after_max_ms) == (5, 5)
+    made = log_config(
+        config({"log.message.timestamp.difference.max.ms": "5"}), {"message.timestamp.after.max.ms": "6"}
+    )
+    assert (made.message_timestamp_before_max_ms, made.message_timestamp_after_max_ms) == (5, 6)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("retention.ms", "-2"),
+        ("retention.ms", "soon"),
+        ("segment.bytes", "13"),
+        ("segment.ms", "0"),
+        ("cleanup.policy", "keep"),
+        ("compression.type", "rar"),
+        ("message.timestamp.type", "Now"),
+        ("min.cleanable.dirty.ratio", "2"),
+        ("min.insync.replicas", "0"),
+        ("preallocate", "maybe"),
+        ("max.message.bytes", "-1"),
+    ],
+)
+def test_a_bad_value_has_kafkas_message(name: str, text: str) -> None:
+    with pytest.raises(InvalidValue, match=rf"Invalid value {text}(\.0)? for configuration {name}: "):
+        check_topic_configs(config(), {name: text})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"no.such": "1"}, "Unknown topic config name: no.such"),
+        ({"remote.storage.enable": "true"}, "Tiered storage is not built yet"),
+        ({"local.retention.ms": "5"}, "Tiered storage is not built yet"),
+        ({"follower.replication.throttled.replicas": "*"}, "there is no replication to throttle"),
+        ({"leader.replication.throttled.replicas": "0:1"}, "there is no replication to throttle"),
+        ({"message.format.version": "0.10.2"}, "format version 2 only"),
+        ({"message.downconversion.enable": "false"}, "format version 2 only"),
+        ({"unclean.leader.election.enable": "true"}, "one replica only"),
+        ({"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}, "must not be more than"),
+    ],
+)
+def test_what_does_nothing_yet_or_makes_no_sense_is_refused(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(KafkaError, match=message) as caught:
+        check_topic_configs(config(), settings)
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+def test_what_does_nothing_yet_is_accepted_where_it_asks_for_nothing() -> None:
+    check_topic_configs(
+        config(),
+        {
+            "remote.storage.enable": "false",
+            "message.format.version": "3.9-IV0",
+            "follower.replication.throttled.replicas": "",
+            "unclean.leader.election.enable": "false",
+        },
+    )
+
+
+def test_every_config_of_the_log_comes_from_a_topics() -> None:
+    fields = {name.replace(".", "_") for name in TOPIC_KEYS} | {"compact", "delete"}
+    assert set(LogConfig.__slots__) <= fields
