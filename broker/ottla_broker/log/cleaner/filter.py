@@ -45,7 +45,7 @@ from ottla_protocol.records.batch import (
 from ottla_protocol.records.record import encode_varint
 
 from .offset_map import OffsetMap
-from .pace import Pace
+from .pace import RECORDS_A_TURN, Pace
 from .records import RecordSpan, walk
 from .transactions import CleanedTransactions
 
@@ -172,8 +172,9 @@ class BatchFilter:
         tombstones_go = horizon is not None and horizon <= self._now_ms
         kept = []
         has_tombstone = False
-        for record in walk(data, header.record_count):
-            pace.worked()
+        for number, record in enumerate(walk(data, header.record_count), start=1):
+            if not number % RECORDS_A_TURN:
+                pace.worked(RECORDS_A_TURN)
             offset = base + record.offset_delta
             if offset <= offsets.latest_offset:
                 if record.key is None:

@@ -12,7 +12,7 @@ from threading import Event, Lock
 from typing import Final
 
 # About half a millisecond of work, then a rest that is long enough for the other thread to wake up.
-_RECORDS_A_TURN: Final = 128
+RECORDS_A_TURN: Final = 128
 _BYTES_A_TURN: Final = 256 * 1024
 _REST_S: Final = 0.0002
 # The longest sleep at one go, so that a low limit does not hold up a stop.
@@ -67,7 +67,7 @@ class Pace:
     def worked(self, records: int = 1) -> None:
         """``records`` were looked at: rest when it is time to. Raises CleaningAbortedError."""
         self._records += records
-        if self._records >= _RECORDS_A_TURN:
+        if self._records >= RECORDS_A_TURN:
             self._rest()
 
     def _rest(self) -> None:

@@ -19,7 +19,7 @@ from ..segment import LogSegment
 from ..txn_index import encode as encode_txn_index
 from .filter import BatchFilter, CleaningStats, KeptBatch, record_bytes
 from .offset_map import OffsetMap
-from .pace import Pace
+from .pace import RECORDS_A_TURN, Pace
 from .records import walk
 from .transactions import CleanedTransactions
 
@@ -81,13 +81,15 @@ class CleaningWork:
         offsets, pace, first_dirty = self.offsets, self.pace, self._first_dirty
         for _, header, batch in source.segment.batches(position, chunk=self._chunk_bytes):
             pace.moved(header.size)
-            pace.worked()
+            pace.worked(min(header.record_count, RECORDS_A_TURN))
             if header.is_control:
                 transactions.on_control(header, control_key(header, batch))
             elif not transactions.on_data(header):
                 base = header.base_offset
-                for record in walk(record_bytes(header, batch), header.record_count):
-                    pace.worked()
+                records = walk(record_bytes(header, batch), header.record_count)
+                for number, record in enumerate(records, start=1):
+                    if not number % RECORDS_A_TURN:
+                        pace.worked(RECORDS_A_TURN)
                     offset = base + record.offset_delta
                     if record.key is not None and offset >= first_dirty:
                         if not offsets.put(record.key, offset):
@@ -114,7 +116,7 @@ class CleaningWork:
             for source in group:
                 for position, header, batch in source.segment.batches(chunk=self._chunk_bytes):
                     self.pace.moved(header.size)
-                    self.pace.worked()
+                    self.pace.worked(min(header.record_count, RECORDS_A_TURN))
                     kept = rules.filter(header, batch)
                     if output is None:
                         if kept is not None and not kept.changed:
