@@ -100,6 +100,8 @@ class Dispatcher:
             if hasattr(answer, "__await__"):
                 return self._park(connection, route, header, self._run(connection, header, answer))
             return self._encode(route, version, header.correlation_id, answer)
+        except PeerFault:
+            raise  # the handler's own decision to close: produce with acks=0 has no answer to put an error in
         except Exception as error:
             raise self._failed(connection, header, error) from error
 
