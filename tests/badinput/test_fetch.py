@@ -156,3 +156,11 @@ def test_list_offsets_with_an_unknown_special_time(wire: Wire, new_topic: Topic)
     for timestamp in (-6, -99):
         answer = look_up(wire, topic, timestamp=timestamp)
         assert answer.error_code != 0 or answer.offset in (-1, 0)
+
+
+def test_records_beside_an_error_are_empty_not_null(wire: Wire, new_topic: Topic) -> None:
+    answer = wire.call(fetch_request(new_topic(), 99), 12).responses[0].partitions[0]
+    assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert answer.high_watermark == -1
+    assert answer.records is not None
+    assert not answer.records

@@ -89,7 +89,8 @@ class _Fetch:
         left = self._max_bytes
         found = 0
         for spec in self._context.partitions.values():
-            answer = PartitionData(partition_index=spec.partition, high_watermark=-1)
+            # Empty, not null, with an error as well: librdkafka cannot read a null.
+            answer = PartitionData(partition_index=spec.partition, high_watermark=-1, records=b"")
             try:
                 records = self._read_partition(spec, answer, left, min_one=not found)
             except KafkaError as error:
