@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
+
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.files import Files, LogFile
@@ -88,7 +89,7 @@ OpenLog = Callable[..., Log]
 
 
 @pytest.fixture
-def open_log(tmp_path: Path, disk: FaultyFiles, now: Clock) -> Iterator[OpenLog]:
+def open_log(tmp_path: Path, disk: FaultyFiles, now: Clock) -> OpenLog:
     """``open_log(clean=…, **config)`` opens the log of ``flights-0`` in the test's folder, anew each time."""
 
     def build(
@@ -108,4 +109,4 @@ def open_log(tmp_path: Path, disk: FaultyFiles, now: Clock) -> Iterator[OpenLog]
             clean=clean,
         )
 
-    yield build
+    return build

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from ottla_broker.log.log import Log
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -51,7 +52,9 @@ def test_a_full_disk_at_a_roll_leaves_the_log_usable(open_log: OpenLog, disk: Fa
     assert open_log(segment_bytes=200).log_end_offset == end + 1
 
 
-def test_what_cannot_be_taken_back_at_once_is_cut_by_the_next_append(open_log: OpenLog, disk: FaultyFiles) -> None:
+def test_what_cannot_be_taken_back_at_once_is_cut_by_the_next_append(
+    open_log: OpenLog, disk: FaultyFiles
+) -> None:
     log = open_log()
     append(log)
     size = log.size

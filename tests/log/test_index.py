@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from ottla_broker.log.files import Files
 from ottla_broker.log.index import CorruptIndexError, OffsetIndex, TimeIndex
 

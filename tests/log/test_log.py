@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from ottla_broker.log.log import AppendInfo, Log
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import read_header
@@ -28,7 +29,9 @@ def refused(log: Log, data: bytearray) -> tuple[ErrorCode, str]:
     return caught.value.code, caught.value.message
 
 
-def read(log: Log, offset: int, max_bytes: int = 1 << 20, max_offset: int = 1 << 62, min_one: bool = True) -> bytes:
+def read(
+    log: Log, offset: int, max_bytes: int = 1 << 20, max_offset: int = 1 << 62, min_one: bool = True
+) -> bytes:
     part = log.read(offset, max_bytes, max_offset=max_offset, min_one=min_one).slice
     return b"" if part is None else part.read()
 

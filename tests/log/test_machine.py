@@ -1,4 +1,4 @@
-"""A log against a model of it: a list of batches that survive appends, rolls, truncations, restarts and crashes."""
+"""A log against a model of it: batches that survive appends, rolls, truncations, restarts and crashes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from random import Random
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.files import Files
@@ -23,7 +24,7 @@ CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=200, file_delete_dela
 
 
 class LogMachine(RuleBasedStateMachine):
-    """``stored`` is what the log holds: (first offset, last offset, bytes) in order; ``flushed`` how much is safe."""
+    """``stored`` is what the log holds: (first offset, last offset, bytes), in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,13 +58,19 @@ class LogMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         assert self.log.log_end_offset == 0
 
-    @rule(count=st.integers(1, 5), idempotent=st.booleans(), epoch=st.integers(0, 2), later=st.integers(-50, 50))
+    @rule(
+        count=st.integers(1, 5), idempotent=st.booleans(), epoch=st.integers(0, 2), later=st.integers(-50, 50)
+    )
     def append(self, count: int, idempotent: bool, epoch: int, later: int) -> None:
         numbers = {"producer_id": 7, "epoch": 0, "sequence": self.sequence} if idempotent else {}
         data = batch(count, timestamp=NOW_MS + later, **numbers)
         epoch = max(epoch, self.log.latest_epoch)
         info = self.log.append(data, leader_epoch=epoch, now_ms=NOW_MS, from_client=True)
-        assert (info.first_offset, info.last_offset, info.duplicate) == (self.end, self.end + count - 1, False)
+        assert (info.first_offset, info.last_offset, info.duplicate) == (
+            self.end,
+            self.end + count - 1,
+            False,
+        )
         self.stored.append((self.end, info.last_offset, bytes(data)))
         self.end += count
         if idempotent:
@@ -119,7 +126,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(garbage=st.binary(max_size=200), lost=st.integers(0, 300))
     def crash(self, garbage: bytes, lost: int) -> None:
-        """The process dies; of what was not flushed the file keeps a part, and garbage may stand behind it."""
+        """The process dies; of what was not flushed a part is left, and garbage may stand behind it."""
         recovery_point = self.log.recovery_point
         active = self.log.active
         path, size = active.file.path, active.size

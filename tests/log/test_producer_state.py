@@ -7,6 +7,7 @@ from struct import pack
 
 import pytest
 from crc32c import crc32c
+
 from ottla_broker.log.log import AppendInfo, Log
 from ottla_broker.log.producer_state import CorruptSnapshotError, decode_snapshot
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -90,7 +91,9 @@ def test_epochs(open_log: OpenLog) -> None:
     assert refusal(log, 6, epoch=3) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-SNAPSHOT = pack(">qhiqiqiq", 7, 1, 4, 4, 2, NOW_MS + 2, -1, -1) + pack(">qhiqiqiq", 8, 0, 0, 5, 0, NOW_MS, -1, -1)
+SNAPSHOT = pack(">qhiqiqiq", 7, 1, 4, 4, 2, NOW_MS + 2, -1, -1) + pack(
+    ">qhiqiqiq", 8, 0, 0, 5, 0, NOW_MS, -1, -1
+)
 
 
 def snapshot_bytes(count: int, body: bytes) -> bytes:
@@ -168,7 +171,9 @@ def test_truncation_takes_the_state_back(open_log: OpenLog) -> None:
     assert send(log, 5).first_offset == 5
 
 
-def test_snapshots_go_with_their_segments_and_stray_ones_at_the_start(open_log: OpenLog, tmp_path: Path) -> None:
+def test_snapshots_go_with_their_segments_and_stray_ones_at_the_start(
+    open_log: OpenLog, tmp_path: Path
+) -> None:
     folder = tmp_path / "flights-0"
     log = open_log(segment_bytes=300, file_delete_delay_ms=0)
     for number in range(12):
@@ -227,5 +232,7 @@ def test_transactions_found_in_a_log_are_followed_and_indexed(open_log: OpenLog,
     assert index.read_bytes() == b""
     assert again.producers.first_unstable_offset == 0
     with pytest.raises(KafkaError) as caught:
-        again.append(batch(1, producer_id=7, epoch=0, sequence=2), leader_epoch=0, now_ms=NOW_MS, from_client=True)
+        again.append(
+            batch(1, producer_id=7, epoch=0, sequence=2), leader_epoch=0, now_ms=NOW_MS, from_client=True
+        )
     assert caught.value.code is ErrorCode.INVALID_TXN_STATE

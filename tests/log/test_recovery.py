@@ -6,6 +6,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+
 from ottla_broker.log.log import Log
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -165,7 +166,7 @@ def test_files_that_waited_for_their_removal_go(open_log: OpenLog, folder: Path)
 
 
 def compacted(open_log: OpenLog, folder: Path) -> tuple[list[Path], bytes]:
-    """A log whose first two segments a compaction made into one: the files of that one, without a suffix yet."""
+    """A log's segment files, and what a compaction would make of the first two."""
     fill(open_log(**SMALL)).close()
     files = segment_files(folder)
     merged = files[0].read_bytes() + files[1].read_bytes()

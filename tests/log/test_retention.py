@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from ottla_broker.log.log import Log
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -27,7 +28,9 @@ def bases(log: Log) -> list[int]:
 
 
 def test_by_time_the_newest_record_of_a_segment_counts(open_log: OpenLog) -> None:
-    log = fill(open_log(retention_ms=1000), [NOW_MS - 2000, NOW_MS - 1001, NOW_MS - 1000, NOW_MS - 5000, NOW_MS])
+    log = fill(
+        open_log(retention_ms=1000), [NOW_MS - 2000, NOW_MS - 1001, NOW_MS - 1000, NOW_MS - 5000, NOW_MS]
+    )
     assert log.delete_old_segments(NOW_MS) == 2
     assert bases(log) == [2, 3, 4, 5]
     assert log.log_start_offset == 2
@@ -108,7 +111,12 @@ def test_the_start_stays_where_it_was_after_a_restart(open_log: OpenLog) -> None
 def test_truncating_everything(open_log: OpenLog, tmp_path: Path) -> None:
     log = fill(open_log(file_delete_delay_ms=0), [NOW_MS] * 4)
     log.truncate_fully_and_start_at(100)
-    assert (log.log_start_offset, log.log_end_offset, log.recovery_point, bases(log)) == (100, 100, 100, [100])
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point, bases(log)) == (
+        100,
+        100,
+        100,
+        [100],
+    )
     assert log.latest_epoch == -1
     assert not list(tmp_path.rglob("*.snapshot"))
     log.append(batch(1), leader_epoch=0, now_ms=NOW_MS, from_client=True)

@@ -38,7 +38,13 @@ def test_the_first_record_at_or_behind_a_time_is_found(
         if reopened:
             log.close()
             log = Log(
-                str(folder), "flights", 0, config, log.environment, recovery_point=log.recovery_point, clean=True
+                str(folder),
+                "flights",
+                0,
+                config,
+                log.environment,
+                recovery_point=log.recovery_point,
+                clean=True,
             )
         for wanted in range(63):
             expected = next((offset for offset, at in enumerate(records) if at >= wanted), None)

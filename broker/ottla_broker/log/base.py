@@ -188,6 +188,10 @@ class LogBase:
         return Path(self.path)
 
     @property
+    def _epochs_path(self) -> str:
+        return f"{self.path}/{names.LEADER_EPOCHS}"
+
+    @property
     def topic_id(self) -> bytes:
         """The topic's id from ``partition.metadata``; zeros when it has none."""
         topic_id = self.topic_id_known
@@ -274,7 +278,7 @@ class LogBase:
         except OSError as error:
             raise self._storage_error("the log could not be flushed", error) from error
         if self.epochs.dirty:
-            job.replacements.append((f"{self.path}/{names.LEADER_EPOCHS}", self.epochs.encode()))
+            job.replacements.append((self._epochs_path, self.epochs.encode()))
             self.epochs.dirty = False
         if self._new_files:
             job.folders += (self.path, self.path.rpartition("/")[0])
@@ -295,7 +299,9 @@ class LogBase:
         """
         if self.failure is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
-        job = self.prepare_flush()
+        self._run(self.prepare_flush())
+
+    def _run(self, job: FlushJob) -> None:
         try:
             job.run()
         except OSError as error:
@@ -316,11 +322,10 @@ class LogBase:
 
     # --- closing ------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Flush and let go of the files, leaving a producer snapshot at the end. Raises
-        KafkaError(KAFKA_STORAGE_ERROR).
+    def write_out(self) -> None:
+        """Write what is only in memory, without waiting for the device: indexes, producers, epochs.
 
-        An unopened log has nothing to close.
+        Raises KafkaError(KAFKA_STORAGE_ERROR). Another thread may do it once nobody uses the log any more.
         """
         if not self.is_open or self.failure is not None:
             return
@@ -328,11 +333,33 @@ class LogBase:
             self.producers.end_offset = self.log_end_offset
             if self.producers.producers or self.producers.snapshots:
                 self.producers.take_snapshot()
-            for segment in self.segments[:-1]:
-                segment.file.close()
             self.active.close()
+            if self.epochs.dirty:
+                self.environment.files.replace(self._epochs_path, self.epochs.encode(), sync=False)
+                self.epochs.dirty = False
+                self._new_files = True
         except OSError as error:
             raise self._storage_error("the log could not be closed", error) from error
-        if self.recovery_point < self.log_end_offset or self.epochs.dirty or self._new_files:
-            self.flush()
-        self.active.file.close()
+
+    def close(self, *, synced: bool = False) -> None:
+        """Bring everything to the device and let go of the files; an unopened log has nothing to close.
+
+        ``synced``: the whole machine was, after :meth:`write_out`; only the data is looked at once more.
+        Raises KafkaError(KAFKA_STORAGE_ERROR). Another thread may do it once nobody uses the log any more.
+        """
+        if not self.is_open or self.failure is not None:
+            return
+        self.write_out()
+        if self.recovery_point < self.log_end_offset or self._new_files:
+            job = self.prepare_flush()
+            if synced:
+                job.only_data()
+            else:
+                job.paths += (
+                    *self.active.sync_paths(),
+                    self._epochs_path,
+                    self.producers.path(self.log_end_offset),
+                )
+            self._run(job)
+        for segment in self.segments:
+            segment.file.close()

@@ -1,7 +1,7 @@
 """What has to be done for logs from time to time: retention, flush by time, checkpoints, old producers.
 
-Each chore is a loop of its own that goes through all logs in slices of a few milliseconds, so that ten thousand
-logs never hold up a request. Owned by the loop's thread.
+Each chore is a loop of its own that goes through all logs in slices of a few milliseconds, so that ten
+thousand logs never hold up a request. Owned by the loop's thread.
 """
 
 from __future__ import annotations

@@ -38,6 +38,12 @@ class FlushJob:
         self.replacements: list[tuple[str, bytes]] = []
         self.folders: list[str] = []
 
+    def only_data(self) -> None:
+        """Names and small files are on the device already."""
+        self.paths.clear()
+        self.replacements.clear()
+        self.folders.clear()
+
     def run(self) -> None:
         """Wait for the device. Raises OSError."""
         for descriptor in self.descriptors:

@@ -43,6 +43,7 @@ class DataFolder:
         "_last_written",
         "_lock",
         "_writing",
+        "broker_id",
         "files",
         "log_count",
         "path",
@@ -54,6 +55,8 @@ class DataFolder:
         """Create the folder if need be and take its lock. Raises LogDirError."""
         self.files = files
         self.path = path
+        # The broker the folder belongs to; None for a new one.
+        self.broker_id: int | None
         # Live logs in it: a new one goes where the fewest are.
         self.log_count = 0
         self._last_written: dict[str, bytes] = {}
@@ -74,6 +77,7 @@ class DataFolder:
             ) from None
         try:
             self.properties = self._read_properties()
+            self.broker_id = self._parse_broker_id()
             self.was_clean = files.exists(self._path(names.CLEAN_SHUTDOWN))
         except BaseException:
             self._lock.close()
@@ -111,14 +115,14 @@ class DataFolder:
         """The cluster the folder belongs to; None for a new one."""
         return self.properties.get("cluster.id") or None
 
-    @property
-    def broker_id(self) -> int | None:
-        """The broker the folder belongs to; None for a new one. Raises LogDirError."""
+    def _parse_broker_id(self) -> int | None:
         text = self.properties.get("broker.id") or self.properties.get("node.id")
         if text is None:
             return None
         if not text.isdigit():
-            raise LogDirError(f"{self._path(names.META_PROPERTIES)}: broker.id is not a number: {text!r}")
+            raise LogDirError(
+                f"{self._path(names.META_PROPERTIES)}: broker.id is not a number: {text!r}; restore the file"
+            )
         return int(text)
 
     def claim(self, cluster_id: str, broker_id: int) -> None:
@@ -141,6 +145,7 @@ class DataFolder:
                 "broker.id": str(broker_id),
                 "cluster.id": cluster_id,
             }
+            self.broker_id = broker_id
             text = "#\n" + "".join(f"{key}={value}\n" for key, value in self.properties.items())
             try:
                 self.files.replace(path, text.encode())

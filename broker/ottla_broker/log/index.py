@@ -41,7 +41,7 @@ class CorruptIndexError(Exception):
 class SparseIndex:
     """Sorted pairs of integers: a prefix in the file, the rest in memory."""
 
-    __slots__ = ("_keys", "_on_disk", "_values", "_written", "file")
+    __slots__ = ("_keys", "_on_disk", "_stale", "_values", "_written", "file")
 
     _entry: Struct
     _key_type: str
@@ -53,8 +53,8 @@ class SparseIndex:
         # Entries that are in the file and not in memory, and entries that are in the file.
         self._on_disk = 0 if new else self.file.size() // self._entry.size
         self._written = self._on_disk
-        if new and self.file.size():
-            self.file.truncate(0)
+        # Whether the file may be longer than what is to be in it: the next write cuts it.
+        self._stale = new
 
     def __len__(self) -> int:
         return self._on_disk + len(self._keys)
@@ -101,16 +101,18 @@ class SparseIndex:
 
     def write(self) -> None:
         """Bring the file up to date, without waiting for the device. Raises OSError."""
-        first = self._written - self._on_disk
-        if first == len(self._keys):
-            if not self._written:
-                self.file.create()  # An empty index is a file of no bytes, not a missing file.
-            return
-        data = self._encode(self._keys[first:], self._values[first:])
         if not self._written:
-            self.file.create()
-        self.file.write(data, self._written * self._entry.size)
-        self._written = self._on_disk + len(self._keys)
+            self.file.create()  # An empty index is a file of no bytes, not a missing file.
+        first = self._written - self._on_disk
+        if first < len(self._keys):
+            data = self._encode(self._keys[first:], self._values[first:])
+            self.file.write(data, self._written * self._entry.size)
+            self._written = self._on_disk + len(self._keys)
+        if self._stale:
+            size = self._written * self._entry.size
+            if self.file.size() > size:
+                self.file.truncate(size)
+            self._stale = False
 
     def seal(self) -> None:
         """Write what is left and keep nothing in memory. Raises OSError."""
@@ -119,6 +121,12 @@ class SparseIndex:
         self._keys = array(self._key_type)
         self._values = array("i")
         self.file.close()
+
+    def clear(self) -> None:
+        """Begin anew: what the file holds is overwritten, or cut, by the next write."""
+        del self._keys[:], self._values[:]
+        self._on_disk = self._written = 0
+        self._stale = True
 
     def keep(self, count: int) -> None:
         """Drop all entries but the first ``count``, from memory and from the file. Raises OSError."""

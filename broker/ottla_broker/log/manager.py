@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _UNIQUE_BITS: Final = 128
 # So many logs to flush at a stop: then one sync of the whole machine first makes each fsync cheap.
 _MANY: Final = 64
+_CLOSING_THREADS: Final = 4
 
 _log = events.get_logger()
 
@@ -337,7 +338,7 @@ class LogManager:
                 ErrorCode.KAFKA_STORAGE_ERROR, f"high watermarks not written: {error}"
             ) from error
 
-    # --- running and stopping ---------------------------------------------------------------------------------------------
+    # --- running and stopping ------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Retention, flush by time, checkpoints, and forgetting producers, until cancelled."""
@@ -353,24 +354,27 @@ class LogManager:
         self._timers.clear()
         await self.flusher.idle()
         used = [log for log in self._logs.values() if log.is_open]
-        unflushed = [log for log in used if log.recovery_point < log.log_end_offset]
-        if len(unflushed) > _MANY:
+        many = sum(log.recovery_point < log.log_end_offset for log in used) > _MANY
+        if many:
+            await self._in_shares(Log.write_out, used)
             await self.background.run(self.files.sync_all)
-        failed: set[str] = set()
-
-        def close_all(logs: Iterable[Log]) -> None:
-            for log in logs:
-                try:
-                    log.close()
-                except KafkaError as error:
-                    log.failure = error.message
-                if log.failure is not None:
-                    failed.add(log.path.rpartition("/")[0])
-
-        shares = [used[number::4] for number in range(4)]
-        await asyncio.gather(*(self.background.run(close_all, share) for share in shares if share))
+        await self._in_shares(lambda log: log.close(synced=many), used)
+        failed = {log.path.rpartition("/")[0] for log in self._logs.values() if log.failure is not None}
         await self.background.run(self._close_folders, failed)
         self._unlock()
+
+    async def _in_shares(self, function: Callable[[Log], None], logs: list[Log]) -> None:
+        """Apply ``function`` to all logs, on a few threads; a log it fails for is out of use."""
+
+        def each(share: Iterable[Log]) -> None:
+            for log in share:
+                try:
+                    function(log)
+                except KafkaError as error:
+                    log.failure = error.message
+
+        shares = [logs[number::_CLOSING_THREADS] for number in range(_CLOSING_THREADS)]
+        await asyncio.gather(*(self.background.run(each, share) for share in shares if share))
 
     def _close_folders(self, failed: set[str]) -> None:
         try:

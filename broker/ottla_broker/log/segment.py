@@ -26,7 +26,7 @@ from ottla_protocol.records.batch import (
 from . import names
 from .config import LogConfig
 from .files import Files, LogFile
-from .index import MAX_RELATIVE, CorruptIndexError, OffsetIndex, TimeIndex
+from .index import MAX_RELATIVE, CorruptIndexError, OffsetIndex, SparseIndex, TimeIndex
 
 NO_TIMESTAMP: Final = -1
 # Base offset, length, magic and last offset delta: what a hop from batch to batch needs.
@@ -172,18 +172,22 @@ class LogSegment:
             self.file.truncate(self.size)
 
     def close(self) -> None:
-        """Write what is missing in the index files and let go of the descriptors. Raises OSError."""
+        """Write what is missing in the index files and let go of them. Raises OSError.
+
+        The segment may be written to again; the next close then adds to the indexes.
+        """
         if self._max_known:
             self.index_end()
-        if self._offset_index is not None:
-            self._offset_index.write()
-            self._offset_index.file.close()
-        if self._time_index is not None:
-            self._time_index.write()
-            self._time_index.file.close()
+        for index in (self.offset_index, self.time_index) if self.is_new else self._indexes():
+            index.write()
+            index.file.close()
+        self.is_new = False
         if self.file.size() > self.size:
             self.file.truncate(self.size)
-        self.file.close()
+
+    def _indexes(self) -> list[SparseIndex]:
+        """The indexes that have been touched."""
+        return [index for index in (self._offset_index, self._time_index) if index is not None]
 
     def index_end(self) -> None:
         """A segment that is not written to any more ends its time index with the largest timestamp it has."""
@@ -222,9 +226,8 @@ class LogSegment:
         for kind in names.SEGMENT_SUFFIXES:
             self.files.unlink(self.path(kind))
         self.file.close()
-        for index in (self._offset_index, self._time_index):
-            if index is not None:
-                index.file.close()
+        for index in self._indexes():
+            index.file.close()
 
     # --- time ---------------------------------------------------------------------------------------------
 
@@ -369,9 +372,9 @@ class LogSegment:
         self.set_max_timestamp(timestamp, offset)
 
     def clear_indexes(self) -> None:
-        """Empty the indexes before they are built anew. Raises OSError."""
-        self.offset_index.keep(0)
-        self.time_index.keep(0)
+        """Empty the indexes before they are built anew."""
+        self.offset_index.clear()
+        self.time_index.clear()
         self._since_index = 0
         self._index_entries_left = -1
         self._indexed_timestamp = NO_TIMESTAMP
