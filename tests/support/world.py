@@ -1,0 +1,90 @@
+"""A broker without its network: store, logs, replicas, metadata and controller, in one data folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+from ottla_broker.background import Background
+from ottla_broker.clock import SystemClock
+from ottla_broker.config import BrokerConfig
+from ottla_broker.config.topics import log_config
+from ottla_broker.controller.standalone import StandaloneController
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.log.manager import LogManager
+from ottla_broker.metadata.cache import MetadataCache
+from ottla_broker.replica.manager import ReplicaManager
+from ottla_broker.store.embedded import EmbeddedStore
+
+
+class World:
+    """Made by :meth:`open`; again on the same folder after :meth:`close` or :meth:`crash`."""
+
+    def __init__(self, folder: Path, settings: dict[str, str]) -> None:
+        self.folder = folder
+        self.config = BrokerConfig.from_properties({"log.dirs": str(folder), **settings})
+        self.background = Background(2)
+        self.clock = SystemClock(asyncio.get_running_loop())
+        # Never the same twice in a test: topic ids come from it.
+        self.random = Random(os.urandom(8))
+        self.metadata = MetadataCache()
+        self.logs = LogManager(
+            self.config.data_dirs, log_config(self.config, {}), self.clock, self.background, self.random
+        )
+        self.replicas = ReplicaManager(self.config.broker_id, self.logs, self.clock)
+
+    @classmethod
+    async def open(cls, folder: Path, **settings: str) -> World:
+        """Come up as the server does; in ``settings`` dots are written as underscores."""
+        world = cls(folder, {name.replace("_", "."): value for name, value in settings.items()})
+        await world.start()
+        return world
+
+    async def start(self) -> None:
+        self.logs.lock()
+        cluster_id, _ = self.logs.identity()
+        self.store = EmbeddedStore.open(self.folder, self.background)
+        self.controller = StandaloneController(
+            self.config, self.store, self.metadata, self.replicas, self.logs, self.clock, self.random
+        )
+        await self.controller.load(cluster_id)
+        self.logs.claim(self.metadata.cluster_id, self.config.broker_id)
+        await self.logs.load(self.metadata.log_config)
+        await self.controller.start()
+        await self.controller.register(self.config.endpoints)
+
+    async def close(self) -> None:
+        """Stop cleanly."""
+        await self.store.close()
+        await self.logs.close()
+        self.background.close()
+
+    async def crash(self) -> None:
+        """Stop as a killed process does: no marker of a clean stop, no checkpoints."""
+        await self.store.close()
+        for folder in self.logs.folders:
+            folder.unlock()
+        self.background.close()
+
+    def context(self, version: int, listener: str = "PLAINTEXT") -> RequestContext:
+        """What a handler gets with a request."""
+        broker: Any = SimpleNamespace(
+            config=self.config,
+            metadata=self.metadata,
+            controller=self.controller,
+            replicas=self.replicas,
+            logs=self.logs,
+        )
+        return RequestContext(broker, version, "test", "127.0.0.1", "connection-1", listener, 1)
+
+    async def call(self, handler: Any, request: Any, version: int, listener: str = "PLAINTEXT") -> Any:
+        """Have a request answered; both go through their encodings."""
+        asked = type(request).decode(request.encode(version), version)
+        answer = handler.handle(self.context(version, listener), asked)
+        if hasattr(answer, "__await__"):
+            answer = await answer
+        return type(answer).decode(answer.encode(version), version)
