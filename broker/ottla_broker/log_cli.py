@@ -9,11 +9,8 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import click
-
-from ottla_broker.log.files import Files
 
 
 @click.group()
@@ -36,12 +33,15 @@ def dump(files: tuple[str, ...], records: bool, group_records: bool, as_json: bo
     ottla log dump ottla-data/__consumer_offsets-12/*.log --offsets
     """
     from ottla_broker.log.dump import as_line
+    from ottla_broker.tools.dump import UnknownFileError
+    from ottla_broker.tools.dump import dump as entries_of
 
     for path in _files(files):
-        entries = _entries(path, records or group_records, group_records)
-        if entries is None:
+        try:
+            entries = entries_of(path, records=records or group_records, group_records=group_records)
+        except UnknownFileError as error:
             if path in files:
-                raise click.ClickException(f"{path}: no file of the log or the store has such a name")
+                raise click.ClickException(str(error)) from None
             continue
         if not as_json:
             click.echo(f"# {path}")
@@ -59,17 +59,6 @@ def _files(paths: tuple[str, ...]) -> Iterator[str]:
             yield path
 
 
-def _entries(path: str, records: bool, group_records: bool) -> Iterator[dict[str, Any]] | None:
-    from ottla_broker.log.dump import dump_file
-
-    decode = None
-    if group_records or os.path.basename(os.path.dirname(os.path.abspath(path))).startswith("__consumer_offsets-"):
-        from ottla_broker.coordinator.group.dump import decode_record
-
-        decode = decode_record
-    return dump_file(Files(), path, records=records, decode=decode)
-
-
 @log.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a finding.")
@@ -81,11 +70,15 @@ def verify(paths: tuple[str, ...], as_json: bool) -> None:
     \b
     ottla log verify ottla-data
     """
-    from ottla_broker.log.verify import verify_paths
+    from ottla_broker.log.verify import Tally
+    from ottla_broker.tools.verify import verify as findings_of
 
-    report = verify_paths(Files(), paths)
-    found = 0
-    for finding in report:
-        found += 1
-        click.echo(json.dumps(finding) if as_json else str(finding))
-    sys.exit(1 if found else 0)
+    tally = Tally()
+    for path in paths:
+        for finding in findings_of(path, tally):
+            click.echo(json.dumps(finding._asdict()) if as_json else str(finding))
+    summary = (
+        f"{tally.files} files, {tally.batches} batches, {tally.records} records: {tally.findings} findings"
+    )
+    click.echo(summary, err=True)
+    sys.exit(1 if tally.findings else 0)

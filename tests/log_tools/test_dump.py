@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ottla_broker.tools.dump import UnknownFileError, decode_group_record, dump, dump_lines
+from ottla_broker.log.dump import as_line
+from ottla_broker.tools.dump import UnknownFileError, dump
 
 from .conftest import START_MS, TOPIC_ID
 
@@ -18,9 +19,13 @@ def entries(path: Path, kind: str | None = None, **options: Any) -> list[dict[st
     return [each for each in found if kind is None or each["kind"] == kind]
 
 
+def lines(path: Path, **options: Any) -> list[str]:
+    return [as_line(each) for each in dump(str(path), **options)]
+
+
 def test_batches_have_the_words_of_kafkas_tool(data: Path) -> None:
     path = data / "flights-0" / "00000000000000000008.log"
-    first = next(dump_lines(str(path)))
+    first = lines(path)[0]
     entry = entries(path)[0]
     assert first == (
         "baseOffset: 8 lastOffset: 8 count: 1 baseSequence: 8 lastSequence: 8 producerId: 7 producerEpoch: 0 "
@@ -46,8 +51,7 @@ def test_records_are_shown_on_request(data: Path) -> None:
         "payload": "value-4",
         "headers": {"h": {"hex": "ff"}},
     }
-    lines = list(dump_lines(str(path), records=True))
-    assert lines[1] == (
+    assert lines(path, records=True)[1] == (
         f"| offset: 4 CreateTime: {START_MS + 4} keySize: 5 valueSize: 7 sequence: 4 headerKeys: [h] "
         "key: key-1 payload: value-4 headers: {h: 0xff}"
     )
@@ -59,10 +63,10 @@ def test_transaction_markers(data: Path) -> None:
     assert (found[1]["endTxnMarker"], found[1]["coordinatorEpoch"]) == ("ABORT", 4)
 
 
-def test_json_lines_say_the_same(data: Path) -> None:
-    path = data / "flights-0" / "00000000000000000004.log"
-    lines = list(dump_lines(str(path), records=True, as_json=True))
-    assert [json.loads(line) for line in lines] == entries(path, records=True)
+def test_entries_are_what_json_can_say(data: Path) -> None:
+    for path in (data / "flights-0" / "00000000000000000004.log", data / "ottla-store.journal"):
+        found = entries(path, records=True)
+        assert [json.loads(json.dumps(each)) for each in found] == found
 
 
 def test_indexes(data: Path) -> None:
@@ -134,27 +138,19 @@ def test_checkpoints_and_properties(data: Path) -> None:
 def test_groups_and_offsets(data: Path) -> None:
     path = data / "__consumer_offsets-0" / "00000000000000000000.log"
     commit, group, gone = entries(path, "record", records=True)
-    assert commit["offsetCommit"] == {"group": "g", "topic": "flights", "partition": 0}
-    assert commit["payload"] == {
-        "version": 3,
-        "offset": 12,
-        "leaderEpoch": 2,
-        "metadata": "note",
-        "commitTimestamp": START_MS,
-    }
-    assert group["groupMetadata"] == {"group": "g"}
-    member = group["payload"]["members"][0]
-    assert (member["memberId"], member["subscription"], member["assignment"]) == (
-        "m-1",
-        ["flights"],
-        {"flights": [0]},
-    )
+    assert commit["key"] == {"group": "g", "topic": "flights", "partition": 0}
+    assert (commit["payload"]["offset"], commit["payload"]["metadata"]) == (12, "note")
+    assert group["key"] == {"group": "g"}
+    assert group["payload"]["members"][0]["assignment"] == {"flights": [0]}
     assert gone["payload"] is None
+    assert "key: {group: g, topic: flights, partition: 0}" in lines(path, records=True)[1]
 
 
-@pytest.mark.parametrize("key", [None, b"", b"\x00", b"\x00\x63abc", b"\x00\x01\x00\x05g"])
-def test_a_record_that_is_no_group_record_is_shown_as_it_is(key: bytes | None) -> None:
-    assert decode_group_record(key, b"") is None
+def test_group_records_in_a_file_that_was_moved(data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes((data / "__consumer_offsets-0" / path.name).read_bytes())
+    assert entries(path, "record", records=True)[1]["key"] == "\x00\x02\x00\x01g"
+    assert entries(path, "record", records=True, group_records=True)[1]["key"] == {"group": "g"}
 
 
 def test_the_stores_journal(data: Path) -> None:
@@ -175,7 +171,7 @@ def test_damage_is_said_and_the_rest_is_shown(data: Path) -> None:
     assert [each["isvalid"] for each in found if each["kind"] == "batch"] == [False, True, True]
     assert found[-1]["kind"] == "damage"
     assert "ends in the batch" in found[-1]["problem"]
-    assert list(dump_lines(str(path)))[-1].startswith("DAMAGE position: ")
+    assert lines(path)[-1].startswith("DAMAGE position: ")
 
 
 def test_zeros_behind_the_batches_are_a_preallocated_file(data: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla_broker.coordinator.group.dump import decode_record
 from ottla_broker.log.checkpoints import (
     decode_offsets,
     decode_topic_id,
@@ -23,7 +24,6 @@ from ottla_broker.log.producer_state import ProducerEntry, SentBatch, decode_sna
 from ottla_broker.log.txn_index import AbortedTransaction
 from ottla_broker.log.txn_index import encode as encode_txn_index
 from ottla_broker.store.journal import MAGIC, Change, decode_changes, encode_changes, encode_frame, load
-from ottla_broker.tools.dump import decode_group_record
 from ottla_protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -170,7 +170,7 @@ def test_consumer_offsets() -> None:
     )
     assert encode_versioned(GroupMetadataKey(group="g"), 2) == EXAMPLES["group-key"]
     assert encode_versioned(group, 3) == EXAMPLES["group-value"]
-    shown = decode_group_record(EXAMPLES["group-key"], EXAMPLES["group-value"])
+    shown = decode_record(EXAMPLES["group-key"], EXAMPLES["group-value"])
     assert shown is not None
     assert shown["payload"]["members"][0]["assignment"] == {"flights": [2]}
 
