@@ -11,12 +11,20 @@ import click
 @click.command()
 @click.argument("config_file", required=False, type=click.Path(path_type=Path), metavar="[CONFIG.properties]")
 @click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a configuration key; goes before the file."
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set a configuration key; goes before the file.",
 )
 @click.option(
-    "--data-dir", type=click.Path(path_type=Path), help="Where the data lives (log.dirs). Default: ./ottla-data"
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    help="Where the data lives (log.dirs). Default: ./ottla-data",
 )
-@click.option("--listen", metavar="HOST:PORT", help="Address to listen on (listeners). Default: 127.0.0.1:9092")
+@click.option(
+    "--listen", metavar="HOST:PORT", help="Address to listen on (listeners). Default: 127.0.0.1:9092"
+)
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )

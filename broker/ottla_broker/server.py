@@ -262,7 +262,9 @@ class Broker:
                 await step()
             except Exception as error:
                 # The other rooms must be closed all the same.
-                log.error("stopping went wrong", step=getattr(step, "__qualname__", str(step)), exc_info=error)
+                log.error(
+                    "stopping went wrong", step=getattr(step, "__qualname__", str(step)), exc_info=error
+                )
 
     async def _drain(self) -> None:
         for acceptor in self._acceptors:

@@ -284,7 +284,11 @@ async def test_idle_connections_are_closed_and_waiting_ones_are_not() -> None:
             return slot
         return echo(connection, frame)
 
-    async with serving(handle, max_idle_ms=100) as acceptor, client(acceptor) as idle, client(acceptor) as waits:
+    async with (
+        serving(handle, max_idle_ms=100) as acceptor,
+        client(acceptor) as idle,
+        client(acceptor) as waits,
+    ):
         waits.send(b"wait")
         assert await idle.closed()
         assert await waits.receive() == b"done"

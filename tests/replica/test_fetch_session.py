@@ -35,7 +35,10 @@ def sessions(slots: int = 10) -> tuple[FetchSessions, StillClock]:
 
 
 def request(
-    session_id: int, epoch: int, offsets: dict[tuple[str, int], int], forget: list[tuple[str, int]] | None = None
+    session_id: int,
+    epoch: int,
+    offsets: dict[tuple[str, int], int],
+    forget: list[tuple[str, int]] | None = None,
 ) -> FetchRequest:
     topics: dict[str, list[WirePartition]] = {}
     for (topic, number), offset in offsets.items():
@@ -57,7 +60,11 @@ def test_a_full_request_opens_a_session_and_the_next_ones_build_on_it() -> None:
     assert not first.incremental
     second = cache.context(request(first.session_id, 1, {("t", 1): 8, ("u", 0): 1}), uses_ids=False)
     assert second.incremental
-    assert {k: p.fetch_offset for k, p in second.partitions.items()} == {("t", 0): 5, ("t", 1): 8, ("u", 0): 1}
+    assert {k: p.fetch_offset for k, p in second.partitions.items()} == {
+        ("t", 0): 5,
+        ("t", 1): 8,
+        ("u", 0): 1,
+    }
     third = cache.context(request(first.session_id, 2, {}, forget=[("t", 0)]), uses_ids=False)
     assert set(third.partitions) == {("t", 1), ("u", 0)}
 
@@ -72,7 +79,9 @@ def test_a_full_request_opens_a_session_and_the_next_ones_build_on_it() -> None:
         (None, 1, True, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
     ],
 )
-def test_requests_out_of_turn_are_refused(session: int | None, epoch: int, ids: bool, code: ErrorCode) -> None:
+def test_requests_out_of_turn_are_refused(
+    session: int | None, epoch: int, ids: bool, code: ErrorCode
+) -> None:
     cache, _ = sessions()
     opened = cache.context(request(0, 0, {("t", 0): 0}), uses_ids=False)
     with pytest.raises(KafkaError) as caught:
@@ -123,7 +132,9 @@ _KEYS = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 3))
 
 @given(
     st.dictionaries(_KEYS, st.integers(0, 100), min_size=1),
-    st.lists(st.tuples(st.dictionaries(_KEYS, st.integers(0, 100)), st.lists(_KEYS, max_size=3)), max_size=10),
+    st.lists(
+        st.tuples(st.dictionaries(_KEYS, st.integers(0, 100)), st.lists(_KEYS, max_size=3)), max_size=10
+    ),
 )
 def test_a_session_holds_what_its_requests_add_up_to(
     first: dict[tuple[str, int], int], steps: list[tuple[dict[tuple[str, int], int], list[tuple[str, int]]]]

@@ -12,7 +12,15 @@ if TYPE_CHECKING:
 class RequestContext:
     """One request's surroundings. Made by the connection, read by the handler, gone with the answer."""
 
-    __slots__ = ("broker", "client_host", "client_id", "connection_id", "correlation_id", "listener", "version")
+    __slots__ = (
+        "broker",
+        "client_host",
+        "client_id",
+        "connection_id",
+        "correlation_id",
+        "listener",
+        "version",
+    )
 
     def __init__(
         self,

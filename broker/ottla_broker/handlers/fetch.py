@@ -135,7 +135,10 @@ class _Fetch:
                 self._fill(answer, partition)
                 return None
         read = log.read(
-            spec.fetch_offset, min(spec.max_bytes, left), max_offset=limit, min_one=min_one and self._max_bytes > 0
+            spec.fetch_offset,
+            min(spec.max_bytes, left),
+            max_offset=limit,
+            min_one=min_one and self._max_bytes > 0,
         )
         self._fill(answer, partition)
         return read.slice
@@ -158,7 +161,9 @@ class _Fetch:
         last: str | bytes | None = None
         had_data = []
         for spec, answer in self._answers:
-            noteworthy = answer.error_code != _NONE or bool(answer.records) or answer.diverging_epoch.end_offset >= 0
+            noteworthy = (
+                answer.error_code != _NONE or bool(answer.records) or answer.diverging_epoch.end_offset >= 0
+            )
             if context.session is not None:
                 new = spec.changed(answer.high_watermark, answer.log_start_offset, noteworthy)
                 if answer.records and context.incremental:

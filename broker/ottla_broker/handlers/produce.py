@@ -33,7 +33,9 @@ log = get_logger()
 _MAY_WRITE_INTERNAL = "__admin_client"
 
 
-def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+def handle(
+    ctx: RequestContext, request: ProduceRequest
+) -> ProduceResponse | Awaitable[ProduceResponse] | None:
     acks = request.acks
     refusal = _refusal(ctx.version, request)
     broker = ctx.broker
@@ -52,7 +54,9 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Aw
                 if refusal is not None:
                     raise refusal
                 if name == "__consumer_offsets" and ctx.client_id != _MAY_WRITE_INTERNAL:
-                    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only")
+                    raise KafkaError(
+                        ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only"
+                    )
                 partition = replicas.partition(name, data.index)
                 if partition is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -111,7 +115,9 @@ def _put_error(answer: PartitionProduceResponse, error: KafkaError) -> None:
     if error.message:
         answer.error_message = error.message
         if error.code in (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP):
-            answer.record_errors = [BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message=error.message)]
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message=error.message)
+            ]
 
 
 def _refusal(version: int, request: ProduceRequest) -> KafkaError | None:

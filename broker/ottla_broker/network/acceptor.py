@@ -30,7 +30,9 @@ def open_listener(host: str, port: int, backlog: int, receive_buffer_bytes: int 
             host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as error:
-        raise ListenError(f"listeners: {host}:{port}: the host is not known ({error.strerror or error})") from error
+        raise ListenError(
+            f"listeners: {host}:{port}: the host is not known ({error.strerror or error})"
+        ) from error
     sock = socket.socket(family, kind, proto)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -371,5 +371,9 @@ class Connection:
         self.processor.forget(self)
         if reason is not None:
             log.warning(
-                "connection closed", reason=reason, connection=self.id, client_id=self.client_id, listener=self.listener
+                "connection closed",
+                reason=reason,
+                connection=self.id,
+                client_id=self.client_id,
+                listener=self.listener,
             )

@@ -69,7 +69,11 @@ class FetchPartition:
 
     def changed(self, high_watermark: int, log_start_offset: int, noteworthy: bool) -> bool:
         """Remember what an answer says of this partition; whether it says anything new."""
-        if high_watermark == self.high_watermark and log_start_offset == self.log_start_offset and not noteworthy:
+        if (
+            high_watermark == self.high_watermark
+            and log_start_offset == self.log_start_offset
+            and not noteworthy
+        ):
             return False
         self.high_watermark = high_watermark
         self.log_start_offset = log_start_offset

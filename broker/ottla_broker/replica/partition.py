@@ -87,7 +87,8 @@ class Partition:
             log = self._logs.get(self.topic, self.partition)
             if log is None:
                 raise KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {self.topic}-{self.partition} is not on this broker"
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"the log of {self.topic}-{self.partition} is not on this broker",
                 )
             self._high_watermark = log.log_end_offset
             log.watermark = self._get_high_watermark
@@ -147,7 +148,9 @@ class Partition:
         """
         if self.stopped:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        info = self.log.append(memoryview(records), leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=False)
+        info = self.log.append(
+            memoryview(records), leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=False
+        )
         self._appended(info)
         return info.last_offset + 1
 
@@ -220,7 +223,8 @@ class Partition:
         log = self.log
         if not log.config.delete:
             raise KafkaError(
-                ErrorCode.POLICY_VIOLATION, f"{self.topic} is compacted only: its records can't be deleted by offset"
+                ErrorCode.POLICY_VIOLATION,
+                f"{self.topic} is compacted only: its records can't be deleted by offset",
             )
         high_watermark = self.high_watermark
         target = high_watermark if offset == -1 else offset
