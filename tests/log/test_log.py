@@ -115,6 +115,15 @@ def test_a_sequential_reader_gets_every_batch_once_and_whole(open_log: OpenLog) 
         assert seen[-1][1] + 1 == log.log_end_offset
 
 
+def test_a_reader_at_the_end_goes_on_in_a_new_segment(open_log: OpenLog) -> None:
+    log = open_log()
+    for number in range(5):
+        sent = batch(1)
+        produce(log, sent)
+        assert read(log, number) == bytes(sent)
+        log.roll()
+
+
 def test_min_one_decides_about_a_first_batch_that_is_too_large(open_log: OpenLog) -> None:
     log = open_log()
     large = batch(1, size=5000)
@@ -318,3 +327,14 @@ def test_closing_twice_and_opening_again_gives_the_same_log(open_log: OpenLog) -
     assert read(again, 0) == read(log, 0)
     assert again.epoch_end_offset(1) == (1, 40)
     assert produce(again, batch(1)).first_offset == 40
+
+
+def test_a_reader_at_the_end_goes_on_in_the_next_segment(open_log: OpenLog) -> None:
+    log = open_log()
+    produce(log, batch())
+    end = log.log_end_offset
+    assert read(log, 0), "the log has noted where a reader that has everything goes on"
+    assert not read(log, end)
+    log.roll(NOW_MS)
+    produce(log, batch())
+    assert read_header(read(log, end)).base_offset == end

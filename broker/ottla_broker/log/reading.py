@@ -58,7 +58,8 @@ class ReadableLog(LogBase):
         known = self._known
         try:
             place = known.get(offset)
-            if place is None:
+            # A position noted at the end of a segment that was rolled since then leads nowhere.
+            if place is None or place[1] >= place[0].size:
                 place = self._locate(offset)
                 if place is None:
                     return _NOTHING
