@@ -67,7 +67,7 @@ def broker(
     if data_dir is not None:
         overrides["log.dirs"] = str(data_dir)
     if listen is not None:
-        host, colon, port = listen.rpartition(":")
+        _, colon, port = listen.rpartition(":")
         if not colon or not port.isdigit():
             raise click.BadParameter(f"{listen!r} is not HOST:PORT", param_hint="--listen")
         overrides["listeners"] = f"PLAINTEXT://{listen}"

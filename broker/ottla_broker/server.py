@@ -1,9 +1,9 @@
 """The composition root: builds a broker out of its rooms, starts and stops them in order.
 
-Start: listeners are bound first, so that a port in use is told before anything is touched; then the data folders are locked
-and loaded, the controller has the partitions led, and only then clients are accepted. Stop is the other way round: no new
-connections, answers under way are finished, those who wait are told, and the logs are closed with the clean-shutdown
-marker last.
+Start: listeners are bound first, so that a port in use is told before anything is touched; then the data folders are
+locked and loaded, the controller has the partitions led, and only then clients are accepted. Stop is the other way
+round: no new connections, answers under way are finished, those who wait are told, and the logs are closed with the
+clean-shutdown marker last.
 """
 
 from __future__ import annotations
@@ -120,15 +120,16 @@ class Broker:
                 sock.close()
 
         self._stopping.append(close_sockets)
-        for endpoint in config.endpoints:
-            sockets.append(
-                open_listener(
-                    endpoint.host,
-                    endpoint.port,
-                    config.socket_listen_backlog_size,
-                    config.socket_receive_buffer_bytes,
-                )
+        # One by one, so that those which are open already are closed when the next one fails.
+        sockets.extend(
+            open_listener(
+                endpoint.host,
+                endpoint.port,
+                config.socket_listen_backlog_size,
+                config.socket_receive_buffer_bytes,
             )
+            for endpoint in config.endpoints
+        )
         return sockets
 
     async def _open_data(self) -> None:

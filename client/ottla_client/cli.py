@@ -1,7 +1,8 @@
 """The command ``ottla``: a group whose subcommands come from entry points.
 
 A package that has something to offer at the command line names it in the entry-point group ``ottla.commands``; it is
-imported only when its command is called, so that ``ottla broker`` starts without the others, and without them installed.
+imported only when its command is called, so that ``ottla broker`` starts without the others, and without them
+installed.
 """
 
 from __future__ import annotations

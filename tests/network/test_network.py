@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import struct
@@ -97,10 +98,8 @@ async def client(acceptor: Acceptor) -> AsyncIterator[Client]:
         yield Client(reader, writer)
     finally:
         writer.close()
-        try:
+        with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
-        except ConnectionError:
-            pass
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 5, 7, 1000])
@@ -351,12 +350,16 @@ async def test_memory_of_a_connection_that_breaks_is_returned() -> None:
 
 
 async def test_connections_are_shared_out_among_the_processors() -> None:
-    async with serving(echo, processors=3) as acceptor:
-        async with client(acceptor) as a, client(acceptor) as b, client(acceptor) as c:
-            for one in (a, b, c):
-                one.send(b"x")
-                await one.receive()
-            assert [len(p.connections) for p in acceptor.processors] == [1, 1, 1]
+    async with (
+        serving(echo, processors=3) as acceptor,
+        client(acceptor) as a,
+        client(acceptor) as b,
+        client(acceptor) as c,
+    ):
+        for one in (a, b, c):
+            one.send(b"x")
+            await one.receive()
+        assert [len(p.connections) for p in acceptor.processors] == [1, 1, 1]
 
 
 async def test_a_port_in_use_is_one_clear_line() -> None:

@@ -1,4 +1,4 @@
-"""ApiVersions, versions 0–4: what this broker serves.
+"""ApiVersions, versions 0-4: what this broker serves.
 
 A version that isn't known is answered in version 0 with UNSUPPORTED_VERSION and this API's own range (KIP-511), by
 the dispatcher. Features (KIP-584) are none: they belong to KRaft.

@@ -1,4 +1,4 @@
-"""DeleteRecords, versions 0–2: everything before an offset goes (KIP-107); -1 is everything that is committed."""
+"""DeleteRecords, versions 0-2: everything before an offset goes (KIP-107); -1 is everything that is committed."""
 
 from __future__ import annotations
 

@@ -43,8 +43,13 @@ async def handle(ctx: RequestContext, request: DescribeLogDirsRequest) -> Descri
                     await asyncio.sleep(0)
                 if not str(log.path).startswith(prefix):
                     continue
+                try:
+                    partition = _partition(ctx, log)
+                except FileNotFoundError:
+                    # Deleted since the list was made.
+                    continue
                 topic = topics.setdefault(log.topic, DescribeLogDirsTopic(name=log.topic))
-                topic.partitions.append(_partition(ctx, log))
+                topic.partitions.append(partition)
         except OSError:
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         else:

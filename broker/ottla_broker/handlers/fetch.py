@@ -1,4 +1,4 @@
-"""Fetch, versions 4–17: record batches straight from the segment files.
+"""Fetch, versions 4-17: record batches straight from the segment files.
 
 The answer holds slices of files, which the connection sends with ``sendfile``; no record is touched. What a fetch
 asks for and what it gets: the first partition that has data gives at least one whole batch however large it is, the

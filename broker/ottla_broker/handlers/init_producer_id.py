@@ -1,4 +1,4 @@
-"""InitProducerId, versions 0–5: a producer id for an idempotent producer.
+"""InitProducerId, versions 0-5: a producer id for an idempotent producer.
 
 A producer without a transactional id always gets a fresh id with epoch 0, also when it names the one it has (KIP-360
 lets only transactional producers keep theirs). Transactions are not here yet: a transactional id is refused.

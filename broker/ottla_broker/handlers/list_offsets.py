@@ -1,4 +1,4 @@
-"""ListOffsets, versions 0–9: the offset at a point in time.
+"""ListOffsets, versions 0-9: the offset at a point in time.
 
 Timestamps that are names: -1 the end (of what is committed, or stable for read_committed), -2 the start, -3 the record
 with the largest timestamp (KIP-734, version 7), -4 the start of what is on local disk (KIP-405, version 8), -5 the end

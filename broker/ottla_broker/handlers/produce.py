@@ -1,4 +1,4 @@
-"""Produce, versions 3–11: record batches appended as they came.
+"""Produce, versions 3-11: record batches appended as they came.
 
 A batch's header is checked and its CRC verified, offset and leader epoch are written into it, and the bytes go to the
 segment; records are not decoded unless the topic asks for it (see :meth:`ottla_broker.log.log.Log.append`).
