@@ -81,7 +81,6 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
         ({"compression_type": "brotli"}, "compression.type: 'brotli' is not allowed (String must be one of"),
         ({"log_cleaner_min_cleanable_ratio": "1.5"}, "log.cleaner.min.cleanable.ratio: '1.5' is not allowed"),
         ({"log_retention_hours": "0"}, "log.retention.hours: Value must be -1 (unlimited) or at least 1"),
-        ({"log_retention_ms": "-2"}, "log.retention.ms: Value must be -1"),
         ({"log_roll_ms": "0"}, "log.roll.ms: '0' is not allowed"),
         ({"broker_id": "-2"}, "broker.id: -2 is not between -1 and reserved.broker.max.id (1000)"),
         ({"broker_id": "2000"}, "broker.id: 2000 is not between -1 and"),

@@ -50,7 +50,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 ESCAPED = str.maketrans(
     {c: f"\\{c}" for c in "=:#! \\"} | {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 )
-WORDS = st.text(st.characters(blacklist_categories=("Cs",)), max_size=10)
+WORDS = st.text(st.characters(exclude_categories=("Cs",)), max_size=10)
 
 
 @given(st.dictionaries(WORDS, WORDS, max_size=5))

@@ -27,6 +27,7 @@ def test_by_default_a_topic_is_as_the_log_has_it_by_default() -> None:
         ({"log.retention.hours": "2", "log.retention.minutes": "3"}, "retention.ms", 180_000),
         ({"log.retention.minutes": "3", "log.retention.ms": "4"}, "retention.ms", 4),
         ({"log.retention.hours": "-1"}, "retention.ms", -1),
+        ({"log.retention.ms": "-2"}, "retention.ms", -1),
         ({"log.roll.hours": "2"}, "segment.ms", 2 * HOUR),
         ({"log.roll.hours": "2", "log.roll.ms": "5"}, "segment.ms", 5),
         ({"log.roll.jitter.hours": "1"}, "segment.jitter.ms", HOUR),

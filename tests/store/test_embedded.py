@@ -12,7 +12,7 @@ import pytest
 
 from ottla_broker.background import Background
 from ottla_broker.store import embedded, journal
-from ottla_broker.store.api import Create, Delete, Set, StoreFailedError
+from ottla_broker.store.api import Create, Delete, Set, StoreError, StoreFailedError
 from ottla_broker.store.embedded import JOURNAL_NAME, EmbeddedStore
 from ottla_broker.store.journal import StoreDamagedError
 
@@ -57,6 +57,24 @@ async def test_a_node_that_turns_ephemeral_is_gone_afterwards(open_embedded: Ope
     last = open_embedded()
     assert await last.get("/a") == (b"stays", 0)
     await last.close()
+
+
+async def test_the_store_is_found_whatever_the_order_of_the_folders(
+    tmp_path: Path, background: Background
+) -> None:
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir()
+    store = EmbeddedStore.open(folders, background)
+    await store.create("/a")
+    await store.close()
+    assert (folders[0] / JOURNAL_NAME).exists()
+    again = EmbeddedStore.open(folders[::-1], background)
+    assert await again.exists("/a")
+    await again.close()
+    (folders[1] / JOURNAL_NAME).write_bytes(journal.MAGIC)
+    with pytest.raises(StoreError, match="there must be one store"):
+        EmbeddedStore.open(folders, background)
 
 
 async def test_a_torn_last_entry_is_cut_off(open_embedded: Open, tmp_path: Path) -> None:

@@ -268,12 +268,12 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
 
     @staticmethod
     def _check_retention(given: Mapping[str, str]) -> None:
-        """Retention is unlimited (-1) or more than nothing; the key that counts decides."""
+        """Retention is unlimited (below 0) or more than nothing; the key that counts decides."""
         keys = keys_of(TopicDefaultKeys)
         for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
             if name in given:
                 value = keys[name].parse(given[name])
-                if value < -1 or value == 0:
+                if value == 0:
                     raise InvalidValue(name, value, "Value must be -1 (unlimited) or at least 1")
                 return
 

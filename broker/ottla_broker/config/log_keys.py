@@ -114,7 +114,7 @@ class TopicDefaultKeys:
         CLUSTER_WIDE,
         note="log.flush.scheduler.interval.ms counts where it isn't given.",
     )
-    log_cleanup_policy = Key(
+    log_cleanup_policy: Key[tuple[str, ...]] = Key(
         LIST,
         ("delete",),
         "What happens to old segments: delete removes them, compact keeps the last record of each key.",

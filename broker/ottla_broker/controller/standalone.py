@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from random import Random
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.config.topics import log_config
@@ -34,9 +33,9 @@ from ottla_broker.controller.configs import apply_changes, check_broker, check_t
 from ottla_broker.controller.producer_ids import ProducerIds
 from ottla_broker.controller.start import register_broker, settle_cluster_id, take_over, warn_of_strays
 from ottla_broker.controller.validation import (
+    Collisions,
     assignments_of,
     assignments_of_more,
-    check_collision,
     check_topic_name,
 )
 from ottla_broker.events import get_logger
@@ -56,6 +55,8 @@ from ottla_broker.store.keys import (
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from random import Random
+
     from ottla_broker.clock import Clock
     from ottla_broker.config import BrokerConfig, Endpoint
     from ottla_broker.log.manager import LogManager
@@ -198,13 +199,15 @@ class StandaloneController:
         operations: list[Operation] = []
         made: list[TopicInfo] = []
         names: set[str] = set()
+        taken = Collisions(topic.name for topic in self._metadata.topics())
         for topic in topics:
             try:
-                info = await self._plan(topic, names)
+                info = await self._plan(topic, names, taken)
             except KafkaError as error:
                 outcomes.append(CreatedTopic(error.code, error.message, name=topic.name))
                 continue
             names.add(topic.name)
+            taken.add(topic.name)
             made.append(info)
             outcomes.append(
                 CreatedTopic(
@@ -230,7 +233,7 @@ class StandaloneController:
             ]
         return outcomes
 
-    async def _plan(self, topic: NewTopic, planned: set[str]) -> TopicInfo:
+    async def _plan(self, topic: NewTopic, planned: set[str], taken: Collisions) -> TopicInfo:
         """What a new topic would be. Raises KafkaError where it can't be."""
         name = topic.name
         if name in self._metadata or name in planned:
@@ -249,8 +252,7 @@ class StandaloneController:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
         if await self._store.exists(TopicNode.path(name)):
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
-        check_collision(name, (other.name for other in self._metadata.topics()))
-        check_collision(name, planned)
+        taken.check(name)
         configs = {key: value for key, value in topic.configs.items() if value is not None}
         try:
             in_force = check_topic(config, name, configs)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 log = get_logger()
 
+# Of more stray logs than these only the number is told.
+_NAMED_STRAYS = 10
+
 
 async def settle_cluster_id(store: Store, given: str | None, new_id: Callable[[], str]) -> str:
     """The cluster's id: the store's, else the data folder's (``given``), else a new one, which is stored.
@@ -78,12 +81,17 @@ async def register_broker(
 
 def warn_of_strays(logs: LogManager, metadata: MetadataCache) -> None:
     """Name the logs whose topic, or whose partition of it, isn't known."""
+    strays = 0
     for found in logs.logs():
         topic = metadata.topic(found.topic)
         if topic is None or found.partition >= len(topic.partitions):
-            log.warning(
-                "stray log: its topic is not known here, so it is not served; it is left alone",
-                folder=str(found.path),
-                topic=found.topic,
-                partition=found.partition,
-            )
+            strays += 1
+            if strays <= _NAMED_STRAYS:
+                log.warning(
+                    "stray log: its topic is not known here, so it is not served; it is left alone",
+                    folder=str(found.path),
+                    topic=found.topic,
+                    partition=found.partition,
+                )
+    if strays > _NAMED_STRAYS:
+        log.warning("more stray logs", count=strays - _NAMED_STRAYS)

@@ -32,22 +32,25 @@ def is_legal_topic_name(name: str) -> bool:
     return 0 < len(name) <= MAX_NAME_LENGTH and name not in (".", "..") and _LEGAL.fullmatch(name) is not None
 
 
-def collision_key(name: str) -> str:
-    """Two topics with the same one can't both be: in names of metrics ``.`` and ``_`` are the same."""
-    return name.replace(".", "_")
+class Collisions:
+    """Names that are taken: two that differ only in ``.`` and ``_`` would be one in names of metrics."""
 
+    def __init__(self, existing: Iterable[str]) -> None:
+        self._taken: dict[str, list[str]] = {}
+        for name in existing:
+            self.add(name)
 
-def check_collision(name: str, existing: Iterable[str]) -> None:
-    """Raises KafkaError(INVALID_TOPIC_EXCEPTION) where another topic differs only in ``.`` and ``_``."""
-    if "." not in name and "_" not in name:
-        return
-    key = collision_key(name)
-    colliding = [other for other in existing if other != name and collision_key(other) == key]
-    if colliding:
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"Topic '{name}' collides with existing topics: {', '.join(colliding)}",
-        )
+    def add(self, name: str) -> None:
+        self._taken.setdefault(name.replace(".", "_"), []).append(name)
+
+    def check(self, name: str) -> None:
+        """Raises KafkaError(INVALID_TOPIC_EXCEPTION) for a name that can't be told from one that is taken."""
+        colliding = self._taken.get(name.replace(".", "_"))
+        if colliding:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic '{name}' collides with existing topics: {', '.join(colliding)}",
+            )
 
 
 def assign_replicas(

@@ -210,13 +210,16 @@ class EmbeddedStore:
         self._session_watches: list[Callable[[SessionState], None]] = []
 
     @classmethod
-    def open(cls, folder: Path, background: Background) -> EmbeddedStore:
-        """Open the store in a data folder, whose lock the caller holds. Blocks for as long as reading takes.
+    def open(cls, folders: Path | Sequence[Path], background: Background) -> EmbeddedStore:
+        """Open the store in the data folder that has it, or make it in the first one.
+
+        The caller holds the folders' locks. Blocks for as long as reading takes.
 
         Raises:
-            StoreError: the journal is damaged or can't be read; the message names the file and what to do.
+            StoreError: the journal is damaged or can't be read, or there are several; the message names the file
+                and what to do.
         """
-        store = cls(folder / JOURNAL_NAME, background)
+        store = cls(_find(folders), background)
         try:
             store._load()
         except OSError as error:
@@ -465,6 +468,17 @@ class EmbeddedStore:
         for callback in list(self._session_watches):
             callback(SessionState.LOST)
         os.close(self._fd)
+
+
+def _find(folders: Path | Sequence[Path]) -> Path:
+    """The journal's path: the order of the data folders may change, the store must not begin anew then."""
+    paths = [folder / JOURNAL_NAME for folder in ([folders] if isinstance(folders, Path) else folders)]
+    found = [path for path in paths if path.exists()]
+    if len(found) > 1:
+        raise StoreError(
+            f"{found[0]} and {found[1]}: there must be one store; move away the one that is not this broker's"
+        )
+    return (found or paths)[0]
 
 
 def parent_of(path: str) -> str:
