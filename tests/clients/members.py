@@ -213,11 +213,14 @@ class KafkaPythonMember(Member):
             metadata_max_age_ms=500,
             **{"partition_assignment_strategy": (KafkaPythonRange,), **self.extra},
         )
+        # kafka-python 3.0 forgets a join whose poll() ran out when metadata arrive meanwhile (its need_rejoin then
+        # says no, and the answer is never taken): so the metadata are there first, and its polls are long.
+        consumer.topics()
         consumer.subscribe(self.topics, pattern=self.pattern)
         try:
             while not self._leaving.is_set():
                 self._sync_commands(consumer)
-                for messages in consumer.poll(50).values():
+                for messages in consumer.poll(300).values():
                     self.records += [(message.topic, record_got(message)) for message in messages]
                 assigned = frozenset((p.topic, p.partition) for p in consumer.assignment())
                 if assigned != self._assigned:
