@@ -140,7 +140,7 @@ class Broker:
         cluster_id, broker_id = self.logs.identity()
         if broker_id is not None and not config.broker_id_given:
             config.use_broker_id(broker_id)
-        self.store = EmbeddedStore.open(config.data_dirs[0], self.background)
+        self.store = EmbeddedStore.open(config.data_dirs, self.background)
         self._stopping.append(self.store.close)
         self.replicas = ReplicaManager(config.broker_id, self.logs, self.clock)
         self._stopping.append(self._checkpoint_last)
