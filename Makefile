@@ -49,7 +49,8 @@ clean:  ## remove the environment, caches and downloads; data folders are kept
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment. Both stamps share one folder; an editable install follows the sources by itself, so only a change
-# of pyproject.toml (dependencies, commands) asks for another.
+# of pyproject.toml (dependencies, commands) asks for another. Compiled at once, as pip does with what isn't editable:
+# else the first start, or every one where Python is told to write no bytecode, would take three times as long.
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: Ottla needs Python 3.11 or later on the PATH; or name one: make PYTHON=/path/to/python …" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is not Python 3.11 or later" >&2; exit 1; }
@@ -59,9 +60,11 @@ $(BIN)/python:
 $(VENV)/.broker: pyproject.toml | $(BIN)/python
 	@echo "installing what the broker needs into $(VENV)"
 	@$(PIP) -e '.[broker]'
+	@$(BIN)/python -m compileall -q broker protocol client
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "installing what tests, demo and benchmark need into $(VENV)"
 	@$(PIP) -e '.[dev]'
+	@$(BIN)/python -m compileall -q broker protocol client
 	@touch $(VENV)/.broker $@
