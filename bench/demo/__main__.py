@@ -188,7 +188,7 @@ def _conclude(console: Console, demo: Demo, csv: flights.Delays) -> bool:
         + ", ".join(f"member {who} {count:,}" for who, count in sorted(ledger.by_member.items())),
         f"lost                          {ledger.lost:>9,}",
         f"doubled (stored twice)        {ledger.doubled:>9,}",
-        f"redelivered                   {ledger.redelivered:>9,}   (the same record read again; counted once)",
+        f"redelivered                   {ledger.redelivered:>9,}   (the same record read again; it counts once)",
         f"commits that failed meanwhile {demo.commits_failed:>9,}",
         f"produced at {sent.count / seconds:,.0f} flights/s and consumed at "
         f"{ledger.distinct / max(demo.consumed_seconds, seconds):,.0f} flights/s, "

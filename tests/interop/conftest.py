@@ -53,24 +53,38 @@ def new_topic(broker: Broker, request: pytest.FixtureRequest) -> MakeTopic:
     return make
 
 
-def _java(address: str, version: str, folder: Path) -> Java:
+def jars_of(version: str) -> Path:
+    """The jars of a version of Kafka; skips the test where they are not to be had."""
     names = {"2.8.2": ["kafka_2.13"]}.get(version, ["kafka_2.13", "kafka-tools"])
     try:
-        libs = maven.jars(f"kafka-{version}", [f"org.apache.kafka:{name}:{version}" for name in names])
+        return maven.jars(f"kafka-{version}", [f"org.apache.kafka:{name}:{version}" for name in names])
     except maven.Unavailable as lack:
         pytest.skip(str(lack))
+
+
+def java_tools(address: str, version: str, folder: Path) -> Java:
+    """The tools of a version of Kafka against a broker; they start faster from the second time on."""
+    libs = jars_of(version)
     log4j = folder / "log4j.properties"
     log4j.write_text("log4j.rootLogger=OFF\n")
-    return Java(address, version, libs, log4j)
+    tools = Java(address, version, libs, log4j)
+    tools.archive_classes()
+    return tools
+
+
+@pytest.fixture(scope="session")
+def java_libs() -> Path:
+    """The jars of Kafka 3.9.1."""
+    return jars_of(maven.KAFKA_VERSION)
 
 
 @pytest.fixture
 def java(broker: Broker, tmp_path: Path) -> Java:
     """Kafka 3.9.1's tools."""
-    return _java(broker.address, maven.KAFKA_VERSION, tmp_path)
+    return java_tools(broker.address, maven.KAFKA_VERSION, tmp_path)
 
 
 @pytest.fixture(params=["2.8.2", "4.2.0"])
 def other_java(request: pytest.FixtureRequest, broker: Broker, tmp_path: Path) -> Java:
     """The tools of an older and of a newer Kafka."""
-    return _java(broker.address, request.param, tmp_path)
+    return java_tools(broker.address, request.param, tmp_path)

@@ -84,14 +84,31 @@ class Java:
     libs: Path
     log4j: Path
 
-    def command(self, main: str, *arguments: str) -> list[str]:
-        options = [
-            "-Xmx256M",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-            f"-Dlog4j.configuration=file:{self.log4j}",
-        ]
-        return [maven.java(), *options, "-cp", f"{self.libs}/*", main, *arguments]
+    def command(self, main: str, *arguments: str, classes: Path | None = None) -> list[str]:
+        """The command line of a main class; ``classes`` is a folder of our own beside Kafka's jars."""
+        options = ["-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        if self._archive.exists():
+            options += [f"-XX:SharedArchiveFile={self._archive}", "-Xlog:disable"]
+        return [*self._java(), *options, "-cp", self._classpath(classes), main, *arguments]
+
+    @property
+    def _archive(self) -> Path:
+        return self.libs.parent / "classes.jsa"
+
+    def _java(self) -> list[str]:
+        return [maven.java(), f"-Dlog4j.configuration=file:{self.log4j}"]
+
+    def _classpath(self, classes: Path | None) -> str:
+        # Spelt out and in order: a class archive is only used where its classpath begins the program's.
+        return ":".join([*map(str, sorted(self.libs.glob("*.jar"))), *([str(classes)] if classes else [])])
+
+    def archive_classes(self) -> None:
+        """Once for each version: keep the classes of a first run, which halves the start of later ones."""
+        if self._archive.exists():
+            return
+        options = [f"-XX:ArchiveClassesAtExit={self._archive}", "-XX:+UseSerialGC", "-Xlog:disable"]
+        command = [*self._java(), *options, "-cp", self._classpath(None), MAINS[self.version]["topics"]]
+        run([*command, "--bootstrap-server", self.address, "--list"])
 
     def offline(self, tool: str, *arguments: str) -> str:
         """Run a tool that asks no broker."""
