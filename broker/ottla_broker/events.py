@@ -1,27 +1,36 @@
-"""The broker's log of events: structlog behind a proxy that imports it with the first event.
+"""The broker's log of events: structlog behind a proxy.
 
 One line an event, with what it is about as key-value pairs: readable at a terminal, a JSON object a line otherwise.
-Importing structlog costs tens of milliseconds, which a broker that has nothing to say while it starts does not pay;
-the server calls :func:`warm_up` in a quiet moment afterwards.
+
+Importing structlog costs a third of the broker's whole start. So while the broker starts (:func:`hold`) events are kept
+in memory, and written with the times at which they happened when somebody calls :func:`release`, or as soon as one of
+them is a warning.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import Any, TextIO
+import time
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
 
-LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+_MOST_HELD: Final = 1000
+
+_Event = tuple[str, float, str, dict[str, object]]
 
 
-@dataclass
 class _Settings:
-    """Where events go. One per process, as a process has one standard error."""
+    """Where events go. One a process, as a process has one standard error."""
 
-    level: int = 20
-    stream: TextIO | None = None
-    json: bool | None = None
-    logger: Any = None
+    def __init__(self) -> None:
+        self.level = LEVELS["info"]
+        self.stream: TextIO | None = None
+        self.json: bool | None = None
+        self.logger: Any = None
+        # Events that wait for release(), while there is a list to put them in.
+        self.held: list[_Event] | None = None
 
 
 _settings = _Settings()
@@ -37,8 +46,13 @@ def configure(level: str = "info", stream: TextIO | None = None, json: bool | No
     _settings.logger = None
 
 
-def warm_up() -> Any:
-    """Import structlog and build the logger that all events go through."""
+def hold() -> None:
+    """Keep events in memory until :func:`release`, or until a warning."""
+    _settings.held = []
+
+
+def load() -> None:
+    """Import structlog and build the logger; may run on any thread."""
     import structlog
 
     stream = _settings.stream if _settings.stream is not None else sys.stderr
@@ -50,14 +64,37 @@ def warm_up() -> Any:
     )
     _settings.logger = structlog.wrap_logger(
         structlog.WriteLogger(stream),
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *render,
-        ],
+        processors=[structlog.processors.add_log_level, *render],
         wrapper_class=structlog.make_filtering_bound_logger(_settings.level),
     )
-    return _settings.logger
+
+
+def release() -> None:
+    """Write what was held, and from now on every event at once."""
+    held, _settings.held = _settings.held, None
+    for level, seconds, event, about in held or ():
+        _write(level, seconds, event, about)
+
+
+def _write(level: str, seconds: float, event: str, about: dict[str, object]) -> None:
+    if _settings.logger is None:
+        load()
+    when = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    getattr(_settings.logger, level)(event, timestamp=when, **about)
+
+
+def _log(level: str, event: str, about: dict[str, object]) -> None:
+    number = LEVELS[level]
+    if number < _settings.level:
+        return
+    now = time.time()
+    held = _settings.held
+    if held is not None:
+        if number < LEVELS["warning"] and len(held) < _MOST_HELD:
+            held.append((level, now, event, about))
+            return
+        release()
+    _write(level, now, event, about)
 
 
 class EventLogger:
@@ -66,24 +103,22 @@ class EventLogger:
     __slots__ = ()
 
     def debug(self, event: str, **about: object) -> None:
-        """For who asked for it; the check comes first, so that silence is cheap."""
-        if _settings.level <= 10:
-            (_settings.logger or warm_up()).debug(event, **about)
+        """For who asked for it."""
+        _log("debug", event, about)
 
     def info(self, event: str, **about: object) -> None:
-        if _settings.level <= 20:
-            (_settings.logger or warm_up()).info(event, **about)
+        _log("info", event, about)
 
     def warning(self, event: str, **about: object) -> None:
-        if _settings.level <= 30:
-            (_settings.logger or warm_up()).warning(event, **about)
+        _log("warning", event, about)
 
     def error(self, event: str, **about: object) -> None:
-        (_settings.logger or warm_up()).error(event, **about)
+        """``exc_info=error`` adds the traceback of an exception."""
+        _log("error", event, about)
 
     def exception(self, event: str, **about: object) -> None:
-        """An error with the traceback of the exception being handled."""
-        (_settings.logger or warm_up()).error(event, exc_info=True, **about)
+        """An error with the traceback of the exception that is being handled."""
+        _log("error", event, {"exc_info": True, **about})
 
 
 def get_logger() -> EventLogger:

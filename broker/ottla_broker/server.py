@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 log = events.get_logger()
 
+QUIET_SECONDS = 1.0
+"""How long after the start the log of events is loaded."""
 DRAIN_SECONDS = 1.0
 """How long answers under way may take when the broker stops."""
 
@@ -302,8 +304,11 @@ def run(config: BrokerConfig) -> None:
     """
     import uvloop
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(config))
+    finally:
+        events.release()
 
 
 async def _serve(config: BrokerConfig) -> None:
@@ -311,6 +316,7 @@ async def _serve(config: BrokerConfig) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    events.hold()
     for warning in config.warnings:
         log.warning("configuration", what=warning)
     broker = Broker(config, SystemClock(loop), random.SystemRandom())
@@ -324,9 +330,12 @@ async def _serve(config: BrokerConfig) -> None:
         f" (cluster {broker.metadata.cluster_id}, data in {', '.join(map(str, config.data_dirs))})",
         flush=True,
     )
-    warm = loop.call_later(2.0, events.warm_up)
     try:
+        # By now the first clients are being served; the log of events is loaded beside them.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stopping.wait(), QUIET_SECONDS)
+        await broker.background.run(events.load)
+        events.release()
         await stopping.wait()
     finally:
-        warm.cancel()
         await broker.stop()

@@ -1,0 +1,82 @@
+"""The log of events: held while the broker starts, written with the time at which it happened."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from ottla_broker import events
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    out = io.StringIO()
+    events.configure("info", out)
+    yield out
+    events.release()
+    events.configure()
+
+
+def lines(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_an_event_is_one_json_line_where_nobody_looks_on(stream: io.StringIO) -> None:
+    events.get_logger().info("topic created", topic="t", partitions=3)
+    (line,) = lines(stream)
+    assert line.pop("timestamp", "").endswith("Z")  # type: ignore[attr-defined]
+    assert line == {"event": "topic created", "level": "info", "topic": "t", "partitions": 3}
+
+
+def test_text_for_people(stream: io.StringIO) -> None:
+    events.configure("info", stream, json=False)
+    events.get_logger().info("topic created", topic="t")
+    assert "topic created" in stream.getvalue()
+    assert "topic=t" in stream.getvalue()
+
+
+def test_what_is_below_the_level_is_not_written(stream: io.StringIO) -> None:
+    events.configure("warning", stream)
+    events.get_logger().info("quiet")
+    events.get_logger().warning("loud")
+    assert [line["event"] for line in lines(stream)] == ["loud"]
+
+
+def test_events_are_held_and_come_in_order(stream: io.StringIO) -> None:
+    log = events.get_logger()
+    events.hold()
+    log.info("one")
+    log.info("two")
+    assert lines(stream) == []
+    events.release()
+    log.info("three")
+    assert [line["event"] for line in lines(stream)] == ["one", "two", "three"]
+    times = [str(line["timestamp"]) for line in lines(stream)]
+    assert times == sorted(times)
+
+
+def test_a_warning_does_not_wait(stream: io.StringIO) -> None:
+    log = events.get_logger()
+    events.hold()
+    log.info("one")
+    log.warning("two")
+    assert [line["event"] for line in lines(stream)] == ["one", "two"]
+
+
+def test_what_is_held_is_bounded(stream: io.StringIO) -> None:
+    log = events.get_logger()
+    events.hold()
+    for _ in range(2000):
+        log.info("again")
+    assert len(lines(stream)) > 1000
+
+
+def test_a_traceback_comes_along(stream: io.StringIO) -> None:
+    try:
+        raise ValueError("what happened")
+    except ValueError:
+        events.get_logger().exception("it failed")
+    assert "what happened" in json.dumps(lines(stream))
