@@ -36,6 +36,8 @@ class LogMachine(RuleBasedStateMachine):
         self.end = 0
         self.start = 0
         self.sequence = 0
+        # Where a consumer is that reads whatever is new.
+        self.tail = 0
         self.log = self.open(clean=True)
 
     def open(self, *, clean: bool, recovery_point: int = 0) -> Log:
@@ -79,6 +81,24 @@ class LogMachine(RuleBasedStateMachine):
             again = self.log.append(data, leader_epoch=epoch, now_ms=NOW_MS, from_client=True)
             assert again.duplicate
             assert (again.first_offset, again.last_offset) == (info.first_offset, info.last_offset)
+
+    @rule(max_bytes=st.sampled_from([100, 300, 10_000]))
+    def follow(self, max_bytes: int) -> None:
+        """A consumer that stays at the end reads on from where it was."""
+        offset = min(max(self.tail, self.start), self.end)
+        while offset < self.end:
+            part = self.log.read(offset, max_bytes, max_offset=self.end, min_one=True).slice
+            assert part is not None
+            data = part.read()
+            assert data.startswith(next(one[2] for one in self.stored if one[1] >= offset))
+            position = 0
+            while (
+                len(data) - position >= 61
+                and (header := read_header(data, position)).size <= len(data) - position
+            ):
+                offset = header.last_offset + 1
+                position += header.size
+        self.tail = offset
 
     @rule()
     def roll(self) -> None:
@@ -147,6 +167,10 @@ class LogMachine(RuleBasedStateMachine):
                     break
                 position += len(data)
                 end = last + 1
+        if end < self.start:
+            # Not even what was hidden is left: the log begins anew where it was to begin.
+            end = self.start
+            self.stored.clear()
         assert self.log.log_end_offset == end
         self.forget_from(end)
 
@@ -177,12 +201,9 @@ class LogMachine(RuleBasedStateMachine):
         assert log.recovery_point <= self.end
         bases = [segment.base_offset for segment in log.segments]
         assert bases == sorted(set(bases))
-        timestamps = [read_header(data).max_timestamp for _, _, data in self.stored]
         newest = log.max_timestamp_offset()
         readable = [read_header(data).max_timestamp for _, last, data in self.stored if last >= self.start]
-        if readable and max(readable) == max(timestamps):
-            assert newest is not None
-            assert newest[1] == max(timestamps)
+        assert (newest and newest[1]) == max(readable, default=None)
 
 
 TestLogMachine = LogMachine.TestCase

@@ -247,6 +247,8 @@ class Log(ReadableLog):
             jitter_ms=environment.random.randrange(jitter) if jitter > 0 else 0,
         )
         self._new_files = True
+        # A reader who had come to the end was to go on behind the old segment's last batch.
+        self._known.pop(self.log_end_offset, None)
         if old.base_offset == base_offset:
             self._set_segments((*self.segments[:-1], segment))
         else:

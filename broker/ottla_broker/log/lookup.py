@@ -9,6 +9,7 @@ from ottla_protocol.records.batch import BatchHeader, CorruptRecordError
 
 if TYPE_CHECKING:
     from .reading import ReadableLog
+    from .segment import LogSegment
 
 
 def offset_for_timestamp(log: ReadableLog, timestamp_ms: int) -> tuple[int, int, int] | None:
@@ -38,24 +39,48 @@ def offset_for_timestamp(log: ReadableLog, timestamp_ms: int) -> tuple[int, int,
 
 
 def max_timestamp_offset(log: ReadableLog) -> tuple[int, int, int] | None:
-    """``(offset, timestamp, leader epoch)`` of the first record with the largest timestamp; None in an empty
-    log.
+    """``(offset, timestamp, leader epoch)`` of the first record with the largest timestamp; None without one.
 
-    Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+    Records below the log start offset do not count. Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
     """
+    start = log.log_start_offset
     try:
-        newest = max(log.segments, key=lambda segment: segment.max_timestamp[0])
-        timestamp, offset = newest.max_timestamp
-        if timestamp < 0:
+        newest, largest, last_offset = None, -1, -1
+        for segment in log.segments:
+            timestamp, offset = segment.max_timestamp
+            if offset < start:
+                timestamp, offset = _max_from(segment, start)
+            if timestamp > largest:
+                newest, largest, last_offset = segment, timestamp, offset
+        if newest is None:
             return None
-        for _, header, batch in newest.batches(newest.position_below(offset)):
-            if header.max_timestamp == timestamp:
-                return _first_in_batch(header, batch, timestamp, log.log_start_offset)
+        for _, header, batch in newest.batches(newest.position_below(last_offset)):
+            if header.max_timestamp == largest and header.last_offset >= start:
+                return _newest_in_batch(header, batch, start)
     except CorruptRecordError as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}") from error
     except OSError as error:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: {error}") from error
     return None
+
+
+def _max_from(segment: LogSegment, start: int) -> tuple[int, int]:
+    """Largest timestamp and its batch's last offset, of the batches that reach ``start``; -1 without one."""
+    found = (-1, -1)
+    for _, header, _ in segment.batches(segment.position_below(start)):
+        if header.last_offset >= start and header.max_timestamp > found[0]:
+            found = header.max_timestamp, header.last_offset
+    return found
+
+
+def _newest_in_batch(header: BatchHeader, batch: memoryview, start: int) -> tuple[int, int, int] | None:
+    from ottla_protocol.records.record import decode_records
+
+    records = [record for record in decode_records(batch, 0, header) if record.offset >= start]
+    if not records:
+        return None
+    newest = max(records, key=lambda record: record.timestamp)
+    return newest.offset, newest.timestamp, header.partition_leader_epoch
 
 
 def _first_in_batch(
