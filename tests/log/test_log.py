@@ -115,15 +115,6 @@ def test_a_sequential_reader_gets_every_batch_once_and_whole(open_log: OpenLog) 
         assert seen[-1][1] + 1 == log.log_end_offset
 
 
-def test_a_reader_at_the_end_goes_on_in_a_new_segment(open_log: OpenLog) -> None:
-    log = open_log()
-    for number in range(5):
-        sent = batch(1)
-        produce(log, sent)
-        assert read(log, number) == bytes(sent)
-        log.roll()
-
-
 def test_min_one_decides_about_a_first_batch_that_is_too_large(open_log: OpenLog) -> None:
     log = open_log()
     large = batch(1, size=5000)

@@ -58,8 +58,7 @@ class ReadableLog(LogBase):
         known = self._known
         try:
             place = known.get(offset)
-            # A position noted at the end of a segment that was rolled since then leads nowhere.
-            if place is None or place[1] >= place[0].size:
+            if place is None:
                 place = self._locate(offset)
                 if place is None:
                     return _NOTHING
