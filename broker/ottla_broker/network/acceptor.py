@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 
 from ottla_broker.clock import Clock
@@ -22,18 +21,20 @@ class ListenError(Exception):
 def open_listener(host: str, port: int, backlog: int, receive_buffer_bytes: int = -1) -> socket.socket:
     """A non-blocking listening socket; an empty host is every IPv4 address.
 
+    A name with several addresses stands for its IPv4 one, as for Java: clients that are told ``localhost`` may try
+    that alone.
+
     Raises:
         ListenError: the address can't be resolved, isn't this machine's, or the port is in use.
     """
     try:
-        family, kind, proto, _, address = socket.getaddrinfo(
-            host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        found = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, proto, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+        sock = socket.socket(family, kind, proto)
     except OSError as error:
         raise ListenError(
             f"listeners: {host}:{port}: the host is not known ({error.strerror or error})"
         ) from error
-    sock = socket.socket(family, kind, proto)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if receive_buffer_bytes > 0:
@@ -73,7 +74,7 @@ class Acceptor:
         self.processors = [
             Processor(i, name, loop, clock, service, quotas, memory, settings) for i in range(processors)
         ]
-        self._tasks: list[asyncio.Task[None]] = []
+        self._task: asyncio.Task[None] | None = None
 
     @property
     def port(self) -> int:
@@ -83,51 +84,58 @@ class Acceptor:
 
     def start(self) -> None:
         """Begin to accept."""
-        self._tasks = [self._loop.create_task(self._accept(), name=f"acceptor {self.name}")]
+        self._task = self._loop.create_task(self._accept(), name=f"acceptor {self.name}")
         for processor in self.processors:
-            self._tasks.append(
-                self._loop.create_task(processor.run(), name=f"processor {self.name}-{processor.number}")
-            )
+            processor.start()
 
     async def _accept(self) -> None:
         turn = 0
+        failing = False
         while True:
-            await self._quotas.room()
             try:
                 sock, address = await self._loop.sock_accept(self.sock)
             except OSError as error:
-                # Out of descriptors, most often: the connections that are there are served on.
-                log.error("cannot accept a connection", listener=self.name, error=str(error))
+                # Out of descriptors, most often: the connections that are there are served on. Told once, not ten
+                # times a second.
+                if not failing:
+                    failing = True
+                    log.error("cannot accept connections, trying on", listener=self.name, error=str(error))
                 await asyncio.sleep(0.1)
                 continue
-            host, port = address[0], address[1]
-            if not self._quotas.admit(host):
-                log.warning("too many connections from one address", client=host, listener=self.name)
+            failing = False
+            # An IPv4 client of an IPv6 listener is the same client as at an IPv4 listener.
+            host, port = address[0].removeprefix("::ffff:"), address[1]
+            try:
+                # As in Kafka, the one too many is accepted and waits: other listeners may have taken the last place.
+                await self._quotas.room()
+                if self._quotas.admit(host):
+                    self.processors[turn].assign(sock, host, port)
+                    turn = (turn + 1) % len(self.processors)
+                else:
+                    log.warning("too many connections from one address", client=host, listener=self.name)
+                    sock.close()
+            except BaseException:
                 sock.close()
-                continue
-            sock.setblocking(False)
-            self.processors[turn].assign(sock, host, port)
-            turn = (turn + 1) % len(self.processors)
+                raise
 
     def stop_accepting(self) -> None:
         """Take no more connections; those that are there are served on."""
-        if self._tasks:
-            self._tasks[0].cancel()
+        if self._task is not None:
+            self._task.cancel()
         self.sock.close()
 
     async def drain(self, timeout: float) -> None:
-        """Wait up to ``timeout`` seconds until no connection has an answer under way."""
+        """Take no more requests, and wait up to ``timeout`` seconds until those that were taken are answered."""
+        for processor in self.processors:
+            processor.stop_reading()
         deadline = self._loop.time() + timeout
         while self._loop.time() < deadline and any(c.busy for p in self.processors for c in p.connections):
             await asyncio.sleep(0.01)
 
     async def close(self) -> None:
-        """End the tasks and close every connection."""
+        """Accept no more and close every connection."""
         self.stop_accepting()
-        for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        if self._task is not None:
+            await asyncio.wait([self._task])
         for processor in self.processors:
             processor.close()

@@ -5,7 +5,11 @@ right out of it. A frame that is not complete yet gets a buffer of its own size,
 into that. Between requests a connection holds no buffer.
 
 Writing. An answer is sent at once; what the socket does not take waits in ``_out``, and until it is gone nothing more
-is read from this client: a reader too slow for its data holds back itself and nobody else.
+is read from this client: a reader too slow for its data holds back itself and nobody else. The same holds while many
+requests, or large answers behind one that waits, stand in the row.
+
+Requests are served in callbacks of the event loop only, never inside what another connection's request set off: a
+coordinator that answers its members one by one must not find a member's next request in the middle of that.
 """
 
 from __future__ import annotations
@@ -29,6 +33,10 @@ READ_BUDGET = 4 * 1024 * 1024
 """Bytes read from one connection before the others get their turn."""
 SEND_BUDGET = 4 * 1024 * 1024
 """Bytes sent to one connection before the others get their turn."""
+REQUESTS_PER_TURN = 64
+"""Requests served from one connection before the others get their turn."""
+ROW_BYTES = 1024 * 1024
+"""Bytes of finished answers that may stand behind one that waits; beyond that nothing is read."""
 
 _SIZE = Struct(">i")
 _unpack_size = _SIZE.unpack_from
@@ -45,7 +53,9 @@ class Connection:
         "_held",
         "_out",
         "_reading",
+        "_row_bytes",
         "_slots",
+        "_stopping",
         "_waiting_for_memory",
         "_writing",
         "client_host",
@@ -72,6 +82,7 @@ class Connection:
         self.closed = False
         self.last_active = processor.clock.monotonic()
         self._slots: deque[Slot] = deque()
+        self._row_bytes = 0
         self._out: deque[object] = deque()
         # Received but not served yet: the start of a frame, or whole frames while reading is held back.
         self._held = b""
@@ -82,57 +93,62 @@ class Connection:
         self._filled = 0
         self._reading = False
         self._writing = False
+        self._stopping = False
         self._waiting_for_memory = False
 
     # ---- reading
 
     def start(self) -> None:
-        """Begin to read."""
-        self._reading = True
+        """Begin to read. Raises OSError when the system can watch no more sockets."""
         self.processor.loop.add_reader(self.fd, self._on_readable)
+        self._reading = True
+
+    def stop_reading(self) -> None:
+        """Take no more requests; those that have been taken are answered."""
+        self._stopping = True
+        self._hold_reading()
 
     def _on_readable(self) -> None:
         processor = self.processor
         self.last_active = processor.clock.monotonic()
-        budget = READ_BUDGET
         try:
-            while budget > 0 and self._reading:
-                frame = self._frame
-                if frame is not None:
-                    wanted = self._frame_size - self._filled
-                    n = self.sock.recv_into(frame[self._filled :], wanted)
-                    if n == 0:
-                        self.close(None)
-                        return
-                    self._filled += n
-                    budget -= n
-                    if n == wanted:
-                        self._frame_complete()
-                    # A short read has emptied the socket; the loop calls again when there is more.
-                    if n < wanted:
-                        return
-                    continue
+            if self._frame is None:
                 scratch = processor.scratch
                 held = self._held
                 have = len(held)
                 if have:
                     scratch[:have] = held
-                    self._held = b""
                 n = self.sock.recv_into(scratch[have:] if have else scratch)
                 if n == 0:
                     self.close(None)
                     return
-                budget -= n
+                self._held = b""
                 self._serve(scratch, have + n)
-                if have + n < len(scratch) and self._frame is None:
+            budget = READ_BUDGET
+            while self._frame is not None and budget > 0:
+                wanted = self._frame_size - self._filled
+                n = self.sock.recv_into(self._frame[self._filled :], wanted)
+                if n == 0:
+                    self.close(None)
                     return
+                self._filled += n
+                budget -= n
+                if n < wanted:
+                    # A short read has emptied the socket; the loop calls again when there is more.
+                    return
+                self._frame_complete()
         except BlockingIOError:
             return
-        except OSError as error:
-            self.close(f"the connection broke: {error.strerror or error}")
-        except PeerFault as fault:
-            self.close(str(fault))
         except Exception as error:
+            self._break(error)
+
+    def _break(self, error: Exception) -> None:
+        """Close after what went wrong while requests were received or served."""
+        if isinstance(error, PeerFault):
+            self.close(str(error))
+        elif isinstance(error, OSError):
+            self.close(f"the connection broke: {error.strerror or error}")
+        else:
             # A defect of ours: this client pays for it, nobody else.
             log.error("a connection failed", connection=self.id, client_id=self.client_id, exc_info=error)
             self.close("a defect in the broker, see above")
@@ -140,6 +156,7 @@ class Connection:
     def _serve(self, data: memoryview, end: int) -> None:
         """Serve the whole frames in ``data[:end]`` and keep what is left."""
         position = 0
+        turn = REQUESTS_PER_TURN
         largest = self.processor.max_request_bytes
         while end - position >= 4:
             (size,) = _unpack_size(data, position)
@@ -147,24 +164,28 @@ class Connection:
                 raise PeerFault(
                     f"a frame of {size} bytes was announced, allowed are 0 to {largest} (socket.request.max.bytes)"
                 )
+            if self._must_hold:
+                break
             stop = position + 4 + size
-            if self._out or len(self._slots) >= self.processor.max_parked:
-                self._held = bytes(data[position:end])
-                self._hold_reading()
-                return
             if stop > end:
                 if size + 4 > len(self.processor.scratch) - 4 or end - position > 4096:
                     self._begin_frame(size, data[position:end])
-                else:
-                    self._held = bytes(data[position:end])
+                    return
+                break
+            if not turn:
+                # Others first; what is held is served in a later turn.
+                self._held = bytes(data[position:end])
+                self._hold_reading()
+                self._resume_reading()
                 return
+            turn -= 1
             self._handle(data[position + 4 : stop])
             if self.closed:
                 return
             position = stop
         if position < end:
             self._held = bytes(data[position:end])
-        if self._out or len(self._slots) >= self.processor.max_parked:
+        if self._must_hold:
             self._hold_reading()
 
     def _begin_frame(self, size: int, received: memoryview) -> None:
@@ -191,7 +212,7 @@ class Connection:
         finally:
             self.processor.pool.give_back(buffer)
             self.processor.memory.give_back(size)
-        if not self.closed and (self._out or len(self._slots) >= self.processor.max_parked):
+        if self._must_hold:
             self._hold_reading()
 
     def _on_memory(self) -> None:
@@ -203,25 +224,38 @@ class Connection:
             self._reading = False
             self.processor.loop.remove_reader(self.fd)
 
+    @property
+    def _must_hold(self) -> bool:
+        """Whether nothing may be read or served now."""
+        return bool(
+            self._out
+            or len(self._slots) >= self.processor.max_parked
+            or self._row_bytes > ROW_BYTES
+            or self._waiting_for_memory
+            or self._stopping
+            or self.closed
+        )
+
     def _resume_reading(self) -> None:
         """Go on reading if nothing holds it back any more; what was received meanwhile comes first."""
-        if (
-            self._reading
-            or self.closed
-            or self._out
-            or self._waiting_for_memory
-            or len(self._slots) >= self.processor.max_parked
-        ):
+        if self._reading or self._must_hold:
+            return
+        if len(self._held) < 4:
+            self.start()
+        else:
+            self.processor.loop.call_soon(self._serve_held)
+
+    def _serve_held(self) -> None:
+        if self._reading or self._must_hold:
             return
         self.start()
-        if self._frame is None and len(self._held) >= 4:
-            held = self._held
-            self._held = b""
-            try:
-                # The frames are served from a copy: the handlers may write into what they get.
-                self._serve(memoryview(bytearray(held)), len(held))
-            except PeerFault as fault:
-                self.close(str(fault))
+        held = self._held
+        self._held = b""
+        try:
+            # The frames are served from a copy: the handlers may write into what they get.
+            self._serve(memoryview(bytearray(held)), len(held))
+        except Exception as error:
+            self._break(error)
 
     # ---- requests and answers
 
@@ -230,6 +264,10 @@ class Connection:
         if reply is None:
             return
         if isinstance(reply, Slot):
+            if self.closed:
+                if reply.abandon is not None:
+                    reply.abandon()
+                return
             reply.connection = self
             self._slots.append(reply)
             if reply.ready:
@@ -237,6 +275,8 @@ class Connection:
         elif self._slots:
             slot = Slot()
             slot.parts, slot.ready = reply, True
+            slot.size = sum(map(len, reply))  # type: ignore[arg-type]
+            self._row_bytes += slot.size
             self._slots.append(slot)
         else:
             self._send(reply)
@@ -244,10 +284,13 @@ class Connection:
     def on_slot_ready(self) -> None:
         """Send the answers that are next in order and have come."""
         slots = self._slots
-        while slots and slots[0].ready:
-            parts = slots.popleft().parts
-            if parts is not None and not self.closed:
-                self._send(parts)
+        if slots and slots[0].ready:
+            self.last_active = self.processor.clock.monotonic()
+        while slots and slots[0].ready and not self.closed:
+            slot = slots.popleft()
+            self._row_bytes -= slot.size
+            if slot.parts is not None:
+                self._send(slot.parts)
         if not self._reading:
             self._resume_reading()
 
@@ -345,8 +388,8 @@ class Connection:
 
     @property
     def busy(self) -> bool:
-        """Whether a request is being received, waited for or answered."""
-        return bool(self._slots or self._out or self._frame is not None)
+        """Whether a request is being waited for or answered."""
+        return bool(self._slots or self._out)
 
     def close(self, reason: str | None) -> None:
         """Close the socket and let go of what waits for it; ``reason`` is logged unless the client just left."""
@@ -360,14 +403,18 @@ class Connection:
             loop.remove_writer(self.fd)
         self._reading = self._writing = False
         self.sock.close()
-        for slot in self._slots:
-            if slot.abandon is not None:
-                slot.abandon()
-        self._slots.clear()
+        # Taken away first: what is abandoned may answer others, and some of those may be in this row.
+        slots, self._slots = self._slots, deque()
         self._out.clear()
+        self._held = b""
+        if self._waiting_for_memory:
+            self.processor.memory.forget(self._on_memory)
         if self._frame_buffer is not None:
             self._frame = self._frame_buffer = None
             self.processor.memory.give_back(self._frame_size)
+        for slot in slots:
+            if slot.abandon is not None:
+                slot.abandon()
         self.processor.forget(self)
         if reason is not None:
             log.warning(

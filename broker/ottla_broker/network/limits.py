@@ -24,8 +24,9 @@ class ConnectionQuotas:
         self._room.set()
 
     async def room(self) -> None:
-        """Wait until one more connection may be taken."""
-        await self._room.wait()
+        """Wait until one more connection may be taken; who comes first after that takes it."""
+        while self.count >= self.total:
+            await self._room.wait()
 
     def admit(self, ip: str) -> bool:
         """Count a connection in; ``False`` when its address has its share already."""
@@ -82,6 +83,10 @@ class RequestMemory:
     def wait(self, callback: Callable[[], None]) -> None:
         """Have ``callback()`` called once, when bytes have come free."""
         self._waiting.append(callback)
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        """Take back what :meth:`wait` was given."""
+        self._waiting.remove(callback)
 
     def give_back(self, size: int) -> None:
         """Return what was reserved and wake who waits, in the order in which they came."""

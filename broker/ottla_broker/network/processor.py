@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from dataclasses import dataclass
 
-from ottla_broker.clock import Clock
+from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.events import get_logger
 from ottla_broker.network.connection import Connection
 from ottla_broker.network.limits import BufferPool, ConnectionQuotas, RequestMemory
@@ -31,7 +30,7 @@ class SocketSettings:
 
 
 class Processor:
-    """Takes new connections from its queue, serves them, and closes those that have been idle too long.
+    """Serves the connections it is given, and closes those that have been idle too long.
 
     Owned by the loop thread.
     """
@@ -60,27 +59,18 @@ class Processor:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.pool = BufferPool()
         self.connections: set[Connection] = set()
-        self._arrivals: asyncio.Queue[tuple[socket.socket, str, int]] = asyncio.Queue()
         self._serial = 0
+        self._idle_timer: TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to look for idle connections."""
+        idle = self.settings.max_idle_ms / 1000
+        if idle > 0:
+            period = max(0.05, min(idle / 4, 60.0))
+            self._idle_timer = self.clock.call_later(period, self._look_for_idle, idle, period)
 
     def assign(self, sock: socket.socket, host: str, port: int) -> None:
-        """Hand over an accepted socket, counted in by the quotas already."""
-        self._arrivals.put_nowait((sock, host, port))
-
-    async def run(self) -> None:
-        """Serve until cancelled."""
-        idle = self.settings.max_idle_ms / 1000
-        period = max(0.05, min(idle / 4, 60.0)) if idle > 0 else None
-        while True:
-            arrival = None
-            with contextlib.suppress(TimeoutError):
-                arrival = await asyncio.wait_for(self._arrivals.get(), period)
-            if arrival is not None:
-                self._adopt(*arrival)
-            if idle > 0:
-                self._close_idle(idle)
-
-    def _adopt(self, sock: socket.socket, host: str, port: int) -> None:
+        """Serve an accepted socket, counted in by the quotas already."""
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -93,10 +83,18 @@ class Processor:
             sock.close()
             return
         self._serial += 1
-        name = f"{local[0]}:{local[1]}-{host}:{port}-{self._serial}"
+        # Kafka's form: both ends, the processor, and a number, as an address may come back.
+        name = f"{local[0]}:{local[1]}-{host}:{port}-{self.number}-{self._serial}"
         connection = Connection(self, sock, host, name, self.listener)
         self.connections.add(connection)
-        connection.start()
+        try:
+            connection.start()
+        except OSError as error:
+            connection.close(f"it cannot be watched: {error.strerror or error}")
+
+    def _look_for_idle(self, idle: float, period: float) -> None:
+        self._idle_timer = self.clock.call_later(period, self._look_for_idle, idle, period)
+        self._close_idle(idle)
 
     def _close_idle(self, idle: float) -> None:
         oldest = self.clock.monotonic() - idle
@@ -109,11 +107,14 @@ class Processor:
         self.connections.discard(connection)
         self.quotas.leave(connection.client_host)
 
+    def stop_reading(self) -> None:
+        """Take no more requests; those that have been taken are answered."""
+        for connection in self.connections:
+            connection.stop_reading()
+
     def close(self) -> None:
-        """Close every connection, and those that were accepted but not begun."""
+        """Close every connection."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         for connection in list(self.connections):
             connection.close(None)
-        while not self._arrivals.empty():
-            sock, host, _ = self._arrivals.get_nowait()
-            sock.close()
-            self.quotas.leave(host)

@@ -18,12 +18,14 @@ class Slot:
     Owned by the loop thread. ``abandon``, where given, is called if the connection closes before the answer.
     """
 
-    __slots__ = ("abandon", "connection", "parts", "ready")
+    __slots__ = ("abandon", "connection", "parts", "ready", "size")
 
     def __init__(self, abandon: Callable[[], None] | None = None) -> None:
         self.connection: Connection | None = None
         self.parts: Parts | None = None
         self.ready = False
+        # Bytes of an answer that came at once and stands behind others.
+        self.size = 0
         self.abandon = abandon
 
     def fill(self, parts: Parts | None) -> None:

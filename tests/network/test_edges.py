@@ -1,0 +1,292 @@
+"""What goes wrong at the edges: turns of the loop, orders of events, things that end in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.network.serving import Client, client, echo, framed, serving
+
+from ottla_broker.network.acceptor import open_listener
+from ottla_broker.network.connection import REQUESTS_PER_TURN, ROW_BYTES, Connection
+from ottla_broker.network.limits import ConnectionQuotas, RequestMemory
+from ottla_broker.network.service import Reply, Slot
+
+
+class Pieces:
+    """A socket that has the given pieces to read, and nothing after them yet."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self.pieces = list(pieces)
+        self.sent: list[bytes] = []
+
+    def fileno(self) -> int:
+        return 99
+
+    def recv_into(self, buffer: memoryview, size: int = 0) -> int:
+        if not self.pieces:
+            raise BlockingIOError
+        piece = self.pieces.pop(0)
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def send(self, data: bytes) -> int:
+        self.sent.append(bytes(data))
+        return len(data)
+
+    def close(self) -> None:
+        self.pieces = [b""]
+
+
+def connection_on(sock: Pieces, handle: Any, scratch: int = 64) -> Connection:
+    loop = SimpleNamespace(
+        add_reader=lambda *_: None, remove_reader=lambda *_: None, call_soon=lambda f, *a: f(*a)
+    )
+    processor: Any = SimpleNamespace(
+        loop=loop,
+        clock=SimpleNamespace(monotonic=lambda: 0.0),
+        scratch=memoryview(bytearray(scratch)),
+        max_request_bytes=1000,
+        max_parked=10,
+        service=SimpleNamespace(handle=handle),
+        memory=RequestMemory(-1),
+        forget=lambda _: None,
+    )
+    connection = Connection(processor, sock, "h", "id", "L")  # type: ignore[arg-type]
+    connection.start()
+    return connection
+
+
+def test_the_start_of_a_frame_survives_a_turn_that_brings_nothing() -> None:
+    data = framed(b"x" * 20) * 3
+    sock = Pieces(data[:64])
+    connection = connection_on(sock, echo)
+    for _ in range(3):
+        connection._on_readable()
+    sock.pieces = [data[64:]]
+    connection._on_readable()
+    assert b"".join(sock.sent) == data
+
+
+async def test_a_flood_of_requests_leaves_others_their_turn() -> None:
+    served: list[bytes] = []
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        served.append(bytes(frame))
+        return echo(connection, frame)
+
+    async with serving(handle) as acceptor, client(acceptor) as flood, client(acceptor) as other:
+        for one in (flood, other):
+            one.send(b"hello")
+            await one.receive()
+        served.clear()
+        # Both arrive before the broker's turn.
+        flood.send(*[b"f"] * 5000)
+        other.send(b"o")
+        for _ in range(5000):
+            await flood.receive()
+        assert served.index(b"o") <= 2 * REQUESTS_PER_TURN
+        assert len(served) == 5001
+
+
+async def test_an_answer_does_not_serve_the_next_request_within_another() -> None:
+    parked: list[Slot] = []
+    inside = False
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        nonlocal inside
+        assert not inside, "served in the middle of another request"
+        if frame == b"park":
+            parked.append(Slot())
+            return parked[-1]
+        if frame == b"release":
+            inside = True
+            for slot in parked:
+                slot.fill([framed(b"released")])
+            inside = False
+        return echo(connection, frame)
+
+    async with serving(handle, max_parked=1) as acceptor, client(acceptor) as a, client(acceptor) as b:
+        a.send(b"park", b"next")
+        while not parked:
+            await asyncio.sleep(0.001)
+        b.send(b"release")
+        assert await b.receive() == b"release"
+        assert [await a.receive() for _ in range(2)] == [b"released", b"next"]
+
+
+async def test_answers_in_the_row_are_bounded_in_bytes() -> None:
+    served = 0
+    slot = Slot()
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        nonlocal served
+        served += 1
+        return slot if frame == b"park" else [framed(b"a" * 100_000)]
+
+    async with serving(handle, max_parked=1000) as acceptor, client(acceptor) as c:
+        c.send(b"park", *[b"x"] * 200)
+        await asyncio.sleep(0.1)
+        assert served <= 3 + ROW_BYTES // 100_000
+        slot.fill([framed(b"first")])
+        assert await c.receive() == b"first"
+        for _ in range(200):
+            assert len(await c.receive()) == 100_000
+        assert served == 201
+
+
+async def test_a_client_that_was_answered_late_is_not_idle_yet() -> None:
+    slot = Slot()
+    async with (
+        serving(lambda _c, f: slot if f == b"wait" else [framed(bytes(f))], max_idle_ms=400) as acceptor,
+        client(acceptor) as c,
+    ):
+        c.send(b"wait")
+        await asyncio.sleep(0.6)
+        slot.fill([framed(b"done")])
+        assert await c.receive() == b"done"
+        await asyncio.sleep(0.2)
+        c.send(b"still here")
+        assert await c.receive() == b"still here"
+
+
+async def test_a_request_that_parks_on_a_closed_connection_is_abandoned() -> None:
+    gone: list[bool] = []
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        connection.close("an earlier answer could not be sent")
+        return Slot(lambda: gone.append(True))
+
+    async with serving(handle) as acceptor, client(acceptor) as c:
+        c.send(b"x")
+        assert await c.closed()
+        assert gone == [True]
+
+
+async def test_what_an_abandoned_request_sets_off_may_answer_the_same_row() -> None:
+    slots: list[Slot] = []
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        slots.append(Slot(lambda: slots[1].fill([b"late"]) if len(slots) > 1 else None))
+        return slots[-1]
+
+    async with serving(handle) as acceptor:
+        async with client(acceptor) as c:
+            c.send(b"1", b"2", b"3")
+            while len(slots) < 3:
+                await asyncio.sleep(0.001)
+        while acceptor.processors[0].connections:
+            await asyncio.sleep(0.001)
+
+
+async def test_who_leaves_while_it_waits_for_memory_is_forgotten() -> None:
+    size = 600_000
+    async with serving(echo, memory=size) as acceptor, client(acceptor) as a:
+        memory = acceptor.processors[0].memory
+        a.writer.write(framed(b"z" * size)[:-1])
+        async with client(acceptor) as b:
+            b.send(b"q" * size)
+            while not memory._waiting:
+                await asyncio.sleep(0.001)
+        acceptor.processors[1].close()
+        assert not memory._waiting
+        a.writer.write(b"z")
+        assert await a.receive() == b"z" * size
+        assert memory.used == 0
+
+
+async def test_draining_answers_what_was_taken_and_takes_no_more() -> None:
+    slots: list[Slot] = []
+
+    def handle(connection: Connection, frame: memoryview) -> Reply:
+        slots.append(Slot())
+        return slots[-1]
+
+    async with serving(handle) as acceptor, client(acceptor) as c:
+        c.send(b"1")
+        while not slots:
+            await asyncio.sleep(0.001)
+        draining = asyncio.ensure_future(acceptor.drain(10))
+        await asyncio.sleep(0.02)
+        c.send(b"2")
+        await asyncio.sleep(0.02)
+        slots[0].fill([framed(b"answer")])
+        assert await c.receive() == b"answer"
+        await asyncio.wait_for(draining, 5)
+        assert len(slots) == 1
+
+
+async def test_listeners_share_one_total() -> None:
+    quotas = ConnectionQuotas(1, 1000, {})
+    async with serving(echo, quotas=quotas) as one, serving(echo, quotas=quotas) as two:
+        await asyncio.sleep(0.01)
+        async with client(one) as a, client(two) as b:
+            a.send(b"a")
+            assert await a.receive() == b"a"
+            b.send(b"b")
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(b.reader.readexactly(1), 0.05)
+            assert quotas.count == 1
+            a.writer.close()
+            assert await b.receive() == b"b"
+
+
+async def test_an_ipv6_listener() -> None:
+    try:
+        probe = open_listener("::1", 0, 1)
+    except OSError:
+        pytest.skip("no IPv6 here")
+    probe.close()
+    async with serving(lambda c, _: [framed(c.client_host.encode())], host="::1") as acceptor:
+        reader, writer = await asyncio.open_connection("::1", acceptor.port)
+        c = Client(reader, writer)
+        c.send(b"who am I")
+        assert await c.receive() == b"::1"
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_an_ipv4_client_of_an_ipv6_listener_is_known_by_its_ipv4_address() -> None:
+    try:
+        acceptor_of_all = serving(lambda c, _: [framed(c.client_host.encode())], host="::")
+        async with acceptor_of_all as acceptor, client(acceptor) as c:
+            c.send(b"who am I")
+            assert await c.receive() == b"127.0.0.1"
+    except ConnectionRefusedError:
+        pytest.skip("IPv6 alone")
+
+
+def test_localhost_is_its_ipv4_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [
+        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0)),
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    with open_listener("localhost", 0, 5) as sock:
+        assert sock.family == socket.AF_INET
+
+
+async def test_an_acceptor_out_of_descriptors_says_so_once_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    accept, told, failures = loop.sock_accept, [], 3
+
+    async def sock_accept(sock: socket.socket) -> Any:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise OSError(24, "Too many open files")
+        return await accept(sock)
+
+    monkeypatch.setattr(loop, "sock_accept", sock_accept)
+    monkeypatch.setattr(
+        "ottla_broker.network.acceptor.log.__class__.error", lambda *a, **k: told.append(a[1])
+    )
+    async with serving(echo) as acceptor, client(acceptor) as c:
+        c.send(b"in the end")
+        assert await c.receive() == b"in the end"
+    assert told == ["cannot accept connections, trying on"]
