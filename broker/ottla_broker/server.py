@@ -246,7 +246,7 @@ class Broker:
         while True:
             await asyncio.sleep(self.config.replica_high_watermark_checkpoint_interval_ms / 1000)
             try:
-                self.replicas.checkpoint_high_watermarks()
+                await self.replicas.checkpoint_high_watermarks()
             except KafkaError as error:
                 log.error("high watermarks not written", reason=error.message)
 
@@ -279,7 +279,7 @@ class Broker:
         self.groups.stop()
 
     async def _checkpoint_last(self) -> None:
-        self.replicas.checkpoint_high_watermarks()
+        await self.replicas.checkpoint_high_watermarks()
 
     async def _close_background(self) -> None:
         self.background.close()

@@ -115,7 +115,7 @@ async def test_a_clean_stop_leaves_kafkas_files_and_the_next_start_reads_none_of
 async def test_a_stop_without_use_keeps_the_checkpoints(start: Start, tmp_path: Path) -> None:
     manager = await start()
     fill(manager, "flights", 0, 5).advance_log_start_offset(4)
-    manager.write_high_watermarks({("flights", 0): 5})
+    await manager.write_high_watermarks({("flights", 0): 5})
     await manager.close()
     files = sorted(path for path in (tmp_path / "data").iterdir() if path.is_file() and path.name != ".lock")
     before = [path.read_bytes() for path in files]

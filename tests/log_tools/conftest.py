@@ -81,7 +81,7 @@ async def make_folder(path: Path) -> None:
 
     offsets = logs.create("__consumer_offsets", 0, TOPIC_ID, LogConfig(compact=True, delete=False))
     offsets.append(memoryview(group_records()), leader_epoch=0, now_ms=START_MS, from_client=False)
-    logs.write_high_watermarks({("flights", 0): 14, ("__consumer_offsets", 0): 3})
+    await logs.write_high_watermarks({("flights", 0): 14, ("__consumer_offsets", 0): 3})
     await logs.close()
 
     aborted = AbortedTransaction(producer_id=8, first_offset=12, last_offset=13, last_stable_offset=14)

@@ -141,13 +141,14 @@ class Chores:
 
     async def checkpoint_recovery_points(self) -> None:
         """Write recovery-point-offset-checkpoint of every data folder."""
-        await self._checkpoint(names.RECOVERY_POINTS, lambda log: log.checkpoint_recovery_point)
+        await self.checkpoint(names.RECOVERY_POINTS, lambda log: log.checkpoint_recovery_point)
 
     async def checkpoint_log_starts(self) -> None:
         """Write log-start-offset-checkpoint of every data folder."""
-        await self._checkpoint(names.LOG_STARTS, lambda log: log.checkpoint_start_offset or None)
+        await self.checkpoint(names.LOG_STARTS, lambda log: log.checkpoint_start_offset or None)
 
-    async def _checkpoint(self, name: str, offset_of: Callable[[Log], int | None]) -> None:
+    async def checkpoint(self, name: str, offset_of: Callable[[Log], int | None]) -> None:
+        """Write the checkpoint ``name`` of every data folder, on a thread; None leaves a log out. Raises OSError."""
         manager = self._manager
         for folder in manager.folders:
             generation = folder.next_generation(name)

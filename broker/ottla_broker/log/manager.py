@@ -320,19 +320,17 @@ class LogManager:
         }
         folder.write_offsets(name, offsets, generation)
 
-    def write_high_watermarks(self, offsets: Mapping[tuple[str, int], int]) -> None:
+    async def write_high_watermarks(self, offsets: Mapping[tuple[str, int], int]) -> None:
         """Write replication-offset-checkpoint; partitions that are not given keep what they had.
 
         Raises KafkaError(KAFKA_STORAGE_ERROR).
         """
-        self._high_watermarks.update(offsets)
+        known = self._high_watermarks
+        known.update(offsets)
         try:
-            for folder in self.folders:
-                self._write_offsets(
-                    folder,
-                    names.HIGH_WATERMARKS,
-                    lambda log: self._high_watermarks.get((log.topic, log.partition)),
-                )
+            await self.chores.checkpoint(
+                names.HIGH_WATERMARKS, lambda log: known.get((log.topic, log.partition))
+            )
         except OSError as error:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"high watermarks not written: {error}"

@@ -98,7 +98,7 @@ class ReplicaManager:
         partition = self._partitions.get((log.topic, log.partition))
         return log.log_end_offset if partition is None else partition.last_stable_offset
 
-    def checkpoint_high_watermarks(self) -> None:
+    async def checkpoint_high_watermarks(self) -> None:
         """Write down the high watermarks of the partitions that have been used.
 
         Raises:
@@ -106,4 +106,4 @@ class ReplicaManager:
         """
         used = {key: p.high_watermark for key, p in self._partitions.items() if p.is_open}
         if used:
-            self._logs.write_high_watermarks(used)
+            await self._logs.write_high_watermarks(used)
