@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from ottla_broker.log.append import RecordsRefused
 from ottla_broker.log.log import AppendInfo, Log
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import read_header
-from ottla_protocol.records.record import decode_records
+from ottla_protocol.records.record import decode_records, encode_batch
 
 from .batches import batch
 from .conftest import NOW_MS, OpenLog
@@ -246,6 +247,21 @@ def test_a_compacted_topic_needs_keys(open_log: OpenLog) -> None:
     produce(log, batch(2))
 
 
+def test_a_refusal_names_the_records_it_is_about(open_log: OpenLog) -> None:
+    log = open_log(compact=True, delete=False)
+    records = [(NOW_MS, None if number in (1, 4) else b"k", b"v", ()) for number in range(6)]
+    for codec in (0, 1):
+        with pytest.raises(RecordsRefused) as caught:
+            produce(log, encode_batch(records, codec=codec))
+        assert [number for number, _ in caught.value.records] == [1, 4]
+    log = open_log(message_timestamp_after_max_ms=500)
+    late = [(NOW_MS + 250 * number, b"k", b"v", ()) for number in range(4)]
+    with pytest.raises(RecordsRefused) as caught:
+        produce(log, encode_batch(late))
+    assert [number for number, _ in caught.value.records] == [3]
+    assert str(NOW_MS + 750) in caught.value.records[0][1]
+
+
 def test_a_topic_with_its_own_compression_stores_that(open_log: OpenLog) -> None:
     log = open_log(compression_type="gzip")
     sent = batch([b"a" * 500, b"b" * 500], producer_id=9, epoch=1, sequence=0)
@@ -256,8 +272,6 @@ def test_a_topic_with_its_own_compression_stores_that(open_log: OpenLog) -> None
     assert (header.codec, header.producer_id, header.base_sequence, header.record_count) == (1, 9, 0, 2)
     assert decode_records(read(log, 0)) == records
     log.config = replace(log.config, compression_type="uncompressed")
-    from ottla_protocol.records.record import encode_batch
-
     produce(log, encode_batch([(NOW_MS, b"k", b"v" * 100, ())], codec=3))
     assert read_header(read(log, 2)).codec == 0
 

@@ -34,6 +34,18 @@ _CODECS: Final = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4
 _DETAILS: Final = 3
 
 
+class RecordsRefused(KafkaError):
+    """A batch that is refused for some of its records.
+
+    ``records`` names each by its index in the batch, with what is wrong with it; a producer then knows which of its
+    records may be sent again (KIP-467).
+    """
+
+    def __init__(self, code: ErrorCode, message: str, records: list[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.records = records
+
+
 class AppendInfo:
     """How a batch was stored.
 
@@ -114,7 +126,8 @@ def check_client_batch(
 ) -> None:
     """Refuse what only a leader or a coordinator may write, and numbers that contradict each other.
 
-    Raises KafkaError: INVALID_RECORD, INVALID_TXN_STATE, INVALID_TIMESTAMP.
+    Raises KafkaError: INVALID_RECORD, INVALID_TXN_STATE, INVALID_TIMESTAMP; RecordsRefused where single records are
+    to blame.
     """
     count = header.record_count
     if header.size != len(view):
@@ -181,24 +194,26 @@ def _check_timestamps(
     if header.max_timestamp <= latest and config.message_timestamp_before_max_ms == NO_LIMIT:
         return
     bad = [
-        record.timestamp
-        for record in _decode(view, header, name)
+        (number, record.timestamp)
+        for number, record in enumerate(_decode(view, header, name))
         if record.timestamp != -1 and not earliest <= record.timestamp <= latest
     ]
     if bad or header.max_timestamp > latest:
-        raise KafkaError(
+        within = f"timestamps have to lie within [{earliest}, {latest}]"
+        raise RecordsRefused(
             ErrorCode.INVALID_TIMESTAMP,
-            f"{name}: timestamps have to lie within [{earliest}, {latest}]: "
-            f"{bad[:_DETAILS] or header.max_timestamp}",
+            f"{name}: {within}: {[timestamp for _, timestamp in bad[:_DETAILS]] or header.max_timestamp}",
+            [(number, f"timestamp {timestamp}: {within}") for number, timestamp in bad],
         )
 
 
 def _check_keys(view: memoryview, header: BatchHeader, name: str) -> None:
     without = [number for number, record in enumerate(_decode(view, header, name)) if record.key is None]
     if without:
-        raise _invalid(
-            name,
-            f"a compacted topic takes no record without a key ({len(without)}, from {without[0]})",
+        raise RecordsRefused(
+            ErrorCode.INVALID_RECORD,
+            f"{name}: a compacted topic takes no record without a key ({len(without)}, from {without[0]})",
+            [(number, "a compacted topic takes no record without a key") for number in without],
         )
 
 
