@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             for what in ("ResourceWarning", "DeprecationWarning", "pytest.PytestUnraisableExceptionWarning"):
                 item.add_marker(pytest.mark.filterwarnings(f"ignore::{what}"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _collect_what_they_left() -> Iterator[None]:
+    """Here, where their warnings are let pass, and not during somebody else's test."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(params=KITS, ids=[kit.name for kit in KITS])

@@ -58,7 +58,7 @@ class Member(ABC):
         self.session_ms = session_ms
         self.auto_commit_ms = auto_commit_ms
         self.extra = extra
-        self.records: list[tuple[str, Got]] = []
+        self._records: list[tuple[str, Got]] = []
         self.events: list[tuple[str, frozenset[TopicPartition]]] = []
         self.error: BaseException | None = None
         self._assigned: frozenset[TopicPartition] = frozenset()
@@ -79,9 +79,18 @@ class Member(ABC):
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
+        self._check()
+        return self._assigned
+
+    @property
+    def records(self) -> list[tuple[str, Got]]:
+        """What it has got, each with its topic."""
+        self._check()
+        return self._records
+
+    def _check(self) -> None:
         if self.error is not None:
             raise AssertionError(f"a member of {self.group} has failed: {self.error!r}") from self.error
-        return self._assigned
 
     def call(self, run: Callable[[Any], Any], timeout: float = 20.0) -> Any:
         """Have ``run(consumer)`` run in the consumer's thread, and return what it returns or raises."""
@@ -89,7 +98,7 @@ class Member(ABC):
         self._commands.put((run, future))
         deadline = time.monotonic() + timeout
         while not future.done():
-            assert self.error is None, f"a member of {self.group} has failed: {self.error!r}"
+            self._check()
             assert time.monotonic() < deadline, (
                 f"a member of {self.group} did not answer within {timeout:g} s"
             )
@@ -177,7 +186,7 @@ class ConfluentMember(Member):
                 for message in consumer.consume(500, 0.05):
                     error = message.error()
                     if error is None:
-                        self.records.append((message.topic(), confluent_got(message)))
+                        self._records.append((message.topic(), confluent_got(message)))
                     elif error.code() != ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
                         raise ck.KafkaException(error)
                 self._assigned = pairs(consumer.assignment())
@@ -220,8 +229,13 @@ class KafkaPythonMember(Member):
         try:
             while not self._leaving.is_set():
                 self._sync_commands(consumer)
-                for messages in consumer.poll(300).values():
-                    self.records += [(message.topic, record_got(message)) for message in messages]
+                try:
+                    polled = consumer.poll(300)
+                except kafka.errors.KafkaConnectionError:
+                    time.sleep(0.1)  # it tells of a broker that is away, and can be polled again
+                    continue
+                for messages in polled.values():
+                    self._records += [(message.topic, record_got(message)) for message in messages]
                 assigned = frozenset((p.topic, p.partition) for p in consumer.assignment())
                 if assigned != self._assigned:
                     self.events.append(("assigned", assigned))
@@ -275,7 +289,7 @@ class AiokafkaMember(Member):
                     except Exception as error:
                         future.set_exception(error)
                 for messages in (await consumer.getmany(timeout_ms=50)).values():
-                    self.records += [(message.topic, record_got(message)) for message in messages]
+                    self._records += [(message.topic, record_got(message)) for message in messages]
                 assigned = frozenset((p.topic, p.partition) for p in consumer.assignment())
                 if assigned != self._assigned:
                     self.events.append(("assigned", assigned))
