@@ -71,6 +71,39 @@ def test_the_start_of_a_frame_survives_a_turn_that_brings_nothing() -> None:
     assert b"".join(sock.sent) == data
 
 
+class Broken(Pieces):
+    """A socket that fails once it is read."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__()
+        self.error = error
+
+    def recv_into(self, buffer: memoryview, size: int = 0) -> int:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "news"),
+    [
+        (ConnectionResetError(104, "Connection reset by peer"), []),
+        (BrokenPipeError(32, "Broken pipe"), []),
+        (TimeoutError(110, "Connection timed out"), ["the connection broke: Connection timed out"]),
+    ],
+)
+def test_a_client_that_leaves_without_reading_its_answers_is_no_news(
+    error: OSError, news: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(
+        "ottla_broker.network.connection.log.__class__.warning",
+        lambda *_, **fields: told.append(fields["reason"]),
+    )
+    connection = connection_on(Broken(error), echo)
+    connection._on_readable()
+    assert connection.closed
+    assert told == news
+
+
 async def test_a_flood_of_requests_leaves_others_their_turn() -> None:
     served: list[bytes] = []
 

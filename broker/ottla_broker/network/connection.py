@@ -147,11 +147,16 @@ class Connection:
         if isinstance(error, PeerFault):
             self.close(str(error))
         elif isinstance(error, OSError):
-            self.close(f"the connection broke: {error.strerror or error}")
+            self._broke(error)
         else:
             # A defect of ours: this client pays for it, nobody else.
             log.error("a connection failed", connection=self.id, client_id=self.client_id, exc_info=error)
             self.close("a defect in the broker, see above")
+
+    def _broke(self, error: OSError) -> None:
+        """Close after an error of the socket. Clients leave with answers on their way to them; that is no news."""
+        left = isinstance(error, ConnectionResetError | BrokenPipeError)
+        self.close(None if left else f"the connection broke: {error.strerror or error}")
 
     def _serve(self, data: memoryview, end: int) -> None:
         """Serve the whole frames in ``data[:end]`` and keep what is left."""
@@ -307,7 +312,7 @@ class Connection:
             except BlockingIOError:
                 n = 0
             except OSError as error:
-                self.close(f"the connection broke: {error.strerror or error}")
+                self._broke(error)
                 return
             if n == len(head):  # type: ignore[arg-type]
                 return
@@ -377,7 +382,7 @@ class Connection:
         except BlockingIOError:
             return
         except OSError as error:
-            self.close(f"the connection broke: {error.strerror or error}")
+            self._broke(error)
 
     # ---- the end
 
