@@ -48,28 +48,28 @@ class Deferred:
     ``on_complete`` before it returns to the loop. ``abandon`` is called when the client has gone before the answer.
     """
 
-    __slots__ = ("_response", "abandon", "done", "on_complete")
+    __slots__ = ("abandon", "done", "on_complete", "response")
 
     def __init__(self, abandon: Callable[[], None] | None = None) -> None:
         self.done = False
         self.abandon = abandon
         self.on_complete: Callable[[Any], None] | None = None
-        self._response: Any = None
+        self.response: Any = None
 
     def complete(self, response: Any) -> None:
-        """Give the answer; a second one is a bug."""
+        """Give the answer, or the exception that there is instead of one; a second one is a bug."""
         if self.done:
             raise RuntimeError("this request has been answered before")
         self.done = True
         if self.on_complete is None:
-            self._response = response
+            self.response = response
         else:
             self.on_complete(response)
 
     def then(self, callback: Callable[[Any], None]) -> None:
         """Have ``callback(response)`` called with the answer: now if it is there already."""
         if self.done:
-            callback(self._response)
+            callback(self.response)
         else:
             self.on_complete = callback
 

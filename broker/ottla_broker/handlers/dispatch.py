@@ -93,12 +93,14 @@ class Dispatcher:
         )
         try:
             answer = route.handle(context, request)
+            if isinstance(answer, Deferred):
+                if not answer.done:
+                    return self._park(connection, route, header, answer)
+                answer = answer.response
+            elif hasattr(answer, "__await__"):
+                return self._park(connection, route, header, self._run(answer))
             if answer is None:
                 return None
-            if isinstance(answer, Deferred):
-                return self._park(connection, route, header, answer)
-            if hasattr(answer, "__await__"):
-                return self._park(connection, route, header, self._run(connection, header, answer))
             return self._encode(route, version, header.correlation_id, answer)
         except PeerFault:
             raise  # the handler's own decision to close: produce with acks=0 has no answer to put an error in
@@ -160,16 +162,20 @@ class Dispatcher:
                 slot.fill(None)
                 return
             try:
+                if isinstance(response, BaseException):
+                    raise response
                 parts = self._encode(route, header.api_version, header.correlation_id, response)
+            except PeerFault as fault:
+                slot.fail(str(fault))
             except Exception as error:
                 slot.fail(str(self._failed(connection, header, error)))
             else:
                 slot.fill(parts)
 
-        answer.then(complete)
+        answer.on_complete = complete
         return slot
 
-    def _run(self, connection: Connection, header: RequestHeader, answer: Awaitable[Any]) -> Deferred:
+    def _run(self, answer: Awaitable[Any]) -> Deferred:
         """Wait for a coroutine or future on behalf of a request."""
         deferred = Deferred()
         task = asyncio.ensure_future(answer, loop=self._loop)
@@ -178,13 +184,10 @@ class Dispatcher:
         def done(task: asyncio.Future[Any]) -> None:
             self._tasks.discard(task)
             if task.cancelled():
-                connection.close(None)
-                return
-            error = task.exception()
-            if error is None:
-                deferred.complete(task.result())
+                deferred.complete(PeerFault("the broker stops"))
             else:
-                connection.close(str(self._failed(connection, header, error)))
+                error = task.exception()
+                deferred.complete(task.result() if error is None else error)
 
         task.add_done_callback(done)
         return deferred

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 READ_COMMITTED = 1
 _NONE = int(ErrorCode.NONE)
+_STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
+_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_ZSTD_SINCE = 10
+"""Consumers that ask in an earlier version can't read zstd (KIP-110)."""
 
 
 def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Deferred:
@@ -39,7 +43,7 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Deferr
         context = broker.fetch_sessions.context(request, uses_ids=ctx.version >= 13)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    fetch = _Fetch(broker, request, context)
+    fetch = _Fetch(broker, ctx.version, request, context)
     size = fetch.read()
     if fetch.immediate or size >= fetch.min_bytes or request.max_wait_ms <= 0 or not context.partitions:
         return fetch.response()
@@ -47,8 +51,14 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Deferr
     fetch.drop()
 
     def run() -> None:
-        fetch.read()
-        deferred.complete(fetch.response())
+        answer: FetchResponse | Exception
+        try:
+            fetch.read()
+            answer = fetch.response()
+        except Exception as error:
+            # A defect, but nobody's who woke this fetch: it goes the way of those that never waited.
+            answer = error
+        deferred.complete(answer)
 
     waiting = DelayedFetch(fetch.readable, fetch.min_bytes - size, broker.clock, run)
     deferred.abandon = waiting.abandon
@@ -65,20 +75,23 @@ class _Fetch:
         "_context",
         "_max_bytes",
         "_read_committed",
+        "_version",
         "immediate",
         "min_bytes",
         "readable",
     )
 
-    def __init__(self, broker: Broker, request: FetchRequest, context: FetchContext) -> None:
+    def __init__(self, broker: Broker, version: int, request: FetchRequest, context: FetchContext) -> None:
         self._broker = broker
+        self._version = version
         self._context = context
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self._max_bytes)
         self._read_committed = request.isolation_level == READ_COMMITTED
         self._answers: list[tuple[FetchPartition, PartitionData]] = []
         self.readable: list[Partition] = []
-        # An error, or an epoch that diverged, is told at once.
+        # Whether there is a reason not to wait: an error in reading, an epoch that diverged, or data that
+        # goes on in the next segment, of which one answer has only the first part.
         self.immediate = False
 
     def read(self) -> int:
@@ -95,7 +108,8 @@ class _Fetch:
                 records = self._read_partition(spec, answer, left, min_one=not found)
             except KafkaError as error:
                 answer.error_code = error.code
-                self.immediate = True
+                if error.code not in _UNKNOWN:
+                    self.immediate = True
             else:
                 if records is not None:
                     answer.records = records
@@ -103,6 +117,10 @@ class _Fetch:
                     found += size
                     left = max(0, left - size)
             self._answers.append((spec, answer))
+        # As in Kafka: topics that are not there are told of when the others are answered, or a consumer that
+        # goes on asking for one would never wait.
+        if not self.readable:
+            self.immediate = True
         return found
 
     def _read_partition(
@@ -119,11 +137,13 @@ class _Fetch:
         partition = replicas.partition(name, spec.partition)
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if spec.topic is not name and spec.topic != partition.topic_id and not isinstance(spec.topic, str):
+        if isinstance(spec.topic, bytes) and spec.topic != partition.topic_id:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         partition.check_epoch(spec.current_leader_epoch)
         self.readable.append(partition)
         log = partition.log
+        if self._version < _ZSTD_SINCE and log.config.compression_type == "zstd":
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         limit = partition.last_stable_offset if self._read_committed else partition.high_watermark
         if spec.last_fetched_epoch >= 0:
             epoch, end = log.epoch_end_offset(spec.last_fetched_epoch)
@@ -134,13 +154,10 @@ class _Fetch:
                 self.immediate = True
                 self._fill(answer, partition)
                 return None
-        read = log.read(
-            spec.fetch_offset,
-            min(spec.max_bytes, left),
-            max_offset=limit,
-            min_one=min_one and self._max_bytes > 0,
-        )
+        read = log.read(spec.fetch_offset, min(spec.max_bytes, left), max_offset=limit, min_one=min_one)
         self._fill(answer, partition)
+        if spec.fetch_offset < limit and spec.fetch_offset < log.active.base_offset:
+            self.immediate = True
         return read.slice
 
     def _fill(self, answer: PartitionData, partition: Partition) -> None:
@@ -157,19 +174,26 @@ class _Fetch:
     def response(self) -> FetchResponse:
         """The answer; within a session, without the partitions that have nothing new."""
         context = self._context
+        if context.overtaken:
+            return FetchResponse(
+                error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=context.session_id, responses=[]
+            )
         topics: list[FetchableTopicResponse] = []
         last: str | bytes | None = None
         had_data = []
         for spec, answer in self._answers:
-            noteworthy = (
-                answer.error_code != _NONE or bool(answer.records) or answer.diverging_epoch.end_offset >= 0
-            )
             if context.session is not None:
-                new = spec.changed(answer.high_watermark, answer.log_start_offset, noteworthy)
-                if answer.records and context.incremental:
-                    had_data.append((spec.topic, spec.partition))
-                if context.incremental and not new:
-                    continue
+                bad = answer.error_code != _NONE or answer.diverging_epoch.end_offset >= 0
+                # What comes after something bad is news, whatever it is.
+                new = spec.changed(-1 if bad else answer.high_watermark, answer.log_start_offset)
+                if context.incremental:
+                    if answer.records:
+                        had_data.append((spec.topic, spec.partition))
+                    elif not bad and not new:
+                        continue
+            if answer.error_code == _STORAGE_ERROR and self._version <= 5:
+                # Clients of these versions know only this one as a reason to look for the leader and try again.
+                answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             if spec.topic != last or not topics:
                 last = spec.topic
                 if isinstance(last, str):

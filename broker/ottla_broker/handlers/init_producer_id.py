@@ -20,7 +20,7 @@ def handle(
         return _error(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         return _error(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if ctx.version >= 3 and (request.producer_id == -1) != (request.producer_epoch == -1):
+    if (request.producer_id == -1) != (request.producer_epoch == -1):
         return _error(ErrorCode.INVALID_REQUEST)
     return _allocate(ctx)
 

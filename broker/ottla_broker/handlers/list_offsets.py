@@ -45,6 +45,8 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsRespo
             try:
                 if (topic.name, asked.partition_index) in repeated:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
+                if asked.timestamp < 0 and ctx.version < _NAMED_SINCE.get(asked.timestamp, 99):
+                    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
                 partition = replicas.partition(topic.name, asked.partition_index)
                 if partition is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -57,7 +59,7 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsRespo
                 if ctx.version == 0:
                     answer.old_style_offsets = _old_style(partition, asked, end)
                 else:
-                    _find(ctx.version, partition, asked.timestamp, end, answer)
+                    _find(partition, asked.timestamp, end, answer)
             except KafkaError as error:
                 answer.error_code = error.code
             if ctx.version < 4:
@@ -67,12 +69,8 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsRespo
     return ListOffsetsResponse(topics=topics)
 
 
-def _find(
-    version: int, partition: Partition, timestamp: int, end: int, answer: ListOffsetsPartitionResponse
-) -> None:
+def _find(partition: Partition, timestamp: int, end: int, answer: ListOffsetsPartitionResponse) -> None:
     log = partition.log
-    if timestamp < 0 and version < _NAMED_SINCE.get(timestamp, 99):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if timestamp == LATEST:
         answer.offset = end
         answer.leader_epoch = partition.leader_epoch

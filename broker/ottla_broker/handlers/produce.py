@@ -30,14 +30,19 @@ if TYPE_CHECKING:
 
 log = get_logger()
 
+_INTERNAL = ("__consumer_offsets", "__transaction_state")
 _MAY_WRITE_INTERNAL = "__admin_client"
+
+_CODEC_AT = 22
+"""Where a batch has the low byte of its attributes, whose last three bits are the codec."""
+_ZSTD = 4
 
 
 def handle(
     ctx: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Awaitable[ProduceResponse] | None:
-    acks = request.acks
-    refusal = _refusal(ctx.version, request)
+    acks, version = request.acks, ctx.version
+    refusal = _refusal(version, request)
     broker = ctx.broker
     now_ms = broker.clock.now_ms()
     replicas = broker.replicas
@@ -51,25 +56,30 @@ def handle(
             answer = PartitionProduceResponse(index=data.index, base_offset=-1)
             answers.append(answer)
             try:
-                if refusal is not None:
-                    raise refusal
-                if name == "__consumer_offsets" and ctx.client_id != _MAY_WRITE_INTERNAL:
-                    raise KafkaError(
-                        ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only"
-                    )
                 partition = replicas.partition(name, data.index)
                 if partition is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                if refusal is not None:
+                    raise refusal
+                if name in _INTERNAL and ctx.client_id != _MAY_WRITE_INTERNAL:
+                    raise KafkaError(
+                        ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only"
+                    )
                 records = data.records
                 if records is None or not len(records):
                     raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch in the request")
+                if version < 7 and len(records) > _CODEC_AT and records[_CODEC_AT] & 7 == _ZSTD:
+                    raise KafkaError(
+                        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                        f"zstd needs Produce version 7, this is {version}",
+                    )
                 if acks == -1 and len(partition.isr) < partition.log.config.min_insync_replicas:
                     raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
                 info = partition.append(records, now_ms)
                 answer.base_offset = info.first_offset
                 answer.log_append_time_ms = info.log_append_time
                 answer.log_start_offset = info.log_start_offset
-                if info.flush_due or acks == -1:
+                if info.flush_due or acks == -1 or info.duplicate:
                     wait = partition.committed(info.last_offset + 1, request.timeout_ms)
                     if wait is not None:
                         waits.append((answer, wait))

@@ -67,13 +67,9 @@ class FetchPartition:
         self.high_watermark = -1
         self.log_start_offset = -1
 
-    def changed(self, high_watermark: int, log_start_offset: int, noteworthy: bool) -> bool:
+    def changed(self, high_watermark: int, log_start_offset: int) -> bool:
         """Remember what an answer says of this partition; whether it says anything new."""
-        if (
-            high_watermark == self.high_watermark
-            and log_start_offset == self.log_start_offset
-            and not noteworthy
-        ):
+        if high_watermark == self.high_watermark and log_start_offset == self.log_start_offset:
             return False
         self.high_watermark = high_watermark
         self.log_start_offset = log_start_offset
@@ -96,7 +92,7 @@ class FetchSession:
 class FetchContext:
     """What one fetch request is about: partitions to read, and whether only news is answered."""
 
-    __slots__ = ("incremental", "partitions", "session")
+    __slots__ = ("_epoch", "incremental", "partitions", "session")
 
     def __init__(
         self, partitions: OrderedDict[Key, FetchPartition], session: FetchSession | None, incremental: bool
@@ -104,6 +100,12 @@ class FetchContext:
         self.partitions = partitions
         self.session = session
         self.incremental = incremental
+        self._epoch = 0 if session is None else session.epoch
+
+    @property
+    def overtaken(self) -> bool:
+        """Whether a later request of the session has come meanwhile: what this one finds is not news any more."""
+        return self.session is not None and self.session.epoch != self._epoch
 
     @property
     def session_id(self) -> int:
@@ -149,10 +151,10 @@ class FetchSessions:
         session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if session.uses_ids != uses_ids:
-            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if session.epoch != epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_ids != uses_ids:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.epoch = 1 if epoch == _MAX_INT32 else epoch + 1
         session.last_used = self._clock.monotonic()
         self._sessions.move_to_end(session_id)

@@ -93,6 +93,11 @@ class ReplicaManager:
         """All of them."""
         return iter(self._partitions.values())
 
+    def answer_fetches(self) -> None:
+        """Have fetches that wait answered with what there is: the broker stops."""
+        for partition in self._partitions.values():
+            partition.answer_fetches()
+
     def last_stable_offset(self, log: Log) -> int:
         """How far a log may be compacted; its end where nobody leads it."""
         partition = self._partitions.get((log.topic, log.partition))

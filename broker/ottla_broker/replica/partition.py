@@ -32,6 +32,7 @@ class Partition:
     __slots__ = (
         "_clock",
         "_flushes",
+        "_hidden_bytes",
         "_high_watermark",
         "_log",
         "_logs",
@@ -70,6 +71,8 @@ class Partition:
         self._high_watermark = -1
         # Appends whose fsync is under way: the high watermark stays behind them.
         self._flushes = 0
+        # Bytes appended behind the high watermark.
+        self._hidden_bytes = 0
         # Who waits for the high watermark, the nearest first: (offset, serial, future).
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
 
@@ -155,28 +158,31 @@ class Partition:
         return info.last_offset + 1
 
     def _appended(self, info: AppendInfo) -> None:
+        self._hidden_bytes += info.size
         if info.flush_due:
             self._flushes += 1
             end = info.last_offset + 1
             self.log.flushed(end).add_done_callback(lambda future: self._on_flushed(end, future))
         elif not self._flushes:
-            self._advance(info.last_offset + 1, info.size)
+            self._advance(info.last_offset + 1)
 
     def _on_flushed(self, end: int, future: asyncio.Future[None]) -> None:
         self._flushes -= 1
         if future.cancelled() or future.exception() is not None:
             # The log is out of service from now on; who waits for this write must hear of it.
             self.fail_waiters(ErrorCode.KAFKA_STORAGE_ERROR)
+            self.answer_fetches()
             return
         if self.stopped:
             return
-        self._advance(end if self._flushes else self.log.log_end_offset, 1 << 40)
+        self._advance(end if self._flushes else self.log.log_end_offset)
 
-    def _advance(self, offset: int, grown: int) -> None:
-        """Move the high watermark, by ``grown`` bytes, and wake who waited for it."""
+    def _advance(self, offset: int) -> None:
+        """Move the high watermark and wake who waited for it."""
         if offset <= self._high_watermark:
             return
         self._high_watermark = offset
+        grown, self._hidden_bytes = self._hidden_bytes, 0
         waiters = self._waiters
         while waiters and waiters[0][0] <= offset:
             future = heapq.heappop(waiters)[2]
@@ -195,7 +201,11 @@ class Partition:
         if end_offset <= self.high_watermark:
             return None
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiters, (end_offset, next(_serial), future))
+        waiters = self._waiters
+        while waiters and waiters[0][2].done():
+            # Timed out: who waits for the nearest offset has mostly waited longest.
+            heapq.heappop(waiters)
+        heapq.heappush(waiters, (end_offset, next(_serial), future))
         timer = self._clock.call_later(timeout_ms / 1000, _time_out, future)
         future.add_done_callback(lambda _: timer.cancel())
         return future
@@ -240,8 +250,12 @@ class Partition:
         """The partition is led here no longer: everybody who waits is told."""
         self.stopped = True
         self.fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.answer_fetches()
+
+    def answer_fetches(self) -> None:
+        """Have fetches that wait answered with what there is."""
         for fetch in list(self.fetches):
-            fetch.grow(1 << 40)
+            fetch.finish()
 
 
 def _time_out(future: asyncio.Future[None]) -> None:

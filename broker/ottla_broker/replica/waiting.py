@@ -41,7 +41,13 @@ class DelayedFetch:
         self._missing -= size
         if self._missing <= 0:
             self._leave()
+            if self._timer is not None:
+                self._timer.cancel()
             self._timer = self._clock.call_later(0, self._complete)
+
+    def finish(self) -> None:
+        """Wait no longer: answer with what there is."""
+        self.grow(self._missing)
 
     def abandon(self) -> None:
         """Nobody waits for the answer any more."""
