@@ -13,6 +13,8 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench import load, wire
@@ -33,33 +35,35 @@ def _serve(path: str, size: int, listener: socket.socket) -> None:
                     sent += os.sendfile(peer.fileno(), file.fileno(), sent, min(PIECE, size - sent))
 
 
-def bare_sendfile(path: Path, passes: int) -> float:
-    """Bytes a second from one file over loopback, the best of some passes."""
+@contextmanager
+def bare_sendfile(path: Path) -> Iterator[Callable[[], float]]:
+    """A bare loop that serves one file; calling what it gives takes one pass, in bytes a second."""
     size = path.stat().st_size
     listener = socket.create_server((HOST, 0))
-    port = listener.getsockname()[1]
+    address = listener.getsockname()
     server = multiprocessing.get_context("fork").Process(
         target=_serve, args=(str(path), size, listener), daemon=True
     )
     server.start()
     listener.close()
-    best = 0.0
     view = memoryview(bytearray(PIECE))
+
+    def drain() -> float:
+        with socket.create_connection(address, 60) as client:
+            left = size
+            began = time.perf_counter()
+            while left:
+                count = client.recv_into(view)
+                if not count:
+                    raise ConnectionError("the bare sendfile loop closed the connection")
+                left -= count
+            return size / (time.perf_counter() - began)
+
     try:
-        for _ in range(passes):
-            with socket.create_connection((HOST, port), 60) as client:
-                left = size
-                began = time.perf_counter()
-                while left:
-                    count = client.recv_into(view)
-                    if not count:
-                        raise ConnectionError("the bare sendfile loop closed the connection")
-                    left -= count
-                best = max(best, size / (time.perf_counter() - began))
+        yield drain
     finally:
         server.kill()
         server.join()
-    return best
 
 
 def _plan(broker: Broker, topic: str, end: int) -> list[int]:
@@ -120,7 +124,7 @@ def _drain(broker: Broker, topic: str, offsets: list[int]) -> float:
 
 def measure(bench: Bench) -> None:
     records = bench.scaled(1_000_000, 250_000)
-    passes = bench.scaled(5, 3)
+    passes = bench.scaled(9, 5)
     with bench.all_up() as brokers:
         topics = {}
         for broker in brokers:
@@ -131,11 +135,18 @@ def measure(bench: Bench) -> None:
         with bare_file.open("wb") as out:
             for _ in range(records * 1024 // PIECE):
                 out.write(b"\x5a" * PIECE)
-        for _ in range(bench.repeats):
-            bare = bare_sendfile(bare_file, passes)
-            print(f"  bare sendfile: {bare / 1e9:.2f} GB/s", flush=True)
-            for broker in brokers:
-                rate = max(_drain(broker, topics[broker.name], plans[broker.name]) for _ in range(passes))
-                bench.add("fetch", "cached data", "MB/s", "higher", broker, rate / 1e6)
-                bench.add("fetch", "of bare sendfile", "", "higher", broker, rate / bare)
+        with bare_sendfile(bare_file) as bare:
+            for _ in range(bench.repeats):
+                # Pass by pass in turn, the best of each: what else the machine does hits all alike.
+                best = dict.fromkeys(["bare", *plans], 0.0)
+                for _ in range(passes):
+                    best["bare"] = max(best["bare"], bare())
+                    for broker in brokers:
+                        rate = _drain(broker, topics[broker.name], plans[broker.name])
+                        best[broker.name] = max(best[broker.name], rate)
+                print(f"  bare sendfile: {best['bare'] / 1e9:.2f} GB/s", flush=True)
+                for broker in brokers:
+                    rate = best[broker.name]
+                    bench.add("fetch", "cached data", "MB/s", "higher", broker, rate / 1e6)
+                    bench.add("fetch", "of bare sendfile", "", "higher", broker, rate / best["bare"])
         bare_file.unlink()

@@ -73,7 +73,7 @@ def test_segments_deeply(written: tuple[Java, Path], codec: str) -> None:
     assert starts == [int(segment.stem) for segment in segments]
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_indexes(written: tuple[Java, Path], codec: str) -> None:
     java, data = written
     folder = data / f"dump-{codec}-0"
