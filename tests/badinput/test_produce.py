@@ -17,6 +17,7 @@ from ottla_protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla_protocol.records.batch import write_crc
+from ottla_protocol.records.record import encode_batch
 
 Topic = Callable[..., str]
 
@@ -144,6 +145,19 @@ def test_no_key_on_a_compacted_topic(wire: Wire, new_topic: Topic) -> None:
         assert answer.error_message
         assert answer.record_errors
     assert produce(wire, topic, records(b"v", key=b"")) == (0, 0)
+
+
+def test_a_refused_batch_names_the_records_to_blame(wire: Wire, new_topic: Topic) -> None:
+    """So that the producer can send the others again (KIP-467)."""
+    topic = new_topic(cleanup_policy="compact")
+    mixed = [(now_ms(), None if number % 3 == 0 else b"k", b"v", ()) for number in range(8)]
+    for codec in range(5):
+        answer = produce_answer(wire, topic, encode_batch(mixed, codec=codec))
+        assert answer.error_code == ErrorCode.INVALID_RECORD
+        assert [error.batch_index for error in answer.record_errors] == [0, 3, 6]
+        assert all(error.batch_index_error_message for error in answer.record_errors)
+    answer = produce_answer(wire, topic, changed(records(b"v"), 57, ">i", 5))
+    assert (answer.error_code, answer.record_errors) == (ErrorCode.INVALID_RECORD, [])
 
 
 @pytest.mark.parametrize("acks", [2, -2, 32767])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.log.append import RecordsRefused
 from ottla_broker.network.service import PeerFault
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.produce import (
@@ -124,9 +125,10 @@ def _put_error(answer: PartitionProduceResponse, error: KafkaError) -> None:
     answer.log_start_offset = -1
     if error.message:
         answer.error_message = error.message
-        if error.code in (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP):
+        if isinstance(error, RecordsRefused):
             answer.record_errors = [
-                BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message=error.message)
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=what)
+                for index, what in error.records
             ]
 
 
