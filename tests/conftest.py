@@ -77,7 +77,8 @@ def own_broker(
 
     def make(**options: Any) -> BrokerProcess:
         settings = {**QUICK, **options.pop("settings", {})}
-        broker = _broker_class(tmp_path / f"broker-{len(made)}", settings, **options)
+        folder = options.pop("folder", tmp_path / f"broker-{len(made)}")
+        broker = _broker_class(folder, settings, **options)
         made.append(broker)
         return broker.start()
 

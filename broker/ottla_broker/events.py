@@ -29,6 +29,8 @@ class _Settings:
         self.stream: TextIO | None = None
         self.json: bool | None = None
         self.logger: Any = None
+        # How many could not be written since one last was.
+        self.lost = 0
         # Events that wait for release(), while there is a list to put them in.
         self.held: list[_Event] | None = None
 
@@ -55,10 +57,18 @@ def load() -> None:
     """Import structlog and build the logger; may run on any thread."""
     import structlog
 
-    stream = _settings.stream if _settings.stream is not None else sys.stderr
+    stream: TextIO | None = _settings.stream if _settings.stream is not None else sys.stderr
+    if stream is None:
+        # Standard error is closed: there is nowhere to write to.
+        _settings.level = sys.maxsize
+        return
     as_json = not stream.isatty() if _settings.json is None else _settings.json
+    # Without local variables: they may hold records of clients.
+    tracebacks = structlog.processors.ExceptionRenderer(
+        structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+    )
     render: list[Any] = (
-        [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(default=str)]
+        [tracebacks, structlog.processors.JSONRenderer(default=str)]
         if as_json
         else [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
     )
@@ -79,8 +89,19 @@ def release() -> None:
 def _write(level: str, seconds: float, event: str, about: dict[str, object]) -> None:
     if _settings.logger is None:
         load()
+    if _settings.logger is None:
+        return
     when = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    getattr(_settings.logger, level)(event, timestamp=when, **about)
+    try:
+        getattr(_settings.logger, level)(event, timestamp=when, **about)
+    except OSError:
+        # Standard error goes to a disk that is full, or to a reader that has gone. What the event was about must not
+        # fail for that; that there was something is said as soon as something can be said again.
+        _settings.lost += 1
+        return
+    if _settings.lost:
+        lost, _settings.lost = _settings.lost, 0
+        _write("warning", seconds, "events could not be written", {"count": lost})
 
 
 def _log(level: str, event: str, about: dict[str, object]) -> None:

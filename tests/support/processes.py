@@ -58,14 +58,8 @@ class BrokerProcess:
 
     def start(self, timeout: float = 30.0) -> BrokerProcess:
         """Run it and wait until it says that it accepts clients."""
-        with self.log_file.open("ab") as errors:
-            self._process = subprocess.Popen(
-                self.command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env={**os.environ, "PYTHONDEVMODE": ""},
-            )
+        self.spawn()
+        assert self._process is not None
         assert self._process.stdout is not None
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
@@ -78,6 +72,17 @@ class BrokerProcess:
                     break
         self.kill()
         raise RuntimeError(f"the broker did not start:\n{self.log()[-4000:]}")
+
+    def spawn(self) -> None:
+        """Run it, and don't wait."""
+        with self.log_file.open("ab") as errors:
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, "PYTHONDEVMODE": ""},
+            )
 
     def stop(self, timeout: float = 10.0, sign: signal.Signals = signal.SIGTERM) -> int:
         """SIGTERM, and the exit code."""
