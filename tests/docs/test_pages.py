@@ -1,0 +1,161 @@
+"""The pages say nothing that the code doesn't know: links, keys, make targets, APIs, events, configuration."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tests.docs.pages import PAGES, ROOT, blocks, inline_code, name, prose, text
+
+from ottla_broker.config.broker import BrokerConfig, all_keys
+from ottla_broker.config.properties import read_properties
+from ottla_broker.config.topics import TOPIC_KEYS
+from ottla_broker.handlers import SERVED
+from ottla_protocol.api_keys import ApiKey
+
+DASH = "\N{EN DASH}"
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=name)
+
+# What looks like a key and is none: settings of clients, and names from elsewhere.
+NO_KEYS = {
+    "cluster.id",
+    "os.sendfile",
+    "ottla.commands",
+    "allow.auto.create.topics",
+    "auto.offset.reset",
+    "bootstrap.servers",
+    "group.protocol",
+    "isolation.level",
+    "security.protocol",
+    "transactional.id",
+}
+KEY = re.compile(r"[a-z]+(?:\.[a-z0-9]+)+")
+SUFFIXES = (".md", ".py", ".properties", ".journal", ".toml", ".metadata", ".service", ".log", ".so")
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    found = set()
+    for heading in re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE):
+        plain = re.sub(r"[^\w\- ]", "", heading.lower())
+        found.add(plain.replace(" ", "-"))
+    return found
+
+
+@each_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), f"{name(page)}: {target}"
+        if anchor:
+            assert anchor in anchors(there), f"{name(page)}: {target}"
+
+
+@each_page
+def test_paths_of_the_repository_exist(page: Path) -> None:
+    for code in inline_code(page):
+        if re.fullmatch(r"(broker|protocol|client|tests|bench|docs)/[\w./-]*", code):
+            # What a run makes is not in a clone.
+            assert (ROOT / code).exists() or code == "bench/results/", f"{name(page)}: {code}"
+
+
+@each_page
+def test_keys_exist(page: Path) -> None:
+    known = all_keys().keys() | TOPIC_KEYS.keys() | NO_KEYS
+    for code in inline_code(page):
+        key, _, _ = code.removeprefix("--set ").partition("=")
+        if KEY.fullmatch(key) and not key.endswith(SUFFIXES):
+            assert key in known, f"{name(page)}: {code}"
+
+
+@each_page
+def test_keys_in_commands_exist(page: Path) -> None:
+    for key in re.findall(r"--set[ =]\"?([a-z][a-z.]*)=", text(page)):
+        assert key in all_keys() or key == "key", f"{name(page)}: {key}"
+
+
+@each_page
+def test_make_targets_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    commands = [*inline_code(page), *"".join(blocks(page, "sh")).splitlines()]
+    for command in commands:
+        found = re.match(r"make ([a-z]+)", command)
+        if found:
+            assert found[1] in targets, f"{name(page)}: {command}"
+
+
+@each_page
+def test_configurations_are_accepted(page: Path, tmp_path: Path) -> None:
+    for body in blocks(page, "properties"):
+        file = tmp_path / "server.properties"
+        file.write_text(body)
+        config = BrokerConfig.from_properties(read_properties(file))
+        assert not config.warnings, f"{name(page)}: {config.warnings}"
+
+
+@each_page
+def test_other_blocks_parse(page: Path) -> None:
+    for body in blocks(page, "python"):
+        compile(body, name(page), "exec")
+    for body in blocks(page, "json"):
+        json.loads(body)
+    for body in blocks(page, "ini"):
+        parser = configparser.ConfigParser(interpolation=None)
+        parser.optionxform = str  # type: ignore[assignment, method-assign]
+        parser.read_string(body)
+        assert parser.has_option("Service", "ExecStart")
+    for body in blocks(page, "text"):
+        for line in body.splitlines():
+            if line.startswith("{"):
+                assert {"event", "level", "timestamp"} <= json.loads(line).keys()
+
+
+def test_the_table_of_apis_is_the_one_that_is_served() -> None:
+    rows = re.findall(
+        rf"^\| (\d+) \| (\w+) \| (\d+){DASH}(\d+) \|", text(ROOT / "docs/protocol.md"), re.MULTILINE
+    )
+    told = [(int(key), api, int(low), int(high)) for key, api, low, high in rows]
+    served = [
+        (key, "".join(map(str.capitalize, ApiKey(key).name.split("_"))), api.min_version, api.max_version)
+        for key, api in SERVED.items()
+    ]
+    assert told == served
+
+
+def test_every_other_api_is_told_as_not_served() -> None:
+    told: set[int] = set()
+    for cell in re.findall(
+        rf"^\| [^|0-9]+[^|]* \| ([\d, {DASH}]+) \|$", text(ROOT / "docs/protocol.md"), re.MULTILINE
+    ):
+        for part in cell.split(", "):
+            low, _, high = part.partition(DASH)
+            told.update(range(int(low), int(high or low) + 1))
+    assert not told & SERVED.keys()
+    assert {int(key) for key in ApiKey} <= told | SERVED.keys()
+
+
+def test_events_in_operations_are_logged_somewhere() -> None:
+    sources = "\n".join(path.read_text() for path in (ROOT / "broker").rglob("*.py"))
+    table = re.findall(
+        r"^\| (`.*`) \| (?:error|warning|info) \|", text(ROOT / "docs/operations.md"), re.MULTILINE
+    )
+    events = [event for cell in table for event in re.findall(r"`([^`]+)`", cell)]
+    assert len(events) > 15
+    for event in events:
+        assert f'"{event}' in sources, event
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = text(ROOT / "docs/README.md")
+    for page in PAGES:
+        if page.parent == ROOT / "docs/decisions" or (
+            page.parent == ROOT / "docs" and page.name != "README.md"
+        ):
+            assert f"({page.relative_to(ROOT / 'docs')})" in index, name(page)

@@ -1,0 +1,71 @@
+"""The programs of the pages do what the pages show, run in the order in which a reader would."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.docs.pages import ROOT, marked
+from tests.support.processes import BrokerProcess
+
+README = ROOT / "README.md"
+START = ROOT / "docs/getting-started.md"
+OPERATIONS = ROOT / "docs/operations.md"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    # The pages' broker waits three seconds for further members; nobody has to here.
+    process = BrokerProcess(tmp_path / "ottla-data", {"group.initial.rebalance.delay.ms": 0}).start()
+    yield process
+    process.kill()
+
+
+def run(page: Path, program: str, broker: BrokerProcess) -> str:
+    source = marked(page, "file")[program].replace("127.0.0.1:9092", broker.bootstrap)
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_pages_programs(broker: BrokerProcess) -> None:
+    session = [
+        (README, "produce.py"),
+        (README, "consume.py"),
+        (START, "topic.py"),
+        (START, "historians.py"),
+        (OPERATIONS, "lag.py"),
+    ]
+    for page, program in session:
+        assert run(page, program, broker) == marked(page, "output")[program], program
+    broker.kill()
+    broker.start()
+    assert run(README, "consume.py", broker) == "", "the group's offset outlives a crash"
+
+
+def test_no_program_is_left_out() -> None:
+    assert set(marked(README, "file")) == {"produce.py", "consume.py"}
+    assert set(marked(START, "file")) == {"topic.py", "historians.py", "conftest.py", "test_orders.py"}
+    assert set(marked(OPERATIONS, "file")) == {"lag.py"}
+
+
+def test_the_fixture_for_pytest(tmp_path: Path) -> None:
+    for file in ("conftest.py", "test_orders.py"):
+        (tmp_path / file).write_text(marked(START, "file")[file])
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:asyncio",
+        "--rootdir=.",
+    ]
+    done = subprocess.run([*command, "."], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
