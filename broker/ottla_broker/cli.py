@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -53,6 +54,7 @@ def broker(
     ottla broker server.properties --set num.partitions=4
     ottla broker --data-dir /var/lib/ottla --listen 0.0.0.0:9092
     """
+    _open_standard_descriptors()
     from ottla_broker import events
     from ottla_broker.config import ConfigError, load_config
     from ottla_broker.server import StartError, run
@@ -76,3 +78,15 @@ def broker(
     except (ConfigError, StartError) as error:
         click.echo(f"ottla broker: {error}", err=True)
         sys.exit(1)
+
+
+def _open_standard_descriptors() -> None:
+    """Give a process started with a closed standard stream something in its place.
+
+    Otherwise a data file gets the number of standard error, and whatever some library writes there.
+    """
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one

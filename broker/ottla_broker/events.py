@@ -87,15 +87,16 @@ def release() -> None:
 
 
 def _write(level: str, seconds: float, event: str, about: dict[str, object]) -> None:
-    if _settings.logger is None:
-        load()
-    if _settings.logger is None:
-        return
     when = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     try:
+        if _settings.logger is None:
+            load()
+        if _settings.logger is None:
+            return
         getattr(_settings.logger, level)(event, timestamp=when, **about)
     except OSError:
-        # Standard error goes to a disk that is full, or to a reader that has gone. What the event was about must not
+        # Standard error goes to a disk that is full, or to a reader that has gone; or the log can't be loaded, as there
+        # are no descriptors left. What the event was about must not
         # fail for that; that there was something is said as soon as something can be said again.
         _settings.lost += 1
         return

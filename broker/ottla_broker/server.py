@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import random
 import signal
+import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 
 log = events.get_logger()
 
+START_SECONDS = 3.0
+"""How long a broker that is told to stop while it starts may take to get that far; then it just ends."""
 QUIET_SECONDS = 1.0
 """How long after the start the log of events is loaded."""
 DRAIN_SECONDS = 1.0
@@ -77,6 +81,7 @@ class Broker:
         )
         # What has been started, to be stopped in the opposite order.
         self._stopping: list[Callable[[], Awaitable[None]]] = []
+        self._loaded = False
         self._quotas = ConnectionQuotas(
             config.max_connections, config.max_connections_per_ip, config.connection_limits
         )
@@ -138,7 +143,7 @@ class Broker:
         """Lock and load the data folders, with what the store says of their topics."""
         config = self.config
         self.logs.lock()
-        self._stopping.append(self.logs.close)
+        self._stopping.append(self._close_logs)
         cluster_id, broker_id = self.logs.identity()
         if broker_id is not None and not config.broker_id_given:
             config.use_broker_id(broker_id)
@@ -152,6 +157,7 @@ class Broker:
         await self.controller.load(cluster_id)
         self.logs.claim(self.metadata.cluster_id, config.broker_id)
         await self.logs.load(self.metadata.log_config)
+        self._loaded = True
 
     def _start_groups(self) -> None:
         settings = GroupSettings.from_config(self.config)
@@ -236,8 +242,7 @@ class Broker:
 
         async def end() -> None:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await asyncio.wait([task])
 
         task.add_done_callback(ended)
         self._stopping.append(end)
@@ -273,10 +278,19 @@ class Broker:
         for acceptor in self._acceptors:
             acceptor.stop_accepting()
         self.groups.stop()
+        self.replicas.answer_fetches()
         await asyncio.gather(*(acceptor.drain(DRAIN_SECONDS) for acceptor in self._acceptors))
 
     async def _stop_groups(self) -> None:
         self.groups.stop()
+
+    async def _close_logs(self) -> None:
+        if self._loaded:
+            await self.logs.close()
+        else:
+            # The marker of a clean stop would vouch for logs that nobody has looked at.
+            for folder in self.logs.folders:
+                folder.unlock()
 
     async def _checkpoint_last(self) -> None:
         await self.replicas.checkpoint_high_watermarks()
@@ -314,23 +328,38 @@ def run(config: BrokerConfig) -> None:
 async def _serve(config: BrokerConfig) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
+    started = False
+
+    def on_signal(number: int) -> None:
+        # A second one changes nothing: terminals and supervisors often send both at once.
+        if not started and not stopping.is_set():
+            loop.call_later(START_SECONDS, give_up, number)
+        stopping.set()
+
+    def give_up(number: int) -> None:
+        if not started:
+            log.warning("stopped while starting, the next start recovers", seconds=START_SECONDS)
+            # Recovery runs on threads that can't be interrupted. No client has been accepted, and what is on the
+            # disk bears a kill at any point.
+            os._exit(128 + number)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, on_signal, number)
     events.hold()
     for warning in config.warnings:
         log.warning("configuration", what=warning)
     broker = Broker(config, SystemClock(loop), random.SystemRandom())
     await broker.start()
+    started = True
     # What has been made by now lives as long as the broker does: the collector need not look at it again.
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
-    print(
-        f"ottla: broker {config.broker_id} accepts clients at {', '.join(e.advertised for e in broker.endpoints)}"
-        f" (cluster {broker.metadata.cluster_id}, data in {', '.join(map(str, config.data_dirs))})",
-        flush=True,
-    )
     try:
+        _announce(
+            f"ottla: broker {config.broker_id} accepts clients at {', '.join(e.advertised for e in broker.endpoints)}"
+            f" (cluster {broker.metadata.cluster_id}, data in {', '.join(map(str, config.data_dirs))})"
+        )
         # By now the first clients are being served; the log of events is loaded beside them.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stopping.wait(), QUIET_SECONDS)
@@ -339,3 +368,13 @@ async def _serve(config: BrokerConfig) -> None:
         await stopping.wait()
     finally:
         await broker.stop()
+
+
+def _announce(line: str) -> None:
+    """Print the line that tells of a started broker; that nobody reads it is no reason not to run."""
+    try:
+        print(line, flush=True)
+    except OSError as error:
+        log.warning("standard output is closed", error=str(error))
+        # What is in its buffer would fail once more when the interpreter ends.
+        sys.stdout = None
