@@ -1,0 +1,215 @@
+"""A partition's high watermark, and those who wait for it, over a log whose fsyncs the test decides on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ottla_broker.replica.partition import Partition
+from ottla_broker.replica.waiting import DelayedFetch
+from ottla_protocol.errors import ErrorCode, KafkaError
+
+
+class Timers:
+    """A clock on which the test makes timers run."""
+
+    def __init__(self) -> None:
+        self.pending: list[SimpleNamespace] = []
+
+    def now_ms(self) -> int:
+        return 0
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> Any:
+        timer = SimpleNamespace(delay=delay, run=lambda: callback(*args))
+        timer.cancel = lambda: self.pending.remove(timer) if timer in self.pending else None
+        self.pending.append(timer)
+        return timer
+
+    def run(self, up_to: float = 1e9) -> None:
+        for timer in [t for t in self.pending if t.delay <= up_to]:
+            if timer in self.pending:
+                self.pending.remove(timer)
+                timer.run()
+
+
+class FakeLog:
+    """A log of records of 10 bytes; ``flush_due`` while ``flushes`` is a list to put the fsyncs in."""
+
+    def __init__(self) -> None:
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self.flushes: list[asyncio.Future[None]] | None = None
+        self.config = SimpleNamespace(delete=True)
+
+    def append(self, records: memoryview, **_: Any) -> Any:
+        first = self.log_end_offset
+        self.log_end_offset += 1
+        due = self.flushes is not None
+        return SimpleNamespace(first_offset=first, last_offset=first, size=10, duplicate=False, flush_due=due)
+
+    def flushed(self, end: int) -> asyncio.Future[None]:
+        assert self.flushes is not None
+        self.flushes.append(asyncio.get_running_loop().create_future())
+        return self.flushes[-1]
+
+    def advance_log_start_offset(self, offset: int) -> None:
+        self.log_start_offset = offset
+
+
+def made(flushing: bool = False) -> tuple[Partition, FakeLog, Timers]:
+    log, timers = FakeLog(), Timers()
+    if flushing:
+        log.flushes = []
+    logs: Any = SimpleNamespace(get=lambda *_: log)
+    return Partition("t", 0, bytes(16), 0, [0], logs, timers), log, timers
+
+
+def append(partition: Partition) -> int:
+    return int(partition.append(memoryview(b""), 0).last_offset) + 1
+
+
+async def test_without_fsyncs_all_is_committed_at_once() -> None:
+    partition, _, timers = made()
+    assert partition.committed(append(partition), 1000) is None
+    assert partition.high_watermark == 1
+    assert not timers.pending
+
+
+async def test_the_high_watermark_waits_for_the_fsync() -> None:
+    partition, log, timers = made(flushing=True)
+    waits = [partition.committed(append(partition), 1000) for _ in range(3)]
+    assert partition.high_watermark == 0
+    assert log.flushes is not None
+    log.flushes[0].set_result(None)
+    await asyncio.sleep(0)
+    assert partition.high_watermark == 1
+    for flush in log.flushes[1:]:
+        flush.set_result(None)
+    await asyncio.gather(*filter(None, waits))
+    assert partition.high_watermark == 3
+    await asyncio.sleep(0)
+    assert not timers.pending
+
+
+async def test_who_timed_out_is_not_kept() -> None:
+    partition, _, timers = made(flushing=True)
+    for _ in range(50):
+        wait = partition.committed(append(partition), 5)
+        assert wait is not None
+        timers.run()
+        with pytest.raises(KafkaError) as caught:
+            await wait
+        assert caught.value.code == ErrorCode.REQUEST_TIMED_OUT
+    assert len(partition._waiters) <= 1
+
+
+async def test_a_failed_fsync_is_told_to_all_who_wait() -> None:
+    partition, log, timers = made(flushing=True)
+    waits = [partition.committed(append(partition), 1000) for _ in range(2)]
+    ran: list[bool] = []
+    DelayedFetch([partition], 1, timers, lambda: ran.append(True)).start(60_000)
+    assert log.flushes is not None
+    log.flushes[0].set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+    await asyncio.sleep(0)
+    for wait in waits:
+        assert wait is not None
+        with pytest.raises(KafkaError) as caught:
+            await wait
+        assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    timers.run(0)
+    assert ran
+    assert partition.high_watermark == 0
+    log.flushes[1].cancel()
+    await asyncio.sleep(0)
+    assert partition.high_watermark == 0
+
+
+async def test_a_partition_taken_away_lets_nobody_wait() -> None:
+    partition, log, timers = made(flushing=True)
+    wait = partition.committed(append(partition), 1000)
+    ran: list[bool] = []
+    DelayedFetch([partition], 100, timers, lambda: ran.append(True)).start(60_000)
+    partition.stop()
+    assert wait is not None
+    with pytest.raises(KafkaError) as caught:
+        await wait
+    assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    timers.run(0)
+    assert ran
+    assert log.flushes is not None
+    log.flushes[0].set_result(None)
+    await asyncio.sleep(0)
+    with pytest.raises(KafkaError):
+        partition.append_internal(bytearray(), 0)
+
+
+async def test_a_fetch_counts_the_bytes_that_became_visible() -> None:
+    partition, log, timers = made(flushing=True)
+    ran: list[bool] = []
+    DelayedFetch([partition], 25, timers, lambda: ran.append(True)).start(60_000)
+    for expected in (False, False, True):
+        append(partition)
+        assert log.flushes is not None
+        log.flushes.pop().set_result(None)
+        await asyncio.sleep(0)
+        timers.run(0)
+        assert bool(ran) == expected
+    assert not timers.pending, "the timer of the longest wait goes as well"
+    assert not partition.fetches
+
+
+async def test_an_abandoned_fetch_leaves_nothing() -> None:
+    partition, _, timers = made()
+    ran: list[bool] = []
+    waiting = DelayedFetch([partition], 5, timers, lambda: ran.append(True))
+    waiting.start(60_000)
+    append(partition)
+    waiting.abandon()
+    timers.run()
+    assert not ran
+    assert not timers.pending
+    assert not partition.fetches
+
+
+async def test_a_fetch_runs_once_whatever_comes_together() -> None:
+    partition, _, timers = made()
+    ran: list[bool] = []
+    waiting = DelayedFetch([partition, partition], 10, timers, lambda: ran.append(True))
+    waiting.start(60_000)
+    append(partition)
+    append(partition)
+    partition.stop()
+    timers.run()
+    assert ran == [True]
+
+
+@pytest.mark.parametrize(
+    ("offset", "start"), [(-1, 3), (0, 0), (2, 2), (3, 3), (4, None), (-2, None), (2**62, None)]
+)
+async def test_delete_records(offset: int, start: int | None) -> None:
+    partition, _, _ = made()
+    for _ in range(3):
+        append(partition)
+    if start is None:
+        with pytest.raises(KafkaError) as caught:
+            partition.delete_records(offset)
+        assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+    else:
+        assert partition.delete_records(offset) == start
+
+
+async def test_records_behind_an_fsync_are_not_deleted() -> None:
+    partition, log, _ = made()
+    append(partition)
+    log.flushes = []
+    append(partition)
+    assert partition.delete_records(-1) == 1
+    with pytest.raises(KafkaError):
+        partition.delete_records(2)
