@@ -36,6 +36,7 @@ from ottla_broker.controller.validation import (
     Collisions,
     assignments_of,
     assignments_of_more,
+    check_batch_size,
     check_topic_name,
 )
 from ottla_broker.events import get_logger
@@ -198,17 +199,20 @@ class StandaloneController:
         outcomes: list[CreatedTopic] = []
         operations: list[Operation] = []
         made: list[TopicInfo] = []
+        partitions = 0
         names: set[str] = set()
         taken = Collisions(topic.name for topic in self._metadata.topics())
         for topic in topics:
             try:
                 info = await self._plan(topic, names, taken)
+                check_batch_size(partitions + len(info.partitions))
             except KafkaError as error:
                 outcomes.append(CreatedTopic(error.code, error.message, name=topic.name))
                 continue
             names.add(topic.name)
             taken.add(topic.name)
             made.append(info)
+            partitions += len(info.partitions)
             outcomes.append(
                 CreatedTopic(
                     name=topic.name,

@@ -10,6 +10,8 @@ from ottla_broker.controller.api import MorePartitions, NewTopic
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 MAX_NAME_LENGTH: Final = 249
+MOST_NEW_PARTITIONS: Final = 10_000
+"""In one request."""
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -53,16 +55,31 @@ class Collisions:
             )
 
 
+def check_batch_size(partitions: int) -> None:
+    """Refuse to make so many partitions at once that the broker would be busy with nothing else.
+
+    Raises:
+        KafkaError: POLICY_VIOLATION, as Kafka's KRaft controller says it (``ReplicationControlManager``).
+    """
+    if partitions > MOST_NEW_PARTITIONS:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"Unable to perform excessively large batch operation: {partitions} partitions in one request,"
+            f" {MOST_NEW_PARTITIONS} are allowed.",
+        )
+
+
 def assign_replicas(
     brokers: Sequence[int], first: int, count: int, replication_factor: int
 ) -> dict[int, Sequence[int]]:
     """Deal ``count`` partitions, numbered from ``first``, out to brokers in turn.
 
     Raises:
-        KafkaError: INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR.
+        KafkaError: INVALID_PARTITIONS, POLICY_VIOLATION or INVALID_REPLICATION_FACTOR.
     """
     if count <= 0:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+    check_batch_size(count)
     if replication_factor <= 0:
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
     if replication_factor > len(brokers):
