@@ -52,7 +52,7 @@ def broker(
     \b
     ottla broker
     ottla broker server.properties --set num.partitions=4
-    ottla broker --data-dir /var/lib/ottla --listen 0.0.0.0:9092
+    ottla broker --data-dir /var/lib/ottla --listen :9092
     """
     _open_standard_descriptors()
     from ottla_broker import events

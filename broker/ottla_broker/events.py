@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import MutableMapping
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
@@ -74,9 +75,14 @@ def load() -> None:
     )
     _settings.logger = structlog.wrap_logger(
         structlog.WriteLogger(stream),
-        processors=[structlog.processors.add_log_level, *render],
+        processors=[_in_order, *render],
         wrapper_class=structlog.make_filtering_bound_logger(_settings.level),
     )
+
+
+def _in_order(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Time, level and event come first in a line, what it is about after them."""
+    return {"timestamp": event["timestamp"], "level": event["level"], "event": event["event"], **event}
 
 
 def release() -> None:
@@ -93,11 +99,11 @@ def _write(level: str, seconds: float, event: str, about: dict[str, object]) -> 
             load()
         if _settings.logger is None:
             return
-        getattr(_settings.logger, level)(event, timestamp=when, **about)
+        getattr(_settings.logger, level)(event, timestamp=when, level=level, **about)
     except OSError:
         # Standard error goes to a disk that is full, or to a reader that has gone; or the log can't be loaded, as there
-        # are no descriptors left. What the event was about must not
-        # fail for that; that there was something is said as soon as something can be said again.
+        # are no descriptors left. What the event was about must not fail for that; that there was something is said
+        # as soon as something can be said again.
         _settings.lost += 1
         return
     if _settings.lost:

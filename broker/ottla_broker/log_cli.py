@@ -78,7 +78,7 @@ def verify(paths: tuple[str, ...], as_json: bool) -> None:
         for finding in findings_of(path, tally):
             click.echo(json.dumps(finding._asdict()) if as_json else str(finding))
     summary = (
-        f"{tally.files} files, {tally.batches} batches, {tally.records} records: {tally.findings} findings"
+        f"{tally.files} files, {tally.batches} batches, {tally.records} entries: {tally.findings} findings"
     )
     click.echo(summary, err=True)
     sys.exit(1 if tally.findings else 0)

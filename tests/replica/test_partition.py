@@ -47,6 +47,10 @@ class FakeLog:
         self.log_end_offset = 0
         self.flushes: list[asyncio.Future[None]] | None = None
         self.config = SimpleNamespace(delete=True)
+        self.topic_id: bytes | None = None
+
+    def assign_topic_id(self, topic_id: bytes) -> None:
+        self.topic_id = topic_id
 
     def append(self, records: memoryview, **_: Any) -> Any:
         first = self.log_end_offset

@@ -305,7 +305,12 @@ class StandaloneController:
         """Make and lead new partitions, letting others have their turn. Raises KafkaError."""
         for done, partition in enumerate(partitions, 1):
             self._replicas.become_leader(
-                topic.name, partition.index, topic.topic_id, partition.leader_epoch, topic.log_config
+                topic.name,
+                partition.index,
+                topic.topic_id,
+                partition.leader_epoch,
+                topic.log_config,
+                is_new=True,
             )
             if done % _SLICE == 0:
                 await asyncio.sleep(0)

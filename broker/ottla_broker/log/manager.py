@@ -268,6 +268,36 @@ class LogManager:
             ) from error
         self._later(log.config.file_delete_delay_ms, self._removal(grave))
 
+    def set_aside(self, topic: str, partition: int) -> str | None:
+        """Rename the folder of a partition that belongs to no topic, so that one of its name can be made.
+
+        The folder is kept: what is in it is the operator's to judge (Kafka calls it stray). Returns its new path,
+        None where there was none. Raises KafkaError(KAFKA_STORAGE_ERROR).
+        """
+        key = (topic, partition)
+        log = self._logs.get(key)
+        if log is None:
+            return None
+        folder = self._folder_of(log)
+        unique = f"{self._random.getrandbits(_UNIQUE_BITS):032x}"
+        path = f"{folder.path}/{names.stray_folder(topic, partition, unique)}"
+        try:
+            if log.is_open:
+                log.close()
+            self.files.rename(log.path, path)
+        except OSError as error:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{log.name}: the folder of an unknown topic is in the way: {error}",
+            ) from error
+        log.failure = f"{log.name}: the folder was set aside"
+        del self._logs[key]
+        folder.log_count -= 1
+        self._high_watermarks.pop(key, None)
+        self._partitions[topic].discard(partition)
+        self._forgotten.add(key)
+        return path
+
     def update_config(self, topic: str, config: LogConfig) -> None:
         """Give all logs of a topic another config."""
         for partition in self._partitions.get(topic, ()):

@@ -59,7 +59,15 @@ def partition_of(folder: str) -> tuple[str, int] | None:
 
 def deleted_folder(topic: str, partition: int, unique: str) -> str:
     """The name a folder waits for its removal under; a topic too long for it loses its end, as in Kafka."""
-    suffix = f"-{partition}.{unique}{DELETE_FOLDER}"
+    return _renamed_folder(topic, f"-{partition}.{unique}{DELETE_FOLDER}")
+
+
+def stray_folder(topic: str, partition: int, unique: str) -> str:
+    """The name a folder of a topic that nobody knows is set aside under."""
+    return _renamed_folder(topic, f"-{partition}.{unique}{STRAY_FOLDER}")
+
+
+def _renamed_folder(topic: str, suffix: str) -> str:
     return topic[: _MAX_FOLDER_NAME - len(suffix)] + suffix
 
 

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from ottla_broker.clock import Clock
+from ottla_broker.events import get_logger
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.log import Log
 from ottla_broker.log.manager import LogManager
 from ottla_broker.replica.partition import Partition
+
+_log = get_logger()
 
 
 class ReplicaListener(Protocol):
@@ -37,9 +40,17 @@ class ReplicaManager:
         self._by_topic: dict[str, dict[int, Partition]] = {}
 
     def become_leader(
-        self, topic: str, partition: int, topic_id: bytes, leader_epoch: int, config: LogConfig
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        leader_epoch: int,
+        config: LogConfig,
+        is_new: bool = False,
     ) -> Partition:
         """Lead a partition, with a new log if it has none yet.
+
+        A partition that ``is_new`` never takes over a folder that stands there under its name.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR when the log can't be made.
@@ -48,6 +59,9 @@ class ReplicaManager:
         if found is not None:
             found.leader_epoch = leader_epoch
             return found
+        if is_new and self._logs.has(topic, partition):
+            path = self._logs.set_aside(topic, partition)
+            _log.warning("stray log set aside for a new topic", topic=topic, partition=partition, folder=path)
         if not self._logs.has(topic, partition):
             self._logs.create(topic, partition, topic_id, config)
         made = Partition(topic, partition, topic_id, leader_epoch, [self.broker_id], self._logs, self._clock)

@@ -83,7 +83,8 @@ class Partition:
         """The log, opened if this is the first use.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR when its files can't be read.
+            KafkaError: KAFKA_STORAGE_ERROR when its files can't be read, INCONSISTENT_TOPIC_ID when they are of
+                another topic of this name.
         """
         log = self._log
         if log is None:
@@ -93,6 +94,7 @@ class Partition:
                     ErrorCode.KAFKA_STORAGE_ERROR,
                     f"the log of {self.topic}-{self.partition} is not on this broker",
                 )
+            log.assign_topic_id(self.topic_id)
             self._high_watermark = log.log_end_offset
             log.watermark = self._get_high_watermark
             self._log = log

@@ -74,7 +74,9 @@ def _member(member: MemberMetadata, is_consumer: bool) -> Entry:
         entry["topics"] = list(decode_subscription(member.subscription).topics)
         entry["assignment"] = {
             part.topic: list(part.partitions)
-            for part in (decode_assignment(member.assignment).assigned_partitions if member.assignment else ())
+            for part in (
+                decode_assignment(member.assignment).assigned_partitions if member.assignment else ()
+            )
         }
     except ProtocolError:
         entry["subscription"] = {"hex": member.subscription.hex()}

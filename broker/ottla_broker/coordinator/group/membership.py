@@ -186,9 +186,9 @@ class Membership:
             group.protocol_type = joiner.protocol_type
         group.add(member)
         self._rebalancer.deadlines.set(member, NEW_MEMBER_JOIN_TIMEOUT_S)
+        instance = f" (instance {joiner.instance_id})" if joiner.instance_id is not None else ""
         self._rebalancer.maybe_prepare(
-            group,
-            f"new member {member_id} (instance {joiner.instance_id}); client reason: {joiner.reason}",
+            group, f"new member {member_id}{instance}; client reason: {joiner.reason}"
         )
 
     def _update(self, group: Group, member: Member, joiner: Joiner, reply: JoinReply) -> None:
