@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q install
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then command -v $$p; break; fi; done)
 
-.PHONY: help run test demo check format bench interop clean
+.PHONY: help run test demo faults check format bench interop clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ test: $(VENV)/.dev  ## the tests (ARGS=… is handed to pytest)
 
 demo: $(VENV)/.dev  ## a year of flights through a broker that is killed on the way
 	@$(BIN)/python -m bench.demo $(ARGS)
+
+faults: $(VENV)/.dev  ## kill the broker under load for longer than the tests do (OTTLA_FAULT_ROUNDS=… OTTLA_FAULT_SEED=…)
+	@OTTLA_FAULT_ROUNDS=$${OTTLA_FAULT_ROUNDS:-30} $(BIN)/python -m pytest tests/crash -s $(ARGS)
 
 check: $(VENV)/.dev  ## style, formatting, types and layers
 	@$(BIN)/ruff check .
