@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ottla_broker.log import names
@@ -11,7 +13,9 @@ from ottla_broker.log.checkpoints import (
     decode_topic_id,
     encode_offsets,
     encode_topic_id,
+    read_topic_id,
 )
+from ottla_broker.log.files import Files
 from ottla_broker.log.leader_epoch import LeaderEpochs
 
 OFFSETS = {("flights", 0): 336776, ("a.b_c-d", 12): 0}
@@ -103,3 +107,11 @@ def test_names_of_deleted_folders_fit() -> None:
     assert names.deleted_folder("flights", 1, unique) == f"flights-1.{unique}-delete"
     for other in ("flights-delete", "my-delete", "flights-1.x-delete", f"flights.{unique}-delete"):
         assert not names.is_deleted_folder(other)
+
+
+def test_an_empty_partition_metadata_is_a_missing_one(tmp_path: Path) -> None:
+    path = tmp_path / "partition.metadata"
+    files = Files()
+    assert read_topic_id(files, str(path)) == bytes(16)
+    path.write_bytes(b"")
+    assert read_topic_id(files, str(path)) == bytes(16)

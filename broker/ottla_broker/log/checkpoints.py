@@ -93,7 +93,7 @@ def decode_topic_id(data: bytes, path: str) -> bytes:
 
 
 def read_topic_id(files: Files, path: str) -> bytes:
-    """The topic id of a partition's folder; zeros when there is no file.
+    """The topic id of a partition's folder; zeros when there is no file, or one that a power cut left empty.
 
     Raises CorruptCheckpointError, OSError.
     """
@@ -101,4 +101,4 @@ def read_topic_id(files: Files, path: str) -> bytes:
         data = files.read_all(path)
     except FileNotFoundError:
         return bytes(_UUID_BYTES)
-    return decode_topic_id(data, path)
+    return decode_topic_id(data, path) if data else bytes(_UUID_BYTES)

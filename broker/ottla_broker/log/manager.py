@@ -232,7 +232,8 @@ class LogManager:
                 # Or after a crash the new log would be taken to be recovered, or cut, where the old one was.
                 self._write_checkpoints()
             self.files.make_folder(path)
-            self.files.write_all(f"{path}/{names.PARTITION_METADATA}", encode_topic_id(topic_id))
+            metadata = f"{path}/{names.PARTITION_METADATA}"
+            self.files.replace(metadata, encode_topic_id(topic_id), sync=False)
         except OSError as error:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
