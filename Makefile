@@ -35,7 +35,7 @@ check: $(VENV)/.dev  ## style, formatting, types and layers
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports --verbose
+	@$(BIN)/lint-imports --no-logo
 
 format: $(VENV)/.dev  ## put the sources into the style that `make check` asks for
 	@$(BIN)/ruff check --fix --quiet .
