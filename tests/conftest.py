@@ -21,6 +21,7 @@ QUICK: dict[str, object] = {
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 500,
     "log.cleaner.backoff.ms": 200,
+    "log.initial.task.delay.ms": 300,
     "log.retention.check.interval.ms": 300,
     "log.segment.delete.delay.ms": 500,
 }

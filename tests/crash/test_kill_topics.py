@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from tests.badinput.requests import fetch, produce, records
+from tests.badinput.requests import fetch, produce, produce_answer, records
 from tests.support.processes import BrokerProcess
 from tests.support.waiting import wait_for
 from tests.support.wire import Wire
@@ -120,8 +120,9 @@ def test_topics_are_there_or_not_and_never_half(
 def usable(wire: Wire, topic: str, partitions: int) -> None:
     """Every partition takes and gives a record, and the topic's config is the one it was made with."""
     for partition in range(partitions):
-        error, offset = produce(wire, topic, records(b"value"), partition=partition)
-        assert error == 0
+        answer = produce_answer(wire, topic, records(b"value"), partition=partition)
+        assert answer.error_code == 0, f"{topic}-{partition}: {answer.error_message}"
+        offset = answer.base_offset
         assert b"value" in fetch(wire, topic, offset, partition=partition)[1]
     asked = DescribeConfigsResource(resource_type=2, resource_name=topic, configuration_keys=["retention.ms"])
     (result,) = wire.call(DescribeConfigsRequest(resources=[asked]), 4).results
