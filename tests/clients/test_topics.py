@@ -186,8 +186,14 @@ def test_retention_by_size_moves_the_start(kit: Kit, broker: BrokerProcess, new_
             low: int = consumer.get_watermark_offsets(ck.TopicPartition(topic, 0), timeout=10)[0]
             return low
 
-        wait_for(lambda: start_offset() > 100, "old segments to go")
-        low = start_offset()
+        seen: list[int] = []
+
+        def settled() -> bool:
+            seen.append(start_offset())
+            return seen[-1] > 100 and len(seen) > 2 and len(set(seen[-3:])) == 1
+
+        wait_for(settled, "old segments to go", every=0.5)
+        low = seen[-1]
         assert [g.offset for g in kit.consume(broker, topic, 200 - low, offset=low)] == list(range(low, 200))
     finally:
         consumer.close()
