@@ -148,7 +148,9 @@ def measure(bench: Bench) -> None:
                 topic = bench.topic(broker, PARTITIONS)
                 # One consumer first, so that __consumer_offsets is there and code is loaded.
                 asyncio.run(_Crowd(broker.port, "warm-up", topic, PARTITIONS, 1).run(0))
-            for index in range(bench.repeats):
+            # Without the delay, members that came too late learn of the next round by their heartbeats: the figure
+            # jumps by seconds from run to run, and needs more of them.
+            for index in range(bench.repeats if delay != "0" else bench.scaled(2 * bench.repeats + 1, 1)):
                 for broker in brokers:
                     _one(bench, broker, f"bench-group-{index}", size, label)
 
