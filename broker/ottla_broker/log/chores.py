@@ -77,13 +77,14 @@ class Chores:
     async def _every(
         self, interval_ms: Callable[[], int], chore: Callable[[], Awaitable[None]], first_ms: int
     ) -> None:
+        """Do a chore after ``first_ms`` and then at every interval, as Kafka's scheduler does."""
         await self._sleep(first_ms / 1000)
         while True:
-            await self._sleep(min(interval_ms() / 1000, _LONGEST_SLEEP))
             try:
                 await chore()
             except (KafkaError, OSError) as error:
                 _log.error("a chore of the logs failed", why=str(error))
+            await self._sleep(min(interval_ms() / 1000, _LONGEST_SLEEP))
 
     async def _sleep(self, seconds: float) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
