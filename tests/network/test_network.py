@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import os
 import socket
 import struct
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.network.serving import Client, client, echo, framed, serving
 
+from ottla_broker import events
 from ottla_broker.log.files import Files, FileSlice
 from ottla_broker.network.acceptor import ListenError, open_listener
 from ottla_broker.network.connection import Connection
@@ -163,6 +166,28 @@ async def test_absurd_sizes_close_only_their_own_connection(size: int) -> None:
         assert await bad.closed()
         good.send(b"y" * 1000)
         assert await good.receive() == b"y" * 1000
+
+
+@pytest.mark.parametrize(
+    ("first", "last_words"),
+    [
+        (bytes.fromhex("16030102000100"), "set the client's security.protocol to PLAINTEXT"),
+        (b"GET / HTTP/1.1\r\n", "point the client elsewhere"),
+        (b"\x7f\xff\xff\xff", "(socket.request.max.bytes)"),
+    ],
+    ids=["tls", "http", "neither"],
+)
+async def test_a_client_of_another_protocol_is_named(first: bytes, last_words: str) -> None:
+    written = io.StringIO()
+    events.configure(stream=written, json=True)
+    try:
+        async with serving(echo) as acceptor, client(acceptor) as c:
+            c.writer.write(first)
+            assert await c.closed()
+        (reason,) = (json.loads(line)["reason"] for line in written.getvalue().splitlines())
+    finally:
+        events.configure()
+    assert reason.endswith(last_words)
 
 
 async def test_a_fault_closes_only_its_own_connection() -> None:

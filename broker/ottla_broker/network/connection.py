@@ -42,6 +42,16 @@ _SIZE = Struct(">i")
 _unpack_size = _SIZE.unpack_from
 
 
+def _what_was_said(size: int) -> str:
+    """What to do about an absurd size whose four bytes begin another protocol; empty where they begin none."""
+    said = size.to_bytes(4, "big", signed=True)
+    if said[:2] == b"\x16\x03":  # a TLS record: handshake, version 3.x
+        return "; the client speaks TLS, this listener is PLAINTEXT: set the client's security.protocol to PLAINTEXT"
+    if said in (b"GET ", b"POST", b"PUT ", b"HEAD"):
+        return "; the client speaks HTTP, this listener Kafka's protocol: point the client elsewhere"
+    return ""
+
+
 class Connection:
     """Owned by its processor, on the loop thread; nobody else changes it."""
 
@@ -168,6 +178,7 @@ class Connection:
             if not 0 <= size <= largest:
                 raise PeerFault(
                     f"a frame of {size} bytes was announced, allowed are 0 to {largest} (socket.request.max.bytes)"
+                    + _what_was_said(size)
                 )
             if self._must_hold:
                 break
