@@ -48,6 +48,7 @@ class Member(ABC):
         instance_id: str | None = None,
         session_ms: int = 10_000,
         auto_commit_ms: int | None = None,
+        poll_ms: int = 500,
         **extra: Any,
     ) -> None:
         self.bootstrap = bootstrap
@@ -57,6 +58,7 @@ class Member(ABC):
         self.instance_id = instance_id
         self.session_ms = session_ms
         self.auto_commit_ms = auto_commit_ms
+        self.poll_ms = poll_ms
         self.extra = extra
         self._records: list[tuple[str, Got]] = []
         self.events: list[tuple[str, frozenset[TopicPartition]]] = []
@@ -222,24 +224,34 @@ class KafkaPythonMember(Member):
             metadata_max_age_ms=500,
             **{"partition_assignment_strategy": (KafkaPythonRange,), **self.extra},
         )
-        # kafka-python 3.0 forgets a join whose poll() ran out when metadata arrive meanwhile (its need_rejoin then
-        # says no, and the answer is never taken): so the metadata are there first, and its polls are long.
-        consumer.topics()
-        consumer.subscribe(self.topics, pattern=self.pattern)
+        member = self
+
+        class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
+            """Tells of an assignment at once, not when the poll that brought it ends."""
+
+            def on_partitions_revoked(self, revoked: Any) -> None:
+                member._assigned = frozenset()
+
+            def on_partitions_assigned(self, assigned: Any) -> None:
+                member._assigned = frozenset((p.topic, p.partition) for p in assigned)
+                event = ("assigned", member._assigned)
+                if event not in member.events[-1:]:
+                    member.events.append(event)
+
+        # kafka-python 3.0 forgets a join whose poll() runs out between the answers of JoinGroup and SyncGroup: its
+        # need_rejoin() says no from the first on, so that nobody takes the second, and heartbeats stay off. Hence
+        # the long polls.
+        consumer.subscribe(self.topics, pattern=self.pattern, listener=Listener())
         try:
             while not self._leaving.is_set():
                 self._sync_commands(consumer)
                 try:
-                    polled = consumer.poll(300)
+                    polled = consumer.poll(self.poll_ms)
                 except kafka.errors.KafkaConnectionError:
                     time.sleep(0.1)  # it tells of a broker that is away, and can be polled again
                     continue
                 for messages in polled.values():
                     self._records += [(message.topic, record_got(message)) for message in messages]
-                assigned = frozenset((p.topic, p.partition) for p in consumer.assignment())
-                if assigned != self._assigned:
-                    self.events.append(("assigned", assigned))
-                    self._assigned = assigned
         finally:
             consumer.close(autocommit=self.auto_commit_ms is not None)
 
@@ -337,14 +349,19 @@ class MemberProcess:
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )
-        self.assigned: frozenset[TopicPartition] = frozenset()
+        self._assigned: frozenset[TopicPartition] = frozenset()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self.assigned = frozenset((topic, partition) for topic, partition in json.loads(line))
+            self._assigned = frozenset((topic, partition) for topic, partition in json.loads(line))
+
+    @property
+    def assigned(self) -> frozenset[TopicPartition]:
+        assert self._process.poll() is None, "a member's process has ended by itself"
+        return self._assigned
 
     def kill(self) -> None:
         self._process.kill()
@@ -380,7 +397,7 @@ def shared_out(members: Iterable[Any], topic: str, partitions: int, timeout: flo
 
 def _main() -> None:
     client, bootstrap, group, topic, session_ms = sys.argv[1:]
-    member = MEMBERS[client](bootstrap, group, [topic], session_ms=int(session_ms))
+    member = MEMBERS[client](bootstrap, group, [topic], session_ms=int(session_ms), poll_ms=5000)
     last: frozenset[TopicPartition] | None = None
     while True:
         if member.assigned != last:

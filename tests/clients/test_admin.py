@@ -291,7 +291,7 @@ def test_log_dirs(kit: Kit, python_admin: Any, broker: BrokerProcess, new_topic:
 def test_delete_records_and_list_offsets(
     admin: ca.AdminClient, broker: BrokerProcess, kit: Kit, new_topic: Topic
 ) -> None:
-    topic = new_topic()
+    topic = new_topic(retention_ms=-1)  # the records are old
     kit.produce(broker, topic, [Sent(b"%d" % i, b"v", timestamp=1_700_000_000_000 + i) for i in range(10)])
     at = ck.TopicPartition(topic, 0)
 

@@ -81,7 +81,7 @@ def test_a_killed_member_is_replaced(
     kit: Kit, broker: BrokerProcess, new_topic: Topic, new_name: Topic, join: Join
 ) -> None:
     topic, group = new_topic(4), new_name("group")
-    with MemberProcess(kit.name, broker, group, topic, session_ms=2000) as doomed:
+    with MemberProcess(kit.name, broker, group, topic, session_ms=3000) as doomed:
         shared_out([doomed], topic, 4)
         survivor = join(kit.name, group, topic)
         shared_out([doomed, survivor], topic, 4)
