@@ -207,7 +207,9 @@ def test_metadata_of_a_commit_comes_back(
         consumer.close()
 
     async def run() -> None:
-        other = aiokafka.AIOKafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=group)
+        other = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=broker.bootstrap, group_id=group, enable_auto_commit=False
+        )
         await other.start()
         try:
             at = aiokafka.TopicPartition(topic, 0)
