@@ -13,6 +13,9 @@ from ottla_broker.network.service import Service
 
 log = get_logger()
 
+ACCEPTS_IN_A_ROW = 32
+"""Connections taken before the others on the event loop get their turn."""
+
 
 class ListenError(Exception):
     """A listener's address cannot be used; the message says which and why."""
@@ -75,6 +78,7 @@ class Acceptor:
             Processor(i, name, loop, clock, service, quotas, memory, settings) for i in range(processors)
         ]
         self._task: asyncio.Task[None] | None = None
+        self._in_a_row = 0
 
     @property
     def port(self) -> int:
@@ -93,7 +97,7 @@ class Acceptor:
         failing = False
         while True:
             try:
-                sock, address = await self._loop.sock_accept(self.sock)
+                sock, address = await self._next()
             except OSError as error:
                 # Out of descriptors, most often: the connections that are there are served on. Told once, not ten
                 # times a second.
@@ -117,6 +121,21 @@ class Acceptor:
             except BaseException:
                 sock.close()
                 raise
+
+    async def _next(self) -> tuple[socket.socket, tuple[str, int]]:
+        """The next connection: at once if one is waiting, so that a burst of them doesn't overrun the backlog."""
+        if self._in_a_row < ACCEPTS_IN_A_ROW:
+            self._in_a_row += 1
+            try:
+                sock, address = self.sock.accept()
+            except BlockingIOError:
+                pass
+            else:
+                sock.setblocking(False)
+                return sock, address
+        self._in_a_row = 0
+        accepted: tuple[socket.socket, tuple[str, int]] = await self._loop.sock_accept(self.sock)
+        return accepted
 
     def stop_accepting(self) -> None:
         """Take no more connections; those that are there are served on."""
