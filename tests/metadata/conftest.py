@@ -1,41 +1,5 @@
-"""Worlds in temporary folders; whatever a test leaves running is stopped after it."""
+"""What the tests here are given."""
 
-from __future__ import annotations
+from tests.support.worlds import events_log, open_world, world
 
-import io
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from pathlib import Path
-
-import pytest
-from tests.support.world import World
-
-from ottla_broker import events
-
-
-@pytest.fixture(autouse=True)
-def events_log() -> Iterator[io.StringIO]:
-    """What the broker's code logs meanwhile."""
-    stream = io.StringIO()
-    events.configure(stream=stream, json=True)
-    yield stream
-    events.configure()
-
-
-@pytest.fixture
-async def open_world(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[World]]]:
-    """Opens the world of this test, again each time it is called."""
-    opened: list[World] = []
-
-    async def make(**settings: str) -> World:
-        world = await World.open(tmp_path, **settings)
-        opened.append(world)
-        return world
-
-    yield make
-    if opened and opened[-1].logs.folders:
-        await opened[-1].close()
-
-
-@pytest.fixture
-async def world(open_world: Callable[..., Awaitable[World]]) -> World:
-    return await open_world()
+__all__ = ["events_log", "open_world", "world"]

@@ -6,10 +6,8 @@ its number, an empty name means all brokers.
 
 from __future__ import annotations
 
-from collections import Counter
-
 from ottla_broker.controller.api import Outcome, ResourceType
-from ottla_broker.handlers.config_requests import TWICE, check_entries, supported_kind
+from ottla_broker.handlers.config_requests import answer_each, check_entries, supported_kind
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages.alter_configs import (
@@ -21,21 +19,10 @@ from ottla_protocol.messages.alter_configs import (
 
 
 async def handle(ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    counts = Counter((r.resource_type, r.resource_name) for r in request.resources)
-    responses = []
-    for resource in request.resources:
-        if counts[resource.resource_type, resource.resource_name] > 1:
-            outcome = TWICE
-        else:
-            outcome = await _alter(ctx, resource, request.validate_only)
-        responses.append(
-            AlterConfigsResourceResponse(
-                error_code=outcome.error,
-                error_message=outcome.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-        )
+    async def alter(resource: AlterConfigsResource) -> Outcome:
+        return await _alter(ctx, resource, request.validate_only)
+
+    responses = await answer_each(request.resources, alter, AlterConfigsResourceResponse)
     return AlterConfigsResponse(responses=responses)
 
 

@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol, TypeVar
 
 from ottla_broker.controller.api import Outcome, ResourceType
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 TWICE: Final = Outcome(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+
+
+class Resource(Protocol):
+    """What a request's resource is known by, in either way to alter configs."""
+
+    resource_type: int
+    resource_name: str
+
+
+R = TypeVar("R", bound=Resource)
+A = TypeVar("A")
+
+
+async def answer_each(
+    resources: Sequence[R], alter: Callable[[R], Awaitable[Outcome]], answer: Callable[..., A]
+) -> list[A]:
+    """Alter one resource after the other and make its ``answer``; those named twice are all refused."""
+    counts = Counter((r.resource_type, r.resource_name) for r in resources)
+    answers = []
+    for resource in resources:
+        twice = counts[resource.resource_type, resource.resource_name] > 1
+        outcome = TWICE if twice else await alter(resource)
+        answers.append(
+            answer(
+                error_code=outcome.error,
+                error_message=outcome.message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return answers
 
 
 def supported_kind(number: int) -> ResourceType:

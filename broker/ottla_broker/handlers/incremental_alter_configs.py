@@ -6,10 +6,8 @@ here yet: INVALID_REQUEST with a message.
 
 from __future__ import annotations
 
-from collections import Counter
-
 from ottla_broker.controller.api import ConfigChange, ConfigOperation, Outcome, ResourceType
-from ottla_broker.handlers.config_requests import TWICE, check_entries, supported_kind
+from ottla_broker.handlers.config_requests import answer_each, check_entries, supported_kind
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.incremental_alter_configs import (
@@ -24,21 +22,10 @@ from ottla_protocol.messages.incremental_alter_configs import (
 async def handle(
     ctx: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    counts = Counter((r.resource_type, r.resource_name) for r in request.resources)
-    responses = []
-    for resource in request.resources:
-        if counts[resource.resource_type, resource.resource_name] > 1:
-            outcome = TWICE
-        else:
-            outcome = await _alter(ctx, resource, request.validate_only)
-        responses.append(
-            AlterConfigsResourceResponse(
-                error_code=outcome.error,
-                error_message=outcome.message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-        )
+    async def alter(resource: AlterConfigsResource) -> Outcome:
+        return await _alter(ctx, resource, request.validate_only)
+
+    responses = await answer_each(request.resources, alter, AlterConfigsResourceResponse)
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
