@@ -26,7 +26,7 @@ offset); it goes with its segment. Owned by the log's thread.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple
@@ -359,8 +359,3 @@ class ProducerStates:
             self.end_offset = self.last_snapshot = offset
             return
         self.end_offset = self.last_snapshot = log_start
-
-    def snapshot_before(self, offset: int) -> int | None:
-        """The newest snapshot at or before ``offset``."""
-        at = bisect_right(self.snapshots, offset)
-        return self.snapshots[at - 1] if at else None

@@ -37,7 +37,7 @@ class ReplicaManager:
         self._clock = clock
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._names: dict[bytes, str] = {}
-        self._by_topic: dict[str, dict[int, Partition]] = {}
+        self._numbers: dict[str, set[int]] = {}
 
     def become_leader(
         self,
@@ -66,7 +66,7 @@ class ReplicaManager:
             self._logs.create(topic, partition, topic_id, config)
         made = Partition(topic, partition, topic_id, leader_epoch, [self.broker_id], self._logs, self._clock)
         self._partitions[topic, partition] = made
-        self._by_topic.setdefault(topic, {})[partition] = made
+        self._numbers.setdefault(topic, set()).add(partition)
         self._names[topic_id] = topic
         for listener in self.listeners:
             listener.on_leader(made)
@@ -76,10 +76,10 @@ class ReplicaManager:
         """Lead a partition no longer; ``delete`` removes its files too."""
         found = self._partitions.pop((topic, partition), None)
         if found is not None:
-            siblings = self._by_topic[topic]
-            del siblings[partition]
+            siblings = self._numbers[topic]
+            siblings.discard(partition)
             if not siblings:
-                del self._by_topic[topic]
+                del self._numbers[topic]
                 self._names.pop(found.topic_id, None)
             for listener in self.listeners:
                 listener.on_stop(topic, partition)
@@ -98,10 +98,6 @@ class ReplicaManager:
     def topic_name(self, topic_id: bytes) -> str | None:
         """The name of the topic with this id, if this broker has a partition of it."""
         return self._names.get(topic_id)
-
-    def of_topic(self, topic: str) -> dict[int, Partition]:
-        """The partitions of a topic that this broker has, by number."""
-        return self._by_topic.get(topic, {})
 
     def partitions(self) -> Iterator[Partition]:
         """All of them."""

@@ -152,8 +152,3 @@ class OffsetMap:
 
     def __len__(self) -> int:
         return sum(table.count for table in self._tables)
-
-    @property
-    def utilization(self) -> float:
-        """The share of the slots that is taken, 0 to 1."""
-        return len(self) / self._slots
