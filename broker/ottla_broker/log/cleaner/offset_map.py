@@ -104,7 +104,7 @@ class _Table:
 class OffsetMap:
     """Key to last offset. Used by one thread at a time; made for one pass over a log and dropped after it."""
 
-    __slots__ = ("_load_factor", "_slots", "_tables", "latest_offset")
+    __slots__ = ("_tables", "latest_offset")
 
     def __init__(self, memory_bytes: int, load_factor: float = 0.9) -> None:
         """A map that never takes more than ``memory_bytes``, ``load_factor`` of which holds entries.
@@ -118,8 +118,6 @@ class OffsetMap:
                 "raise log.cleaner.dedupe.buffer.size or lower log.cleaner.threads"
             )
         count = max(1, -(-slots // _LARGEST_TABLE))
-        self._slots = slots
-        self._load_factor = load_factor
         self._tables = [_Table(slots // count, load_factor) for _ in range(count)]
         # The log is known up to here, this offset included; -1: nothing was read yet.
         self.latest_offset = -1
