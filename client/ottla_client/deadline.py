@@ -1,0 +1,34 @@
+"""A point in time by which something has to be done, handed down through everything that it takes."""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from time import monotonic
+
+
+class Deadline:
+    """A moment on the monotonic clock. Made from a timeout once, at the call that a user makes."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, timeout: float | None) -> None:
+        """``timeout`` in seconds from now; None: never."""
+        self.at = inf if timeout is None else monotonic() + timeout
+
+    def left(self, at_most: float = inf) -> float:
+        """Seconds that are left, not below 0, and not more than ``at_most``."""
+        return max(0.0, min(self.at - monotonic(), at_most))
+
+    def passed(self) -> bool:
+        return monotonic() >= self.at
+
+    def within(self, at_most: float) -> Deadline:
+        """The earlier of this one and ``at_most`` seconds from now."""
+        other = Deadline(at_most)
+        return self if self.at <= other.at else other
+
+    def timeout(self) -> asyncio.Timeout:
+        """``async with deadline.timeout():`` raises TimeoutError inside when the moment has come."""
+        left = self.at - monotonic()
+        return asyncio.timeout(None if left == inf else max(0.0, left))
