@@ -1,0 +1,58 @@
+"""AlterPartitionReassignments, key 45: move partitions to other replicas, or stop moving them (KIP-455).
+
+There is one version, and it is flexible. Kafka: ``AlterPartitionReassignmentsRequest``.
+"""
+
+from __future__ import annotations
+
+from ..api_keys import ApiKey
+from ..schema import Int16, Int32, Message, String, Struct, field
+
+
+class ReassignablePartition(Struct):
+    """A partition and its replicas to be, the preferred leader first; null stops a reassignment."""
+
+    partition_index: Int32 = field(default=0)
+    replicas: list[Int32] | None = field(default=None)
+
+
+class ReassignableTopic(Struct):
+    """A topic's partitions."""
+
+    name: String = field(default="")
+    partitions: list[ReassignablePartition] = field(default_factory=list)
+
+
+class AlterPartitionReassignmentsRequest(
+    Message, key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0", flexible="0+"
+):
+    """Reassignments to begin or to stop."""
+
+    timeout_ms: Int32 = field(default=60000)
+    topics: list[ReassignableTopic] = field(default_factory=list)
+
+
+class ReassignablePartitionResponse(Struct):
+    """INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS, or begun."""
+
+    partition_index: Int32 = field(default=0)
+    error_code: Int16 = field(default=0)
+    error_message: String | None = field(default="")
+
+
+class ReassignableTopicResponse(Struct):
+    """A topic's partitions."""
+
+    name: String = field(default="")
+    partitions: list[ReassignablePartitionResponse] = field(default_factory=list)
+
+
+class AlterPartitionReassignmentsResponse(
+    Message, key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0", flexible="0+"
+):
+    """What became of each partition. Begun is not done: ListPartitionReassignments tells."""
+
+    throttle_time_ms: Int32 = field(default=0)
+    error_code: Int16 = field(default=0)
+    error_message: String | None = field(default="")
+    responses: list[ReassignableTopicResponse] = field(default_factory=list)
