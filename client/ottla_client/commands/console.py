@@ -1,0 +1,354 @@
+"""What every command of ``ottla`` shares: common options, output, progress, questions, and how errors end.
+
+A command is a function with ``@options`` on it. It gets a `Console` first, and hands its coroutine to `run`::
+
+    @click.command()
+    @options
+    def list(console: Console) -> None:
+        run(_list(console))
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 ended by Ctrl-C, 143 by SIGTERM. Whoever reads the output may go away
+(``| head``): that ends a command quietly, with 0.
+
+Output comes in three forms. With ``--json`` it is one JSON document. At a terminal it is drawn by rich, where that is
+installed (``pip install 'ottla[console]'``). Else it is plain text in aligned columns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import functools
+import io
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..errors import ClientError
+from .settings import Settings, did_you_mean
+
+if TYPE_CHECKING:
+    from .progress import Progress
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+ENVIRONMENT = "OTTLA_BOOTSTRAP_SERVER"
+
+
+class OutputClosedError(Exception):
+    """Whoever read the output has gone (``| head``); `run` ends the command quietly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. ``key`` is its name in JSON; without it, the title in lower case with underscores.
+
+    ``right`` aligns right: None does so if all values are numbers. ``show`` makes text of a value (JSON always has
+    the value itself); ``style`` gives rich's style for a value, to be used sparingly.
+    """
+
+    title: str
+    key: str = ""
+    right: bool | None = None
+    show: Callable[[Any], str] | None = None
+    style: Callable[[Any], str] | str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.key or self.title.lower().replace(" ", "_").replace("-", "_")
+
+    def text(self, value: Any) -> str:
+        """A value as it stands in the table; nothing is shown as ``-``."""
+        if value is None:
+            return "-"
+        if self.show is not None:
+            return printable(self.show(value))
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return ",".join(printable(str(item)) for item in value) or "-"
+        return printable(str(value))
+
+    def is_right(self, values: Iterable[Any]) -> bool:
+        if self.right is not None:
+            return self.right
+        known = [value for value in values if value is not None]
+        return bool(known) and all(type(value) in (int, float) for value in known)
+
+    def style_of(self, value: Any) -> str:
+        return (self.style(value) if callable(self.style) else self.style) or ""
+
+
+class Console:
+    """Where a command's output goes, and the options that all commands have.
+
+    ``settings`` knows the bootstrap servers, the timeout in seconds, and what options a client is made with.
+    """
+
+    def __init__(self, settings: Settings, *, as_json: bool = False) -> None:
+        self.settings = settings
+        self.as_json = as_json
+        self.is_terminal = _is_terminal(sys.stdout)
+        self.talks = _is_terminal(sys.stderr) and not as_json
+        """Whether a person is there to read progress on standard error."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # a terminal that can't show a letter still gets a line
+                stream.reconfigure(errors="backslashreplace")
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that the cluster gets to answer."""
+        return self.settings.timeout
+
+    # Output -------------------------------------------------------------------------------------------------------
+
+    def print(self, text: str = "") -> None:
+        """A line on standard output. Raises OutputClosedError when nobody reads it any more."""
+        self.write(text + "\n")
+
+    def write(self, text: str) -> None:
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise OutputClosedError from None
+
+    def write_bytes(self, data: bytes | bytearray | memoryview) -> None:
+        """Bytes on standard output, as they are."""
+        try:
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            raise OutputClosedError from None
+
+    def note(self, text: str) -> None:
+        """A line for people, on standard error, so that it is never taken for output."""
+        click.echo(text, err=True)
+
+    def emit(self, document: object) -> None:
+        """The JSON document of ``--json``. Bytes in it stand as base64 in ``{"base64": …}``."""
+        self.print(to_json(document, indent=2))
+
+    def table(
+        self,
+        columns: Sequence[Column | str],
+        rows: Iterable[Sequence[Any]],
+        *,
+        title: str = "",
+        empty: str = "",
+    ) -> None:
+        """A table, or with ``--json`` a list of objects. ``empty`` is said (to people) where there are no rows."""
+        heads = [Column(column) if isinstance(column, str) else column for column in columns]
+        lines = [tuple(row) for row in rows]
+        if self.as_json:
+            self.emit([dict(zip((head.name for head in heads), line, strict=True)) for line in lines])
+        elif not lines:
+            if empty:
+                self.note(empty)
+        elif self.is_terminal and (drawn := _draw_table(heads, lines, title)) is not None:
+            self.write(drawn)
+        else:
+            if title:
+                self.print(title)
+            self.write(plain_table(heads, lines))
+
+    def details(self, values: Mapping[str, Any], *, title: str = "") -> None:
+        """Names and values, a pair a line; with ``--json`` an object."""
+        if self.as_json:
+            self.emit({Column(name).name: value for name, value in values.items()})
+            return
+        if title:
+            self.print(title)
+        width = max((len(name) for name in values), default=0)
+        for name, value in values.items():
+            self.print(f"{name:<{width}}  {Column(name).text(value)}".rstrip())
+
+    def progress(self, what: str, *, total: float | None = None, unit: str = "records") -> Progress:
+        """A bar (``total`` known) or a counter on standard error; shows nothing unless that is a terminal.
+
+        ``unit`` "bytes" is shown in KiB, MiB, …; anything else is counted.
+        """
+        from .progress import Progress
+
+        return Progress(what, total, unit, visible=self.talks)
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before something that can't be undone; ``yes`` is the option ``--yes``.
+
+        Without a terminal nobody can answer, so ``--yes`` has to be there. A no ends the command with 1.
+        """
+        if yes:
+            return
+        if not (_is_terminal(sys.stdin) and _is_terminal(sys.stderr)):
+            raise click.UsageError("nobody to ask here: add --yes to go ahead")
+        if not click.confirm(question, err=True):
+            raise click.ClickException("left as it is")
+
+
+def options(command: Command) -> Command:
+    """Give a command the common options, and a `Console` as its first argument."""
+
+    @functools.wraps(command)
+    def with_console(
+        *args: Any,
+        bootstrap_server: str,
+        as_json: bool,
+        timeout: float,
+        client_settings: tuple[str, ...],
+        **rest: Any,
+    ) -> Any:
+        settings = Settings(bootstrap_server, timeout, client_settings)
+        return command(Console(settings, as_json=as_json), *args, **rest)
+
+    for option in (
+        click.option(
+            "--set",
+            "client_settings",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="An option of the client, by its name in Python: security_protocol=SSL, ssl_cafile=ca.pem, "
+            "request_timeout_ms=5000, …; may be repeated.",
+        ),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(min=0, min_open=True),
+            default=30,
+            show_default=True,
+            metavar="SECONDS",
+            help="How long the cluster may take to answer.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Output for machines."),
+        click.option(
+            "-b",
+            "--bootstrap-server",
+            envvar=ENVIRONMENT,
+            default=DEFAULT_BOOTSTRAP,
+            show_default=True,
+            show_envvar=True,
+            metavar="HOST:PORT[,…]",
+            help="Brokers to ask first.",
+        ),
+    ):
+        with_console = option(with_console)
+    return with_console  # type: ignore[return-value]
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine to its end; what goes wrong ends the process with one line and an exit code.
+
+    Ctrl-C and SIGTERM cancel the coroutine: it may catch CancelledError to finish cleanly, and raises it again. A
+    second Ctrl-C doesn't wait for that.
+    """
+    try:
+        with asyncio.Runner() as runner:
+            return runner.run(_terminable(main))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except asyncio.CancelledError:
+        sys.exit(143)
+    except OutputClosedError:
+        _forget_output()
+        sys.exit(0)
+    except ClientError as error:
+        raise click.ClickException(one_line(error)) from None
+    except OSError as error:
+        raise click.ClickException(_describe(error)) from None
+
+
+async def _terminable(main: Coroutine[Any, Any, T]) -> T:
+    """The coroutine, cancelled by SIGTERM too."""
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await main
+
+
+def one_line(error: BaseException) -> str:
+    """An error's message without line breaks; its class where it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _describe(error: OSError) -> str:
+    name = error.filename
+    reason = error.strerror or one_line(error)
+    return f"{os.fsdecode(name)}: {reason}" if isinstance(name, (str, bytes)) else reason
+
+
+def _forget_output() -> None:
+    """Let nothing be written to the closed pipe when Python flushes its streams at the end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+def unknown_topic(name: str, known: Iterable[str]) -> click.ClickException:
+    """The error for a topic that isn't there, with the names that are nearest to it."""
+    return unknown("topic", name, known)
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> click.ClickException:
+    """The error for a topic, group, … that isn't there, with the names that are nearest to it."""
+    return click.ClickException(f"unknown {kind} {printable(name)}{did_you_mean(name, known)}")
+
+
+def printable(text: str) -> str:
+    """Text that can do nothing to a terminal: control characters and half surrogates as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape", "surrogatepass").decode()
+        for letter in text
+    )
+
+
+def to_json(document: object, *, indent: int | None = None) -> str:
+    return json.dumps(document, indent=indent, ensure_ascii=False, default=_json_default)
+
+
+def _json_default(value: object) -> object:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> str:
+    """A table of plain text: titles in capitals, columns two spaces apart, one line a row."""
+    texts = [[column.text(value) for column, value in zip(columns, row, strict=True)] for row in rows]
+    titles = [column.title.upper() for column in columns]
+    widths = [max(map(len, cells)) for cells in zip(titles, *texts, strict=True)]
+    rights = [column.is_right(row[index] for row in rows) for index, column in enumerate(columns)]
+    lines = (
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, rights, strict=True)
+        ).rstrip()
+        for line in (titles, *texts)
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _draw_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]], title: str) -> str | None:
+    """The table as rich draws it for this terminal; None without rich."""
+    try:
+        from .drawing import draw_table
+    except ImportError:
+        return None
+    return draw_table(columns, rows, title)
+
+
+def _is_terminal(stream: Any) -> bool:
+    """Whether a person looks at a stream; a stream may also be missing or closed."""
+    try:
+        return stream is not None and bool(stream.isatty())
+    except ValueError:
+        return False

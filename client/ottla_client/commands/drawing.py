@@ -1,0 +1,73 @@
+"""What rich draws at a terminal. Imported only there; raises ImportError where rich isn't installed.
+
+Colours are those that can be read on light and on dark ground alike: the terminal's own, bold, dim, green, red.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console as RichConsole
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from .console import Column
+
+
+def draw_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]], title: str) -> str:
+    """The text, with the terminal's escapes, of a table in the width of standard output."""
+    terminal = RichConsole(file=sys.stdout)
+    table = table_of(columns, rows, title)
+    captured = RichConsole(
+        file=io.StringIO(),
+        force_terminal=True,
+        width=terminal.width,
+        color_system=terminal.color_system,  # type: ignore[arg-type]
+        no_color=terminal.no_color,
+        legacy_windows=False,
+    )
+    with captured.capture() as capture:
+        captured.print(table)
+    return capture.get()
+
+
+def table_of(columns: Sequence[Column], rows: Sequence[Sequence[Any]], title: str) -> Table:
+    table = Table(
+        title=Text(title, style="bold") if title else None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        header_style="bold",
+        border_style="dim",
+    )
+    for index, column in enumerate(columns):
+        right = column.is_right(row[index] for row in rows)
+        table.add_column(Text(column.title), justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(
+            *(
+                Text(column.text(value), style="dim" if value is None else column.style_of(value))
+                for column, value in zip(columns, row, strict=True)
+            )
+        )
+    return table
+
+
+def make_progress(*, total: bool) -> Progress:
+    """A bar on standard error; its tasks have the fields amount, rate and note."""
+    terminal = RichConsole(stderr=True)
+    text = TextColumn("{task.description}")
+    amounts = TextColumn("{task.fields[amount]}"), TextColumn("{task.fields[rate]}", style="green")
+    note = TextColumn("{task.fields[note]}", style="dim")
+    if total:
+        return Progress(
+            text, BarColumn(), *amounts, TimeRemainingColumn(), note, console=terminal, transient=True
+        )
+    return Progress(SpinnerColumn(), text, *amounts, note, console=terminal, transient=True)
