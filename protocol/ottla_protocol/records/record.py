@@ -456,23 +456,30 @@ def _assemble(
     header: BatchHeader, deltas: Iterable[int], rows: Iterable[Row], level: int | None
 ) -> bytearray:
     """``header``, completed, with ``rows`` behind it; the max timestamp is theirs unless its own stands."""
-    try:
-        body, max_timestamp = _encode(deltas, rows, header.base_timestamp)
-        if header.record_count == 0 or (
-            header.attributes & LOG_APPEND_TIME and header.max_timestamp != NO_TIMESTAMP
-        ):
-            max_timestamp = header.max_timestamp
-        codec = header.attributes & CODEC_MASK
-        if codec:
-            from ottla_protocol.records.compression import compress
+    body, max_timestamp = _encode(deltas, rows, header.base_timestamp)
+    if header.record_count == 0 or (
+        header.attributes & LOG_APPEND_TIME and header.max_timestamp != NO_TIMESTAMP
+    ):
+        max_timestamp = header.max_timestamp
+    return finish_batch(header._replace(max_timestamp=max_timestamp), body, level)
 
-            batch = bytearray(HEADER_SIZE)
-            batch += compress(codec, memoryview(body)[HEADER_SIZE:], level)
-        else:
-            batch = body
-        write_header(
-            batch, 0, header._replace(batch_length=len(batch) - LOG_OVERHEAD, max_timestamp=max_timestamp)
-        )
+
+def finish_batch(header: BatchHeader, body: bytearray, level: int | None = None) -> bytearray:
+    """The batch of ``body``: room for a header, and encoded records behind it.
+
+    They are compressed if the header's attributes say so; the header's length and CRC are filled in. Raises
+    LocalProtocolError for a codec or level that does not exist and for numbers that no field can hold.
+    """
+    codec = header.attributes & CODEC_MASK
+    if codec:
+        from ottla_protocol.records.compression import compress
+
+        batch = bytearray(HEADER_SIZE)
+        batch += compress(codec, memoryview(body)[HEADER_SIZE:], level)
+    else:
+        batch = body
+    try:
+        write_header(batch, 0, header._replace(batch_length=len(batch) - LOG_OVERHEAD))
     except StructError as error:
         raise LocalProtocolError(f"a number does not fit its field of the record batch: {error}") from None
     write_crc(batch, 0, len(batch))
@@ -494,7 +501,7 @@ def _encode(deltas: Iterable[int], rows: Iterable[Row], base_timestamp: int) -> 
             if timestamp > max_timestamp:
                 max_timestamp = timestamp
             n = timestamp - base_timestamp
-            stamp = table[n + n] if 0 <= n < limit else _timestamp_delta(n)
+            stamp = table[n + n] if 0 <= n < limit else encode_timestamp_delta(n)
         number = table[delta + delta] if delta < limit else encode_varint(delta)
         if value is None:
             value_size = b"\x01"
@@ -502,7 +509,7 @@ def _encode(deltas: Iterable[int], rows: Iterable[Row], base_timestamp: int) -> 
         else:
             n = len(value)
             value_size = table[n + n] if n < limit else encode_varint(n)
-        tail = _encode_headers(headers) if headers else b"\x00"
+        tail = encode_headers(headers) if headers else b"\x00"
         if key is None:
             body = b"\x00%b%b\x01%b%b%b" % (stamp, number, value_size, value, tail)
         else:
@@ -515,7 +522,8 @@ def _encode(deltas: Iterable[int], rows: Iterable[Row], base_timestamp: int) -> 
     return bytearray().join(parts), max_timestamp
 
 
-def _timestamp_delta(delta: int) -> bytes:
+def encode_timestamp_delta(delta: int) -> bytes:
+    """``delta`` milliseconds as a varlong; LocalProtocolError for more than 64 bits."""
     if not _INT64_MIN <= delta <= _INT64_MAX:
         raise LocalProtocolError(
             f"two timestamps of a record batch are {delta} ms apart, more than 64 bits hold"
@@ -523,7 +531,8 @@ def _timestamp_delta(delta: int) -> bytes:
     return encode_varint(delta)
 
 
-def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    """A record's headers from their count on; LocalProtocolError for a name that UTF-8 cannot write."""
     table = _number_table()
     limit = _TABLE_LIMIT
     parts = [encode_varint(len(headers))]

@@ -1,0 +1,7 @@
+"""Whole batches in columns: values, keys, timestamps and headers as lists, without Python's work a record.
+
+``encode`` makes a batch of columns, ``decode`` columns of a batch. What they write and accept is what
+``ottla_protocol.records.record`` does, which has the format and handles one record at a time.
+"""
+
+from ottla_protocol.records.columns.encode import encode_columns as encode_columns
