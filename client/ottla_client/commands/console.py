@@ -210,7 +210,8 @@ def options(command: Command) -> Command:
 
     for option in (
         click.option(
-            "--set",
+            "-X",
+            "--client-option",
             "client_settings",
             multiple=True,
             metavar="KEY=VALUE",

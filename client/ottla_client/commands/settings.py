@@ -1,4 +1,4 @@
-"""The options that a command makes its client with: bootstrap servers, time, and those given by ``--set``."""
+"""The options that a command makes its client with: bootstrap servers, time, and those given by ``-X``."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Settings:
         for pair in pairs:
             key, equals, value = pair.partition("=")
             if not equals or not key.strip():
-                raise click.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint="--set")
+                raise click.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint="-X")
             self._given[key.strip().replace(".", "_").replace("-", "_")] = value.strip()
 
     def options_of(self, client: Callable[..., Any], **own: Any) -> dict[str, Any]:
-        """Keyword arguments for a client class: ``own``, then what ``--set`` says.
+        """Keyword arguments for a client class: ``own``, then what ``-X`` says.
 
         Values are turned into the type of the option's default. Raises click.BadParameter for a name that the class
         doesn't have, one that the command sets by itself, and a value of another type.
@@ -44,13 +44,13 @@ class Settings:
                 continue
             if key not in known or key == "ssl_context":
                 raise click.BadParameter(
-                    f"the client has no option {key}{did_you_mean(key, [*known, *_TLS])}", param_hint="--set"
+                    f"the client has no option {key}{did_you_mean(key, [*known, *_TLS])}", param_hint="-X"
                 )
             made[key] = _convert(key, text, known[key].default)
         if made.get("security_protocol", "PLAINTEXT") == "SSL" and "ssl_context" in known:
             made["ssl_context"] = self._ssl_context()
         elif unused := [key for key in self._given if key in _TLS]:
-            raise click.BadParameter(f"{unused[0]} needs security_protocol=SSL beside it", param_hint="--set")
+            raise click.BadParameter(f"{unused[0]} needs security_protocol=SSL beside it", param_hint="-X")
         return made
 
     def _ssl_context(self) -> Any:
@@ -66,7 +66,7 @@ class Settings:
         except (OSError, ssl.SSLError) as error:
             files = ", ".join(given[key] for key in _TLS[:3] if key in given)
             reason = getattr(error, "reason", None) or error.strerror or error
-            raise click.BadParameter(f"{files}: {reason}", param_hint="--set") from None
+            raise click.BadParameter(f"{files}: {reason}", param_hint="-X") from None
         if not _convert("ssl_check_hostname", given.get("ssl_check_hostname", "true"), True):
             context.check_hostname = False
         return context
@@ -76,13 +76,13 @@ def _convert(key: str, text: str, default: object) -> Any:
     """Text as the type of the option's default; without one, a number if it is one."""
     if isinstance(default, bool):
         if text.lower() not in _WORDS:
-            raise click.BadParameter(f"{key} is true or false, not {text!r}", param_hint="--set")
+            raise click.BadParameter(f"{key} is true or false, not {text!r}", param_hint="-X")
         return _WORDS[text.lower()]
     if isinstance(default, (int, float)):
         try:
             return type(default)(text)
         except ValueError:
-            raise click.BadParameter(f"{key} is a number, not {text!r}", param_hint="--set") from None
+            raise click.BadParameter(f"{key} is a number, not {text!r}", param_hint="-X") from None
     if default is None or default is inspect.Parameter.empty:
         return int(text) if text.isdecimal() else text
     return text
