@@ -15,6 +15,7 @@ import os
 import random
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -310,8 +311,17 @@ def _intervals(config: BrokerConfig) -> Intervals:
     )
 
 
-def run(config: BrokerConfig) -> None:
+def run(
+    config: BrokerConfig,
+    *,
+    prepare: Callable[[Broker], Awaitable[None]] | None = None,
+    announce: Callable[[Broker], None] | None = None,
+    lifeline: int | None = None,
+) -> None:
     """Run a broker until SIGTERM or SIGINT.
+
+    ``prepare`` has its turn when the broker is up, before ``announce`` tells so (else a line is printed).
+    ``lifeline`` is a descriptor whose end (EOF) stops the broker as a signal does: somebody's end of a pipe.
 
     Raises:
         StartError: it can't start.
@@ -320,12 +330,17 @@ def run(config: BrokerConfig) -> None:
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(config))
+            runner.run(_serve(config, prepare, announce or _print_line, lifeline))
     finally:
         events.release()
 
 
-async def _serve(config: BrokerConfig) -> None:
+async def _serve(
+    config: BrokerConfig,
+    prepare: Callable[[Broker], Awaitable[None]] | None,
+    announce: Callable[[Broker], None],
+    lifeline: int | None,
+) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     started = False
@@ -345,6 +360,8 @@ async def _serve(config: BrokerConfig) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
+    if lifeline is not None:
+        _watch(lifeline, loop, lambda: on_signal(signal.SIGTERM))
     events.hold()
     for warning in config.warnings:
         log.warning("configuration", what=warning)
@@ -356,21 +373,47 @@ async def _serve(config: BrokerConfig) -> None:
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     try:
-        _announce(
-            f"ottla: broker {config.broker_id} accepts clients at {', '.join(e.advertised for e in broker.endpoints)}"
-            f" (cluster {broker.metadata.cluster_id}, data in {', '.join(map(str, config.data_dirs))})"
-        )
+        if prepare is not None:
+            await prepare(broker)
+        announce(broker)
         # By now the first clients are being served; the log of events is loaded beside them.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stopping.wait(), QUIET_SECONDS)
-        await broker.background.run(events.load)
-        events.release()
+        if not stopping.is_set():
+            await broker.background.run(events.load)
+            events.release()
         await stopping.wait()
     finally:
         await broker.stop()
 
 
-def _announce(line: str) -> None:
+def _watch(lifeline: int, loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:
+    """Have ``ended`` called on the loop when the descriptor has come to its end; what is written to it is nothing.
+
+    By a thread, as the loop can't wait for every kind of file: a redirected ``/dev/null`` is one that it can't.
+    """
+
+    def read() -> None:
+        # One that can't be read (any more) has come to its end as well.
+        with contextlib.suppress(OSError):
+            while os.read(lifeline, 4096):
+                pass
+        # The broker may have stopped for another reason, and its loop with it.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(ended)
+
+    threading.Thread(target=read, name="lifeline", daemon=True).start()
+
+
+def _print_line(broker: Broker) -> None:
+    config = broker.config
+    say(
+        f"ottla: broker {config.broker_id} accepts clients at {', '.join(e.advertised for e in broker.endpoints)}"
+        f" (cluster {broker.metadata.cluster_id}, data in {', '.join(map(str, config.data_dirs))})"
+    )
+
+
+def say(line: str) -> None:
     """Print the line that tells of a started broker; that nobody reads it is no reason not to run."""
     try:
         print(line, flush=True)

@@ -278,15 +278,19 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
                 return
 
 
-def load_config(path: Path | None, overrides: Mapping[str, str]) -> BrokerConfig:
+def load_config(
+    path: Path | None, overrides: Mapping[str, str], defaults: Mapping[str, str] | None = None
+) -> BrokerConfig:
     """Read a ``server.properties`` file, with the command line's settings on top of it.
+
+    ``defaults`` stand below the file.
 
     Raises:
         ConfigError: the file can't be read, or a key is wrong.
     """
     properties = read_properties(path) if path is not None else {}
     sources = {**dict.fromkeys(properties, str(path)), **dict.fromkeys(overrides, "command line")}
-    return BrokerConfig.from_properties({**properties, **overrides}, sources=sources)
+    return BrokerConfig.from_properties({**(defaults or {}), **properties, **overrides}, sources=sources)
 
 
 @cache

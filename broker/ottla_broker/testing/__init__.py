@@ -1,0 +1,28 @@
+"""A real broker inside a test: :class:`EmbeddedBroker`, and a plugin for pytest (``ottla_broker.testing.plugin``).
+
+Names are imported when they are first used: pytest imports this package in every session, also where nobody asks for a
+broker.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla_broker.testing.embedded import EmbeddedBroker as EmbeddedBroker
+    from ottla_broker.testing.embedded import EmbeddedBrokerError as EmbeddedBrokerError
+
+__all__ = ["EmbeddedBroker", "EmbeddedBrokerError"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module("ottla_broker.testing.embedded"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

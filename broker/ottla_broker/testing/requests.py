@@ -1,0 +1,82 @@
+"""The two requests that an embedded broker's owner makes: create a topic, delete a topic."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.header import RequestHeader, encode_request_header, parse_response_header
+from ottla_protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from ottla_protocol.schema import Message
+
+TIMEOUT_SECONDS: Final = 30.0
+_CREATE_VERSION: Final = 5
+_DELETE_VERSION: Final = 5
+
+
+class RefusedError(Exception):
+    """The broker's answer is an error; the message says which."""
+
+
+class Requests:
+    """A connection to a broker of this very version. Every method raises OSError when it breaks or stalls."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._socket = socket.create_connection((host, port), TIMEOUT_SECONDS)
+
+    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+        """Raises RefusedError."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=-1,
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+        )
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=int(TIMEOUT_SECONDS * 1000))
+        data, position = self._call(ApiKey.CREATE_TOPICS, _CREATE_VERSION, request)
+        (result,) = CreateTopicsResponse.decode(data, _CREATE_VERSION, position).topics
+        _check(f"topic {name} was not made", result.error_code, result.error_message)
+
+    def delete_topic(self, name: str) -> None:
+        """Raises RefusedError."""
+        request = DeleteTopicsRequest(topic_names=[name], timeout_ms=int(TIMEOUT_SECONDS * 1000))
+        data, position = self._call(ApiKey.DELETE_TOPICS, _DELETE_VERSION, request)
+        (result,) = DeleteTopicsResponse.decode(data, _DELETE_VERSION, position).responses
+        _check(f"topic {name} was not deleted", result.error_code, result.error_message)
+
+    def _call(self, api_key: ApiKey, version: int, request: Message) -> tuple[bytes, int]:
+        """The answer, and where its body begins."""
+        header = encode_request_header(RequestHeader(api_key, version, 1, "ottla-testing"))
+        body = header + request.encode(version)
+        self._socket.sendall(struct.pack(">i", len(body)) + body)
+        with self._socket.makefile("rb") as stream:
+            size = stream.read(4)
+            answer = stream.read(struct.unpack(">i", size)[0]) if len(size) == 4 else b""
+        if not answer:
+            raise ConnectionError("it closed the connection")
+        return answer, parse_response_header(answer, api_key, version)[1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+
+def _check(what: str, code: int, message: str | None) -> None:
+    if code:
+        name = ErrorCode(code).name
+        raise RefusedError(f"{what}: {name}: {message}" if message else f"{what}: {name}")
