@@ -94,7 +94,7 @@ _new_tuple = tuple.__new__
 _INT64_MAX = 2**63 - 1
 _INT64_MIN = -(2**63)
 _INT32_MAX = 2**31 - 1
-# A base timestamp this far from the ends of int64 cannot be pushed over them by a delta of two bytes.
+# A base timestamp this far from the ends of int64 cannot be pushed over them by a delta of nine bytes or less.
 _SAFE_BASE_TIMESTAMP = 2**62
 
 
@@ -114,6 +114,14 @@ def decode_records(
     """
     if header is None:
         header = read_header(buf, position)
+    return decode_data(record_data(buf, position, header, max_bytes), header)
+
+
+def record_data(buf: Buffer, position: int, header: BatchHeader, max_bytes: int | None) -> bytes:
+    """What is behind ``header``, decompressed: nothing if there are no records.
+
+    Raises CorruptRecordError for a batch that is cut off or claims what cannot be.
+    """
     count = header.record_count
     end = position + header.batch_length + LOG_OVERHEAD
     view = memoryview(buf)
@@ -122,7 +130,7 @@ def decode_records(
             f"record batch of {header.size} bytes is cut off after {view.nbytes - position}"
         )
     if count == 0:
-        return []
+        return b""
     if count < 0:
         raise CorruptRecordError(f"record batch claims {count} records")
     if header.base_offset > _INT64_MAX - _INT32_MAX:
@@ -137,17 +145,29 @@ def decode_records(
         data = bytes(view[position + HEADER_SIZE : end])
     if count * MIN_RECORD_SIZE > len(data):
         raise CorruptRecordError(f"record batch claims {count} records in {len(data)} bytes")
-    records = _decode(data, count, header.base_offset, header.base_timestamp)
+    return data
+
+
+def decode_data(data: bytes, header: BatchHeader) -> list[Record]:
+    """The records that fill ``data``, the batch of ``header`` decompressed (see ``record_data``)."""
+    if header.record_count == 0:
+        return []
+    records = _decode(data, header.record_count, header.base_offset, header.base_timestamp)
     if header.attributes & LOG_APPEND_TIME:
         append_time = header.max_timestamp
         return [
             Record(offset, append_time, key, value, headers) for offset, _, key, value, headers in records
         ]
-    if not -_SAFE_BASE_TIMESTAMP < header.base_timestamp < _SAFE_BASE_TIMESTAMP:
+    if not has_safe_timestamps(header):
         for record in records:
             if not _INT64_MIN <= record.timestamp <= _INT64_MAX:
                 raise CorruptRecordError(f"record {record.offset} has a timestamp beyond 64 bits")
     return records
+
+
+def has_safe_timestamps(header: BatchHeader) -> bool:
+    """Whether no delta of 63 bits or fewer makes a timestamp beyond 64 bits."""
+    return -_SAFE_BASE_TIMESTAMP < header.base_timestamp < _SAFE_BASE_TIMESTAMP
 
 
 def _decode(data: bytes, count: int, base_offset: int, base_timestamp: int) -> list[Record]:
@@ -226,7 +246,7 @@ def _decode(data: bytes, count: int, base_offset: int, base_timestamp: int) -> l
                 position = at + low[n]
                 value = data[at:position]
             if data[position]:
-                headers, position = _decode_headers(data, position, end)
+                headers, position = decode_headers(data, position, end)
             else:
                 headers = no_headers
                 position += 1
@@ -254,7 +274,7 @@ def _decode_one(data: bytes, position: int, base_offset: int, base_timestamp: in
         raise CorruptRecordError(f"a record has the offset delta {offset_delta}")
     key, position = _nullable_bytes(data, position, end)
     value, position = _nullable_bytes(data, position, end)
-    headers, position = _decode_headers(data, position, end)
+    headers, position = decode_headers(data, position, end)
     if position != end:
         raise CorruptRecordError(f"a record of {length} bytes ends {end - position} bytes off its mark")
     timestamp = base_timestamp + timestamp_delta
@@ -263,7 +283,7 @@ def _decode_one(data: bytes, position: int, base_offset: int, base_timestamp: in
     return Record(base_offset + offset_delta, timestamp, key, value, headers), position
 
 
-def _decode_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
+def decode_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
     """A record's headers from their count on, and the position behind them, which is never past ``end``."""
     count = data[position] if position < end else 128
     if count > 127 or count & 1:

@@ -4,4 +4,6 @@
 ``ottla_protocol.records.record`` does, which has the format and handles one record at a time.
 """
 
+from ottla_protocol.records.columns.decode import RecordColumns as RecordColumns
+from ottla_protocol.records.columns.decode import decode_columns as decode_columns
 from ottla_protocol.records.columns.encode import encode_columns as encode_columns

@@ -1,0 +1,241 @@
+"""Where everything is in a batch's records, found with numpy: all records' same field at once.
+
+What is found here is right, but not everything that is right is found: whatever is unusual, a broken batch
+included, is left to ``ottla_protocol.records.record``, which also raises the errors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ottla_protocol.records.batch import LOG_APPEND_TIME, BatchHeader, CorruptRecordError
+from ottla_protocol.records.record import MIN_RECORD_SIZE, Headers, decode_headers
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Integers = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+    Octets = NDArray[np.uint8]
+
+
+class Spans(NamedTuple):
+    """The records of a batch as places in ``data``, one array element a record.
+
+    ``key_nulls`` and ``value_nulls`` say which fields are missing (None: none of them); their sizes are 0.
+    ``keyless`` is True where all keys are. ``timestamps`` are milliseconds. ``headers`` has the rows with
+    headers.
+    """
+
+    data: bytes
+    offsets: Integers
+    timestamps: Integers
+    key_starts: Integers
+    key_sizes: Integers
+    key_nulls: Flags | None
+    keyless: bool
+    value_starts: Integers
+    value_sizes: Integers
+    value_nulls: Flags | None
+    headers: dict[int, Headers]
+
+
+class _Unusual(Exception):
+    """Something that this module leaves to the careful parser."""
+
+
+def parse(data: bytes, header: BatchHeader) -> Spans | None:
+    """The records of the batch of ``header``, which fill ``data``, or None where they are to be read one by one.
+
+    The header's base timestamp is one that ``has_safe_timestamps``.
+    """
+    try:
+        return _parse(data, header)
+    except (_Unusual, IndexError, TypeError, CorruptRecordError):
+        return None
+
+
+def _parse(data: bytes, header: BatchHeader) -> Spans:
+    count = header.record_count
+    octets = np.frombuffer(data, np.uint8)
+    starts = _walk(data, octets, count)
+    ends = np.empty(count, np.int64)
+    ends[:-1] = starts[1:]
+    ends[-1] = len(data)
+    # A record's own length has been read already; behind it is a byte of attributes.
+    _, at = _numbers(octets, starts, 5)
+    stamps, at = _numbers(octets, at + 1, 9)
+    deltas, at = _numbers(octets, at, 5)
+    if _any_odd(deltas):
+        raise _Unusual  # a delta below zero
+    key_sizes, key_nulls, at = _field(octets, at)
+    key_starts = at
+    keyless = key_nulls is not None and bool(key_nulls.all())
+    value_sizes, value_nulls, at = _field(octets, at if keyless else at + key_sizes)
+    value_starts = at
+    at = at + value_sizes
+    headers: dict[int, Headers] = {}
+    with_headers = octets[at]
+    if with_headers.any():
+        for row in np.flatnonzero(with_headers).tolist():
+            end = int(ends[row])
+            headers[row], at[row] = decode_headers(data, int(at[row]), end)
+            at[row] -= 1
+    if not np.array_equal(at + 1, ends):
+        raise _Unusual
+    if header.attributes & LOG_APPEND_TIME:
+        timestamps = np.full(count, header.max_timestamp, np.int64)
+    else:
+        timestamps = _signed(stamps) + header.base_timestamp
+    return Spans(
+        data,
+        (deltas >> 1) + header.base_offset,
+        timestamps,
+        key_starts,
+        key_sizes,
+        key_nulls,
+        keyless,
+        value_starts,
+        value_sizes,
+        value_nulls,
+        headers,
+    )
+
+
+# Bytes of a record's length and the record, by the first byte of a length of one byte, and by both bytes of
+# one of two. None where the byte cannot stand there: adding it is a TypeError.
+_STEP: list[Any] = [None if byte & 1 else 1 + (byte >> 1) for byte in range(128)]
+_STEP_LOW: list[Any] = [None if byte & 1 else 2 + ((byte & 127) >> 1) for byte in range(256)]
+_STEP_HIGH: list[Any] = [byte << 6 if byte < 128 else None for byte in range(256)]
+# So many records are stepped through before it is looked whether they are of one size.
+_BLOCK = 16
+_LENGTH_MASKS = (0, 0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF)
+
+
+def _walk(data: bytes, octets: Octets, count: int) -> Integers:
+    """Where each record begins; together they fill ``data`` exactly.
+
+    A record's place is known from the length of the one before, so this is a loop. Records that are equally
+    long are found without it: if the bytes of the length stand again at every multiple of the record's size,
+    then there is a record at each of them.
+    """
+    size = len(data)
+    found: list[Integers] = []
+    stepped: list[int] = []
+    append = stepped.append
+    position = 0
+    left = count
+    step_of = _STEP
+    step_low = _STEP_LOW
+    step_high = _STEP_HIGH
+    while left:
+        step = before = 0
+        for _ in range(min(left, _BLOCK)):
+            before = step
+            append(position)
+            first = data[position]
+            if first < 128:
+                step = step_of[first]
+            else:
+                second = data[position + 1]
+                step = step_low[first] + step_high[second] if second < 128 else _long_step(octets, position)
+            position += step
+        left -= min(left, _BLOCK)
+        if step != before or not left:
+            continue
+        repeats = _repeats(data, position - step, position, min(left, (size - position) // step))
+        if repeats > _BLOCK:
+            found.append(np.array(stepped, np.int64))
+            stepped.clear()
+            found.append(np.arange(position, position + repeats * step, step, dtype=np.int64))
+            position += repeats * step
+            left -= repeats
+    if position != size:
+        raise _Unusual
+    if stepped:
+        found.append(np.array(stepped, np.int64))
+    return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def _long_step(octets: Octets, position: int) -> int:
+    numbers, behind = _numbers(octets, np.array([position]), 5)
+    if numbers[0] & 1:
+        raise _Unusual
+    return int(behind[0] - position + (numbers[0] >> 1))
+
+
+def _repeats(data: bytes, like: int, position: int, most: int) -> int:
+    """How many records from ``position`` on, ``most`` at most, begin with the length of the one at ``like``."""
+    step = position - like
+    if step < MIN_RECORD_SIZE or most < _BLOCK:
+        return 0
+    length_size = 1
+    while data[like + length_size - 1] > 127:
+        length_size += 1
+    if length_size > 4:
+        return 0
+    # The first few alone: where sizes vary it would be a waste to look at all.
+    for limit in (min(most, 4 * _BLOCK), most):
+        words: NDArray[np.uint32] = np.ndarray((limit,), "<u4", data, position, (step,))
+        same = (words ^ int.from_bytes(data[like : like + 4], "little")) & _LENGTH_MASKS[length_size] == 0
+        if not same.all():
+            return int(same.argmin())
+    return most
+
+
+def _numbers(octets: Octets, at: Integers, most: int) -> tuple[Integers, Integers]:
+    """The varints at ``at``, as they are written (zigzag), and the places behind them.
+
+    Raises _Unusual for those of more than ``most`` bytes, or more than 32 bits in five.
+    """
+    first = octets[at]
+    if first.max() < 128:
+        return first.astype(np.int64), at + 1
+    second = octets[at + 1]
+    longer = first >> 7
+    if longer.all():
+        numbers = (first & 127) + (second.astype(np.int64) << 7)
+        behind = at + 2
+    else:
+        numbers = (first & 127) + ((second * longer).astype(np.int64) << 7)
+        behind = at + longer
+        behind += 1
+    if second.max() > 127:
+        rows = np.flatnonzero((second & first) > 127)
+        numbers[rows] -= 1 << 14
+        shift = 14
+        while rows.size:
+            if shift == 7 * most:
+                raise _Unusual
+            byte = octets[behind[rows]]
+            numbers[rows] += (byte & 127).astype(np.int64) << shift
+            behind[rows] += 1
+            rows = rows[byte > 127]
+            shift += 7
+        if most == 5 and numbers.max() >> 32:
+            raise _Unusual
+    return numbers, behind
+
+
+def _field(octets: Octets, at: Integers) -> tuple[Integers, Flags | None, Integers]:
+    """The sizes of the fields whose lengths are at ``at``, which of them are missing, and where they begin."""
+    numbers, at = _numbers(octets, at, 5)
+    nulls: Flags | None = None
+    if _any_odd(numbers):
+        nulls = (numbers & 1).astype(np.bool_)
+        if numbers[nulls].max() > 1:
+            raise _Unusual  # a length below -1
+    return numbers >> 1, nulls, at
+
+
+def _any_odd(numbers: Integers) -> bool:
+    return bool(np.bitwise_or.reduce(numbers) & 1)
+
+
+def _signed(numbers: Integers) -> Integers:
+    """What zigzag numbers stand for."""
+    if not numbers.any():
+        return numbers
+    return (numbers >> 1) ^ -(numbers & 1)

@@ -1,0 +1,189 @@
+"""Columns of a batch: the same records, and the same refusals, as when they are read one by one."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla_protocol.records.batch import (
+    HEADER_SIZE,
+    CorruptRecordError,
+    read_header,
+    set_log_append_time,
+    write_header,
+)
+from ottla_protocol.records.columns import RecordColumns, decode_columns
+from ottla_protocol.records.columns import decode as module
+from ottla_protocol.records.record import Record, decode_records, encode_batch, encode_varint
+
+TIME = 1_700_000_000_000
+MAX_BYTES = 1 << 20
+
+sizes = st.sampled_from((0, 1, 2, 62, 63, 64, 65, 8190, 8191, 8192, 8193)) | st.integers(0, 200)
+payloads = st.none() | sizes.map(lambda size: b"p" * size) | st.binary(max_size=40)
+deltas = st.sampled_from((0, 1, -1, 63, 64, -64, -65, 8191, 8192, -8192, -8193, 2**31, -(2**31), 2**41))
+timestamps = (deltas | st.integers(-10_000, 10_000)).map(lambda delta: TIME + delta)
+headers = st.lists(st.tuples(st.text(max_size=70), st.none() | st.binary(max_size=70)), max_size=4).map(tuple)
+rows = st.tuples(timestamps, payloads, payloads, st.just(()) | st.just(()) | headers)
+
+
+@pytest.fixture(autouse=True)
+def numpy_for_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are short here, and numpy's way is what is in question."""
+    monkeypatch.setattr(module, "LEAST_FOR_NUMPY", 1)
+
+
+def records_of(columns: RecordColumns) -> list[Record]:
+    lists = (columns.offsets, columns.timestamps, columns.keys, columns.values, columns.headers)
+    assert all(type(column) is list and len(column) == columns.count for column in lists)
+    return [Record(*row) for row in zip(*lists, strict=True)]
+
+
+def check(data: bytes | bytearray, position: int = 0) -> str:
+    """Read ``data`` both ways; what came of it."""
+    refusal: CorruptRecordError | None = None
+    try:
+        expected = decode_records(data, position, max_bytes=MAX_BYTES)
+    except CorruptRecordError as error:
+        refusal = error
+    if refusal:
+        with pytest.raises(type(refusal), match=f"^{re.escape(str(refusal))}$"):
+            decode_columns(data, position, max_bytes=MAX_BYTES)
+        return "corrupt"
+    columns = decode_columns(data, position, max_bytes=MAX_BYTES)
+    found = records_of(columns)
+    assert found == expected
+    assert [list(map(type, record)) for record in found] == [list(map(type, record)) for record in expected]
+    return "by numpy" if columns.spans is not None else "one by one"
+
+
+@given(st.lists(rows, min_size=1, max_size=12), st.integers(1, 20), st.sampled_from(range(5)))
+def test_the_same_records(few: list[Any], times: int, codec: int) -> None:
+    batch = encode_batch(few * times, base_offset=7, codec=codec)
+    assert check(b"..." + batch + b"...", 3) == "by numpy"
+    set_log_append_time(batch, 0, read_header(batch), TIME + 5)
+    assert check(batch) == "by numpy"
+
+
+@pytest.mark.parametrize(
+    "value_sizes",
+    [[100], [100, 101], [0], [53, 54, 55, 56], [8180, 8190], [1] * 40 + [200], [70_000]],
+    ids=lambda value_sizes: str(value_sizes[:4]),
+)
+def test_runs_of_one_size(value_sizes: list[int]) -> None:
+    """Runs end where the offset's varint grows, and where another size comes in."""
+    count = 200 if value_sizes[0] > 8000 else 9000
+    records = [(TIME + i // 3, None, b"v" * value_sizes[i % len(value_sizes)], ()) for i in range(count)]
+    assert check(encode_batch(records)) == "by numpy"
+
+
+def test_a_run_that_ends_in_the_middle() -> None:
+    values = [b"v" * 20] * 500
+    for place in (15, 16, 17, 63, 64, 65, 80, 300, 498, 499):
+        varied = [*values[:place], b"other", *values[place:]]
+        assert check(encode_batch([(TIME, None, value, ()) for value in varied])) == "by numpy"
+
+
+def test_compacted_batches_and_offsets_of_four_bytes() -> None:
+    header = read_header(encode_batch([(TIME, None, b"", ())] * 3))
+    bodies = [
+        b"\0\0" + encode_varint(delta) + b"\x01\x02v\0" for delta in (3, 70_000, 3_000_000, 300_000_000)
+    ]
+    body = b"".join(encode_varint(len(each)) + each for each in bodies)
+    batch = bytearray(HEADER_SIZE) + body
+    write_header(batch, 0, header._replace(batch_length=len(batch) - 12, record_count=4))
+    assert check(batch) == "by numpy"
+
+
+def test_an_empty_batch() -> None:
+    header = read_header(encode_batch([(TIME, None, b"", ())]))
+    batch = bytearray(HEADER_SIZE)
+    write_header(batch, 0, header._replace(batch_length=HEADER_SIZE - 12, record_count=0))
+    columns = decode_columns(batch)
+    assert columns.count == 0
+    assert records_of(columns) == []
+
+
+@pytest.mark.parametrize("base", [2**63 - 1, -(2**63), 2**62, 0])
+def test_timestamps_at_the_end_of_time(base: int) -> None:
+    batch = encode_batch([(base, None, b"a", ())] * 3)
+    check(batch)
+    for delta in (b"\x7e", b"\x7d", b"\xfe" + b"\xff" * 7 + b"\x7f", b"\xff" * 9 + b"\x01"):
+        body = b"\0" + delta + b"\0\x01\x01\0"
+        body = encode_varint(len(body)) + body
+        broken = batch[:HEADER_SIZE] + body
+        write_header(broken, 0, read_header(batch)._replace(batch_length=len(broken) - 12, record_count=1))
+        check(broken)
+
+
+def damaged(chance: random.Random) -> Iterator[bytearray]:
+    """Batches with bytes changed, put in, taken out: many of one kind, and few of every kind."""
+    kinds = [
+        [(TIME, None, b"v" * 30, ())] * 150,
+        [(TIME + i, b"key", b"v" * (i % 7), ()) for i in range(40)],
+        [
+            (TIME, b"key", b"value", ()),
+            (TIME + 1, None, b"fox jumps " * 9, ()),
+            (TIME - 70, b"gone", None, ()),
+            (TIME + 100_000, b"", b"", ()),
+            (TIME, b"h", b"x", (("trace", b"abc"), ("null", None), ("é漢", b""))),
+        ],
+    ]
+    batches = [encode_batch(kind) for kind in kinds]
+    while True:
+        data = bytearray(chance.choice(batches))
+        at = chance.randrange(HEADER_SIZE, len(data))
+        for _ in range(chance.randint(1, 3)):
+            if chance.random() < 0.5:
+                at = chance.randrange(HEADER_SIZE, len(data))
+            match chance.randrange(4):
+                case 0:
+                    data[at] ^= 1 << chance.randrange(8)
+                case 1:
+                    data[at] = chance.choice((0, 1, 2, 3, 126, 127, 128, 129, 255))
+                case 2:
+                    data[at : at + chance.randint(0, 2)] = chance.randbytes(chance.randint(0, 3))
+                case 3:
+                    # A number written with a byte more than it needs is the same number.
+                    data[at : at + 1] = bytes((data[at] | 128, 0))
+            at = min(at, len(data) - 1)
+        if chance.random() < 0.2:
+            data[57:61] = chance.choice((0, 1, 2, 39, 41, 149, 151, 2**31 - 1, 2**32 - 1)).to_bytes(4, "big")
+        data[8:12] = (len(data) - 12).to_bytes(4, "big")
+        yield data
+
+
+def test_damaged_batches() -> None:
+    chance = random.Random(20_240_229)
+    results = [check(data) for _, data in zip(range(10_000), damaged(chance), strict=False)]
+    assert results.count("corrupt") > 2500
+    assert results.count("by numpy") > 1000
+
+
+def test_noise() -> None:
+    chance = random.Random(7)
+    header = encode_batch([(TIME, None, b"", ())])[:HEADER_SIZE]
+    for _ in range(5000):
+        data = header + chance.randbytes(chance.randrange(200))
+        data[8:12] = (len(data) - 12).to_bytes(4, "big")
+        data[22] = chance.choice((0, 0, 8, chance.randrange(256)))
+        data[57:61] = chance.randrange(12).to_bytes(4, "big")
+        check(data)
+
+
+def test_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_parser", lambda: None)
+    batch = encode_batch([(TIME + i, b"k", b"v", (("h", None),)) for i in range(300)])
+    assert check(batch) == "one by one"
+
+
+def test_few_records_are_read_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LEAST_FOR_NUMPY", 20)
+    assert check(encode_batch([(TIME, None, b"v", ())] * 19)) == "one by one"
+    assert check(encode_batch([(TIME, None, b"v", ())] * 20)) == "by numpy"
