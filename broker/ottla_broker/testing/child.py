@@ -36,13 +36,13 @@ def main(spec: Spec) -> None:
     # What is imported stays: collections on the way would find nothing, and take a tenth of the start.
     gc.disable()
     from ottla_broker import ephemeral, events
-    from ottla_broker.config import ConfigError, load_config
+    from ottla_broker.config import BrokerConfig, ConfigError
     from ottla_broker.server import StartError
 
     gc.enable()
-    events.configure(spec["log_level"])
+    events.configure(spec["log_level"], json=False)
     try:
-        config = load_config(None, spec["settings"], ephemeral.SETTINGS)
+        config = BrokerConfig.from_properties({**ephemeral.SETTINGS, **spec["settings"]}, "settings")
         ephemeral.run(
             ephemeral.Ephemeral(config, _say_ready, spec["topics"], LIFELINE, durable=spec["durable"])
         )

@@ -17,15 +17,13 @@ import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from ottla_broker.ephemeral import FOLDER_PREFIX, HOST
 from ottla_broker.testing.child import READY, Spec
 
 if TYPE_CHECKING:
     from ottla_broker.testing.requests import Requests
-
-T = TypeVar("T")
 
 LOG_LINES: Final = 30
 """How many of the broker's last lines an error ends with."""
@@ -41,6 +39,10 @@ main(spec)
 
 class EmbeddedBrokerError(Exception):
     """The broker did not start, has gone, or refused something; the message says what, with its last lines."""
+
+
+class TopicMissingError(EmbeddedBrokerError):
+    """There is no topic of that name."""
 
 
 class EmbeddedBroker:
@@ -284,7 +286,8 @@ class EmbeddedBroker:
         """Delete a topic.
 
         Raises:
-            EmbeddedBrokerError: there is none of that name, or the broker is down.
+            TopicMissingError: there is none of that name.
+            EmbeddedBrokerError: the broker is down.
         """
         self._ask(lambda requests: requests.delete_topic(name))
 
@@ -295,7 +298,8 @@ class EmbeddedBroker:
             with Requests(HOST, self.port) as requests:
                 what(requests)
         except RefusedError as error:
-            raise EmbeddedBrokerError(str(error)) from error
+            kind = TopicMissingError if error.missing else EmbeddedBrokerError
+            raise kind(str(error)) from error
         except OSError as error:
             raise self._failure(f"the broker does not answer ({error})") from error
 

@@ -26,7 +26,11 @@ _DELETE_VERSION: Final = 5
 
 
 class RefusedError(Exception):
-    """The broker's answer is an error; the message says which."""
+    """The broker's answer is an error; the message says which, ``missing`` whether it is for want of a topic."""
+
+    def __init__(self, message: str, missing: bool) -> None:
+        super().__init__(message)
+        self.missing = missing
 
 
 class Requests:
@@ -78,5 +82,6 @@ class Requests:
 
 def _check(what: str, code: int, message: str | None) -> None:
     if code:
-        name = ErrorCode(code).name
-        raise RefusedError(f"{what}: {name}: {message}" if message else f"{what}: {name}")
+        error = ErrorCode(code)
+        text = f"{what}: {error.name}: {message}" if message else f"{what}: {error.name}"
+        raise RefusedError(text, missing=error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
