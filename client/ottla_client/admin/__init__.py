@@ -1,0 +1,59 @@
+"""Admin, and the values that it takes and gives."""
+
+from __future__ import annotations
+
+from .client import Admin
+from .groups import MemberToRemove
+from .nodes import VersionRange
+from .results import PartialError
+from .values import (
+    AlterConfig,
+    AlterOperation,
+    ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ConfigSynonym,
+    CreatedTopic,
+    GroupDescription,
+    GroupListing,
+    ListedOffset,
+    LogDir,
+    MemberDescription,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    PartitionLag,
+    ProducerState,
+    ReplicaLog,
+    ResourceType,
+    TimedOffset,
+)
+
+__all__ = [
+    "Admin",
+    "AlterConfig",
+    "AlterOperation",
+    "ClusterDescription",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSource",
+    "ConfigSynonym",
+    "CreatedTopic",
+    "GroupDescription",
+    "GroupListing",
+    "ListedOffset",
+    "LogDir",
+    "MemberDescription",
+    "MemberToRemove",
+    "NewPartitions",
+    "NewTopic",
+    "OffsetSpec",
+    "PartialError",
+    "PartitionLag",
+    "ProducerState",
+    "ReplicaLog",
+    "ResourceType",
+    "TimedOffset",
+    "VersionRange",
+]

@@ -1,0 +1,147 @@
+"""Admin's calls about configs of topics, brokers and whatever else has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ottla_protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+)
+from ottla_protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+from ..deadline import Deadline
+from ..errors import ClientError
+from .base import AdminBase
+from .results import outcome_of
+from .routes import Node, ToNodes
+from .values import AlterConfig, ConfigEntry, ConfigResource, ConfigSource, ConfigSynonym, ResourceType
+
+
+class ConfigCalls(AdminBase):
+    """What Admin does with configs."""
+
+    async def describe_configs(
+        self,
+        resources: Iterable[ConfigResource],
+        *,
+        keys: Sequence[str] | None = None,
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+        timeout: float | None = None,
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """All configs of topics and brokers, or those in ``keys``, with where their values come from.
+
+        A broker is asked for its own. Raises UnknownTopicError, BrokerError; PartialError if several resources.
+        """
+
+        async def ask(
+            node: Node, some: list[ConfigResource], deadline: Deadline
+        ) -> Mapping[ConfigResource, dict[str, ConfigEntry] | ClientError]:
+            request = DescribeConfigsRequest(
+                resources=[
+                    DescribeConfigsResource(
+                        resource_type=resource.type,
+                        resource_name=resource.name,
+                        configuration_keys=None if keys is None else list(keys),
+                    )
+                    for resource in some
+                ],
+                include_synonyms=include_synonyms,
+                include_documentation=include_documentation,
+            )
+            answer = await self._call(node, request, deadline)
+            return _outcomes(
+                some,
+                answer.results,
+                lambda result: {
+                    config.name: _entry(config, result.resource_type) for config in result.configs
+                },
+            )
+
+        return await self._each(
+            "describe configs", list(resources), self._route(), ask, self._deadline(timeout)
+        )
+
+    async def alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Sequence[AlterConfig]],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Change single configs and leave the others as they are (KIP-339, Kafka 2.3 on).
+
+        Raises BrokerError with INVALID_CONFIG, UnknownTopicError, …; PartialError if several resources.
+        """
+
+        async def ask(
+            node: Node, some: list[ConfigResource], deadline: Deadline
+        ) -> Mapping[ConfigResource, ClientError | None]:
+            request = IncrementalAlterConfigsRequest(
+                resources=[
+                    AlterConfigsResource(
+                        resource_type=resource.type,
+                        resource_name=resource.name,
+                        configs=[
+                            AlterableConfig(
+                                name=change.name, config_operation=change.operation, value=change.value
+                            )
+                            for change in changes[resource]
+                        ],
+                    )
+                    for resource in some
+                ],
+                validate_only=validate_only,
+            )
+            answer = await self._call(node, request, deadline)
+            return _outcomes(some, answer.responses, lambda result: None)
+
+        await self._each("alter configs", changes, self._route(), ask, self._deadline(timeout))
+
+    def _route(self) -> ToNodes[ConfigResource]:
+        return ToNodes(self._cluster, lambda resource: resource.node)
+
+
+def _outcomes(
+    some: Iterable[ConfigResource], results: Iterable[Any], value_of: Any
+) -> dict[ConfigResource, Any]:
+    """The answer's parts by the resources that they are of."""
+    asked = {(int(resource.type), resource.name): resource for resource in some}
+    outcomes = {}
+    for result in results:
+        resource = asked.get((result.resource_type, result.resource_name))
+        if resource is not None:
+            outcomes[resource] = outcome_of(
+                result.error_code, value_of(result), str(resource), result.error_message
+            )
+    return outcomes
+
+
+def _entry(config: DescribeConfigsResourceResult, resource_type: int) -> ConfigEntry:
+    source = _source(config.config_source)
+    if config.config_source == -1:  # version 0, up to Kafka 1.0, tells only whether it is the default
+        set_here = ConfigSource.TOPIC if resource_type == ResourceType.TOPIC else ConfigSource.STATIC_BROKER
+        source = ConfigSource.DEFAULT if config.is_default else set_here
+    return ConfigEntry(
+        config.name,
+        config.value,
+        source,
+        config.read_only,
+        config.is_sensitive,
+        tuple(ConfigSynonym(s.name, s.value, _source(s.source)) for s in config.synonyms),
+        config.documentation or None,
+    )
+
+
+def _source(number: int) -> ConfigSource:
+    try:
+        return ConfigSource(number)
+    except ValueError:
+        return ConfigSource.UNKNOWN

@@ -1,0 +1,229 @@
+"""Admin's calls about the offsets of groups: read them, set them, drop them, and the lag that follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from time import time
+from typing import Final
+
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla_protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+
+from ..deadline import Deadline
+from ..errors import BrokerError, ClientError, CorruptBatchError
+from ..types import OffsetAndMetadata, TopicPartition
+from .offsets import OffsetCalls
+from .results import error_of, outcome_of, results_or_raise
+from .routes import Ask, Node, ToCoordinators
+from .topics import by_topic
+from .values import OffsetSpec, PartitionLag
+
+_HAS_MEMBERS: Final = "the group has members, and only they may commit; stop them first"
+
+
+class GroupOffsetCalls(OffsetCalls):
+    """What Admin does with the offsets of groups."""
+
+    async def list_group_offsets(
+        self,
+        group_id: str,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        require_stable: bool = False,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a group has committed: all of it, or for these partitions; those without are left out.
+
+        With ``require_stable`` it waits for transactions that are about to commit offsets (KIP-447). A group that
+        doesn't exist has committed nothing. Raises GroupError.
+        """
+        from ..group import OffsetsClient
+
+        client = OffsetsClient(self._cluster, group_id)
+        deadline = self._deadline(timeout)
+        return await client.fetch(partitions, deadline, require_stable=require_stable)
+
+    async def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit offsets for a group without members; it is created if there is none.
+
+        Raises GroupError with UNKNOWN_MEMBER_ID while the group has members, UnknownTopicError, …; PartialError if
+        there are several partitions.
+        """
+        wanted = {
+            partition: OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+            for partition, offset in offsets.items()
+        }
+
+        async def ask(
+            node: Node, groups: list[str], deadline: Deadline
+        ) -> Mapping[str, dict[TopicPartition, ClientError | None] | ClientError]:
+            request = OffsetCommitRequest(
+                group_id=group_id,
+                topics=[
+                    OffsetCommitRequestTopic(name=topic, partitions=[_committed(p, wanted[p]) for p in its])
+                    for topic, its in by_topic(wanted).items()
+                ],
+            )
+            answer = await self._call(node, request, deadline)
+            codes = {
+                TopicPartition(topic.name, result.partition_index): result.error_code
+                for topic in answer.topics
+                for result in topic.partitions
+            }
+            return {group_id: _outcomes(group_id, codes)}
+
+        await self._of_partitions("alter offsets", group_id, wanted, ask, timeout)
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> None:
+        """Forget what a group has committed for partitions of topics that it doesn't read now (KIP-496, Kafka 2.4 on).
+
+        Raises GroupError with GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND, …; PartialError if several partitions.
+        """
+        wanted = list(dict.fromkeys(partitions))
+
+        async def ask(
+            node: Node, groups: list[str], deadline: Deadline
+        ) -> Mapping[str, dict[TopicPartition, ClientError | None] | ClientError]:
+            request = OffsetDeleteRequest(
+                group_id=group_id,
+                topics=[
+                    OffsetDeleteRequestTopic(
+                        name=topic,
+                        partitions=[OffsetDeleteRequestPartition(partition_index=p.partition) for p in its],
+                    )
+                    for topic, its in by_topic(wanted).items()
+                ],
+            )
+            answer = await self._call(node, request, deadline)
+            if answer.error_code:
+                return {group_id: error_of(answer.error_code, f"group {group_id}")}
+            codes = {
+                TopicPartition(topic.name, result.partition_index): result.error_code
+                for topic in answer.topics
+                for result in topic.partitions
+            }
+            return {group_id: _outcomes(group_id, codes)}
+
+        await self._of_partitions("delete offsets", group_id, wanted, ask, timeout)
+
+    async def _of_partitions(
+        self,
+        what: str,
+        group_id: str,
+        partitions: Collection[TopicPartition],
+        ask: Ask[str, dict[TopicPartition, ClientError | None]],
+        timeout: float | None,
+    ) -> None:
+        """One request to the group's coordinator; raises what it says of the partitions."""
+        deadline = self._deadline(timeout)
+        if not partitions:
+            return
+        found = await self._each(what, [group_id], ToCoordinators(self._cluster), ask, deadline)
+        results_or_raise(f"{what} of group {group_id}", found[group_id])
+
+    async def group_lag(
+        self,
+        group_id: str,
+        partitions: Collection[TopicPartition] = (),
+        *,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, PartitionLag]:
+        """How far a group is behind, in records and in seconds: where it has committed, and in ``partitions`` too.
+
+        The seconds come from the first record that isn't read yet: one batch is read from each partition with a lag.
+        """
+        deadline = self._deadline(timeout)
+        committed = await self.list_group_offsets(group_id, timeout=deadline.left())
+        every = sorted({*committed, *partitions})
+        topics = await self._cluster.fetch_topics({p.topic for p in every}, deadline) if every else {}
+        led = [
+            p
+            for p in every
+            if (topic := topics.get(p.topic)) is not None
+            and (found := topic.partitions.get(p.partition)) is not None
+            and found.leader is not None
+        ]
+        ends = await self.list_offsets(dict.fromkeys(led, OffsetSpec.LATEST), timeout=deadline.left())
+        starts = await self.list_offsets(dict.fromkeys(led, OffsetSpec.EARLIEST), timeout=deadline.left())
+        unread = {
+            p: max(committed[p].offset, starts[p].offset)
+            for p in led
+            if p in committed and committed[p].offset < ends[p].offset
+        }
+        firsts = await self._timestamps(unread, deadline)
+        now = time() * 1000
+
+        def seconds_of(partition: TopicPartition) -> float | None:
+            if partition not in committed or partition not in ends:
+                return None
+            first = firsts.get(partition)
+            if isinstance(first, ClientError):
+                if _cannot_be_read(first):
+                    return None
+                raise first
+            return 0.0 if first is None else max(0.0, (now - first.timestamp) / 1000)
+
+        return {
+            p: PartitionLag(
+                committed.get(p),
+                starts[p].offset if p in starts else None,
+                ends[p].offset if p in ends else None,
+                ends[p].offset - committed[p].offset if p in ends and p in committed else None,
+                seconds_of(p),
+            )
+            for p in every
+        }
+
+
+def _committed(partition: TopicPartition, wanted: OffsetAndMetadata) -> OffsetCommitRequestPartition:
+    return OffsetCommitRequestPartition(
+        partition_index=partition.partition,
+        committed_offset=wanted.offset,
+        committed_leader_epoch=-1 if wanted.leader_epoch is None else wanted.leader_epoch,
+        committed_metadata=wanted.metadata,
+    )
+
+
+# Codes that an answer has for all partitions alike, and that mean another coordinator or a later time.
+_OF_THE_WHOLE: Final = ToCoordinators.again | {ErrorCode.REBALANCE_IN_PROGRESS}
+
+
+def _outcomes(
+    group_id: str, codes: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, ClientError | None] | ClientError:
+    for code in codes.values():
+        if code in _OF_THE_WHOLE:
+            return error_of(code, f"group {group_id}")
+    return {
+        partition: outcome_of(
+            code,
+            None,
+            f"group {group_id}, partition {partition}",
+            _HAS_MEMBERS if code == ErrorCode.UNKNOWN_MEMBER_ID else None,
+        )
+        for partition, code in codes.items()
+    }
+
+
+def _cannot_be_read(error: ClientError) -> bool:
+    """The record has gone meanwhile, or is damaged, or in a format older than Kafka 0.11's."""
+    return isinstance(error, CorruptBatchError) or (
+        isinstance(error, BrokerError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    )

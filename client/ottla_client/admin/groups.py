@@ -1,0 +1,212 @@
+"""Admin's calls about groups: who is in them, what they have committed, and how far they are behind."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.errors import ErrorCode, ProtocolError
+from ottla_protocol.messages.consumer_protocol import decode_assignment, decode_subscription
+from ottla_protocol.messages.delete_groups import DeleteGroupsRequest
+from ottla_protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+)
+from ottla_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from ottla_protocol.messages.list_groups import ListGroupsRequest
+
+from ..deadline import Deadline
+from ..errors import ClientError, UnsupportedApiError
+from ..types import TopicPartition
+from .base import AdminBase
+from .results import error_of, outcome_of, results_or_raise
+from .routes import Node, ToCoordinators
+from .values import GroupDescription, GroupListing, MemberDescription
+
+CONSUMER: Final = "consumer"
+"""The protocol type of groups of consumers."""
+
+# LeaveGroup takes members by instance id, and several of them, from this version on (KIP-345).
+_REMOVE_SINCE: Final = 3
+# ListGroups filters by state from version 4 on (KIP-518).
+_STATES_SINCE: Final = 4
+
+
+class MemberToRemove(NamedTuple):
+    """A member by its id, or a static one by its instance id."""
+
+    member_id: str = ""
+    instance_id: str | None = None
+
+    def __str__(self) -> str:
+        return self.member_id if self.instance_id is None else f"instance {self.instance_id}"
+
+
+class GroupCalls(AdminBase):
+    """What Admin does with groups."""
+
+    async def list_groups(
+        self, *, states: Collection[str] = (), timeout: float | None = None
+    ) -> dict[str, GroupListing]:
+        """All groups by name, as their coordinators tell them: consumer groups, and others such as Connect's.
+
+        ``states`` (``Stable``, ``Empty``, …) leaves out the others; it needs Kafka 2.6. Raises BrokerError;
+        PartialError by broker if some can't tell theirs: their groups are missing then.
+        """
+
+        async def ask(
+            node: Node, its: list[int], deadline: Deadline
+        ) -> Mapping[int, list[GroupListing] | ClientError]:
+            version = await self._version(node, ApiKey.LIST_GROUPS, deadline)
+            if states and version < _STATES_SINCE:
+                raise UnsupportedApiError(
+                    f"broker {node} is too old to list groups by state (before Kafka 2.6)"
+                )
+            answer = await self._call(node, ListGroupsRequest(states_filter=list(states)), deadline, version)
+            listings = [
+                GroupListing(group.group_id, group.protocol_type, group.group_state, group.group_type, its[0])
+                for group in answer.groups
+            ]
+            return {its[0]: outcome_of(answer.error_code, listings, f"broker {node}")}
+
+        found = await self._of_nodes("list groups", None, ask, timeout)
+        listings = {group.group_id: group for groups in found.values() for group in groups}
+        return dict(sorted(listings.items()))
+
+    async def describe_groups(
+        self, group_ids: Iterable[str], *, timeout: float | None = None
+    ) -> dict[str, GroupDescription]:
+        """Groups with their state and members. Raises GroupError, with GROUP_ID_NOT_FOUND for one that isn't there;
+        PartialError if there are several groups."""
+
+        async def ask(
+            node: Node, some: list[str], deadline: Deadline
+        ) -> Mapping[str, GroupDescription | ClientError]:
+            answer = await self._call(node, DescribeGroupsRequest(groups=some), deadline)
+            return {group.group_id: _group(group, node) for group in answer.groups}
+
+        return await self._each(
+            "describe groups", list(group_ids), ToCoordinators(self._cluster), ask, self._deadline(timeout)
+        )
+
+    async def delete_groups(self, group_ids: Iterable[str], *, timeout: float | None = None) -> None:
+        """Delete groups without members, with their offsets (Kafka 1.1 on).
+
+        Raises GroupError with NON_EMPTY_GROUP or GROUP_ID_NOT_FOUND; PartialError if there are several groups.
+        """
+
+        async def ask(node: Node, some: list[str], deadline: Deadline) -> Mapping[str, ClientError | None]:
+            answer = await self._call(node, DeleteGroupsRequest(groups_names=some), deadline)
+            return {
+                result.group_id: outcome_of(result.error_code, None, f"group {result.group_id}")
+                for result in answer.results
+            }
+
+        await self._each(
+            "delete groups", list(group_ids), ToCoordinators(self._cluster), ask, self._deadline(timeout)
+        )
+
+    async def remove_members(
+        self,
+        group_id: str,
+        members: Iterable[MemberToRemove] | None = None,
+        *,
+        reason: str = "removed by an administrator",
+        timeout: float | None = None,
+    ) -> None:
+        """Remove members from a group, all of them if none are named (KIP-345, Kafka 2.4 on).
+
+        The group rebalances; a member that is still running joins again. Raises GroupError with UNKNOWN_MEMBER_ID, …;
+        PartialError by MemberToRemove if there are several.
+        """
+        deadline = self._deadline(timeout)
+        if members is None:
+            group = (await self.describe_groups([group_id], timeout=deadline.left()))[group_id]
+            members = [
+                MemberToRemove("" if member.instance_id else member.member_id, member.instance_id)
+                for member in group.members
+            ]
+        wanted = list(dict.fromkeys(members))
+        if not wanted:
+            return
+
+        async def ask(
+            node: Node, groups: list[str], deadline: Deadline
+        ) -> Mapping[str, dict[MemberToRemove, ClientError | None] | ClientError]:
+            version = await self._version(node, ApiKey.LEAVE_GROUP, deadline)
+            if version < _REMOVE_SINCE:
+                raise UnsupportedApiError(f"broker {node} is too old to remove members (before Kafka 2.4)")
+            request = LeaveGroupRequest(
+                group_id=group_id,
+                members=[
+                    MemberIdentity(
+                        member_id=member.member_id, group_instance_id=member.instance_id, reason=reason
+                    )
+                    for member in wanted
+                ],
+            )
+            answer = await self._call(node, request, deadline, version)
+            if answer.error_code:
+                return {group_id: error_of(answer.error_code, f"group {group_id}")}
+            codes = {(m.member_id, m.group_instance_id): m.error_code for m in answer.members}
+            codes |= {("", m.group_instance_id): m.error_code for m in answer.members if m.group_instance_id}
+            missing = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return {
+                group_id: {
+                    member: outcome_of(
+                        codes.get((member.member_id, member.instance_id), missing),
+                        None,
+                        f"member {member} of group {group_id}",
+                    )
+                    for member in wanted
+                }
+            }
+
+        found = await self._each("remove members", [group_id], ToCoordinators(self._cluster), ask, deadline)
+        results_or_raise(f"remove members of group {group_id}", found[group_id])
+
+
+def _group(group: DescribedGroup, node: Node) -> GroupDescription | ClientError:
+    what = f"group {group.group_id}"
+    if group.error_code:
+        return error_of(group.error_code, what)
+    if group.group_state == "Dead":  # how a broker answers, up to version 5, for a group that doesn't exist
+        return error_of(ErrorCode.GROUP_ID_NOT_FOUND, what)
+    is_of_consumers = group.protocol_type == CONSUMER
+    return GroupDescription(
+        group.group_id,
+        group.group_state,
+        group.protocol_type,
+        group.protocol_data,
+        -1 if node is None else node,
+        tuple(_member(member, is_of_consumers) for member in group.members),
+    )
+
+
+def _member(member: DescribedGroupMember, is_of_consumers: bool) -> MemberDescription:
+    return MemberDescription(
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host.removeprefix("/"),
+        _assigned(member.member_assignment) if is_of_consumers else frozenset(),
+        _subscribed(member.member_metadata) if is_of_consumers else (),
+    )
+
+
+def _assigned(data: bytes) -> frozenset[TopicPartition]:
+    """A member's partitions; none while the group is rebalancing, and none that bytes of its own making can name."""
+    try:
+        topics = decode_assignment(data).assigned_partitions if data else []
+    except ProtocolError:
+        return frozenset()
+    return frozenset(TopicPartition(topic.topic, index) for topic in topics for index in topic.partitions)
+
+
+def _subscribed(data: bytes) -> tuple[str, ...]:
+    try:
+        return tuple(sorted(decode_subscription(data).topics)) if data else ()
+    except ProtocolError:
+        return ()

@@ -1,0 +1,97 @@
+"""Admin's calls about the cluster and its brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.messages.api_versions import ApiVersionsRequest
+from ottla_protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResult
+
+from ..deadline import Deadline
+from ..errors import ClientError
+from ..types import TopicPartition
+from .base import AdminBase
+from .results import error_of, outcome_of
+from .routes import Node
+from .values import ClusterDescription, LogDir, ReplicaLog
+
+
+class VersionRange(NamedTuple):
+    """The first and the last version of an API that a broker serves."""
+
+    first: int
+    last: int
+
+
+class NodeCalls(AdminBase):
+    """What Admin asks of brokers."""
+
+    async def describe_cluster(self, *, timeout: float | None = None) -> ClusterDescription:
+        """The cluster's id, its controller, and the brokers that are alive, as a broker tells them now."""
+        await self._cluster.fetch_topics((), self._deadline(timeout))
+        nodes = sorted(self._cluster.nodes.values(), key=lambda node: node.id)
+        return ClusterDescription(self._cluster.cluster_id, self._cluster.controller_id, tuple(nodes))
+
+    async def describe_apis(
+        self, nodes: Iterable[int] | None = None, *, timeout: float | None = None
+    ) -> dict[int, dict[int, VersionRange]]:
+        """By broker and API key: the versions that it serves, whether or not this client has them.
+
+        Asks all brokers if none are named. Keys are numbers: a broker may have APIs that this client doesn't know.
+        """
+
+        async def ask(
+            node: Node, its: list[int], deadline: Deadline
+        ) -> Mapping[int, dict[int, VersionRange] | ClientError]:
+            version = await self._version(node, ApiKey.API_VERSIONS, deadline)
+            request = ApiVersionsRequest(client_software_name="ottla", client_software_version="admin")
+            answer = await self._call(node, request, deadline, version)
+            ranges = {api.api_key: VersionRange(api.min_version, api.max_version) for api in answer.api_keys}
+            return dict.fromkeys(
+                its, outcome_of(answer.error_code, dict(sorted(ranges.items())), f"broker {node}")
+            )
+
+        return await self._of_nodes("describe APIs", nodes, ask, timeout)
+
+    async def describe_log_dirs(
+        self,
+        nodes: Iterable[int] | None = None,
+        *,
+        topics: Iterable[str] | None = None,
+        timeout: float | None = None,
+    ) -> dict[int, tuple[LogDir, ...]]:
+        """By broker: its log directories, with the replicas in them and their sizes (KIP-113, Kafka 1.0 on).
+
+        Asks all brokers if none are named; ``topics`` leaves out the others. Raises BrokerError; PartialError if
+        several brokers.
+        """
+        wanted = None if topics is None else frozenset(topics)
+
+        async def ask(
+            node: Node, its: list[int], deadline: Deadline
+        ) -> Mapping[int, tuple[LogDir, ...] | ClientError]:
+            answer = await self._call(node, DescribeLogDirsRequest(topics=None), deadline)
+            if answer.error_code:
+                return dict.fromkeys(its, error_of(answer.error_code, f"broker {node}"))
+            return dict.fromkeys(its, tuple(_log_dir(result, wanted) for result in answer.results))
+
+        return await self._of_nodes("describe log directories", nodes, ask, timeout)
+
+
+def _log_dir(result: DescribeLogDirsResult, wanted: frozenset[str] | None) -> LogDir:
+    return LogDir(
+        result.log_dir,
+        {
+            TopicPartition(topic.name, replica.partition_index): ReplicaLog(
+                replica.partition_size, replica.offset_lag, replica.is_future_key
+            )
+            for topic in result.topics
+            if wanted is None or topic.name in wanted
+            for replica in topic.partitions
+        },
+        None if result.total_bytes < 0 else result.total_bytes,
+        None if result.usable_bytes < 0 else result.usable_bytes,
+        result.error_code,
+    )

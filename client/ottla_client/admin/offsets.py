@@ -1,0 +1,225 @@
+"""Admin's calls about offsets in partitions: look them up, and what stands at them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from ottla_protocol.records.batch import CorruptRecordError, crc_is_valid, iter_headers
+from ottla_protocol.records.record import decode_records
+
+from ..deadline import Deadline
+from ..errors import ClientError, ConfigurationError, CorruptBatchError, UnsupportedApiError
+from ..types import TopicPartition
+from .base import AdminBase
+from .results import error_of, outcome_of, results_or_raise
+from .routes import Node, ToLeaders, drive, together
+from .topics import by_topic
+from .values import ListedOffset, OffsetSpec, ProducerState, TimedOffset
+
+# ListOffsets finds the greatest timestamp from this version on (KIP-734).
+_MAX_TIMESTAMP_SINCE: Final = 7
+# The last version of Fetch that names topics; later ones have their ids.
+_FETCH_BY_NAME: Final = 12
+# An answer to a fetch holds one batch, however large; so many are on the way from one broker at a time.
+_FETCHES_AT_ONCE: Final = 8
+
+ISOLATION_LEVELS: Final[Mapping[str, int]] = {"read_uncommitted": 0, "read_committed": 1}
+
+
+class OffsetCalls(AdminBase):
+    """What Admin finds out about offsets."""
+
+    async def list_offsets(
+        self,
+        specs: Mapping[TopicPartition, OffsetSpec | int],
+        *,
+        isolation_level: str = "read_uncommitted",
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, ListedOffset]:
+        """The earliest or latest offset, or the first whose record is as late as a time in milliseconds.
+
+        The latest offset is the next one to be written; with ``read_committed`` the first that an open transaction
+        holds back. Where no record is as late, the offset is -1. Raises UnknownTopicError, BrokerError; PartialError
+        if there are several partitions.
+        """
+        level = ISOLATION_LEVELS.get(isolation_level)
+        if level is None:
+            raise ConfigurationError(
+                f"isolation_level is one of {', '.join(ISOLATION_LEVELS)}, not {isolation_level!r}"
+            )
+        for partition, spec in specs.items():
+            if spec < OffsetSpec.MAX_TIMESTAMP:
+                raise ConfigurationError(f"{partition}: a timestamp is in milliseconds from 0 on, not {spec}")
+
+        async def ask(
+            node: Node, partitions: list[TopicPartition], deadline: Deadline
+        ) -> Mapping[TopicPartition, ListedOffset | ClientError]:
+            version = await self._version(node, ApiKey.LIST_OFFSETS, deadline)
+            if version < _MAX_TIMESTAMP_SINCE and OffsetSpec.MAX_TIMESTAMP in specs.values():
+                raise UnsupportedApiError(
+                    f"the greatest timestamp: broker {node} is too old for it (before Kafka 3.0)"
+                )
+            request = ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=level if version >= 2 else 0,
+                topics=[
+                    ListOffsetsTopic(
+                        name=topic,
+                        partitions=[
+                            ListOffsetsPartition(partition_index=p.partition, timestamp=int(specs[p]))
+                            for p in its
+                        ],
+                    )
+                    for topic, its in by_topic(partitions).items()
+                ],
+            )
+            answer = await self._call(node, request, deadline, version)
+            return {
+                partition: outcome_of(result.error_code, _listed(result), f"partition {partition}")
+                for topic in answer.topics
+                for result in topic.partitions
+                for partition in [TopicPartition(topic.name, result.partition_index)]
+            }
+
+        route = ToLeaders(self._cluster)
+        return await self._each("list offsets", specs, route, ask, self._deadline(timeout))
+
+    async def timestamps_of(
+        self, offsets: Mapping[TopicPartition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, TimedOffset | None]:
+        """The first record at or behind an offset of each partition, and its timestamp; None at the end of the log.
+
+        Costs one batch of records from each partition. Raises BrokerError with OFFSET_OUT_OF_RANGE for an offset that
+        the log doesn't have, CorruptBatchError, …; PartialError if there are several partitions.
+        """
+        outcomes = await self._timestamps(offsets, self._deadline(timeout))
+        return results_or_raise("read timestamps", outcomes)
+
+    async def _timestamps(
+        self, offsets: Mapping[TopicPartition, int], deadline: Deadline
+    ) -> dict[TopicPartition, TimedOffset | ClientError | None]:
+        """What there is to say of each partition, errors among it."""
+
+        async def ask(
+            node: Node, partitions: list[TopicPartition], deadline: Deadline
+        ) -> Mapping[TopicPartition, TimedOffset | ClientError | None]:
+            version = min(_FETCH_BY_NAME, await self._version(node, ApiKey.FETCH, deadline))
+            room = asyncio.Semaphore(_FETCHES_AT_ONCE)
+
+            async def one(partition: TopicPartition) -> TimedOffset | ClientError | None:
+                async with room:
+                    try:
+                        return await self._first_from(node, partition, offsets[partition], deadline, version)
+                    except ClientError as error:
+                        return error
+
+            found = await together([one(partition) for partition in partitions])
+            return dict(zip(partitions, found, strict=True))
+
+        return await drive(offsets, ToLeaders(self._cluster), ask, deadline, self._backoff)
+
+    async def _first_from(
+        self, node: Node, partition: TopicPartition, offset: int, deadline: Deadline, version: int
+    ) -> TimedOffset | None:
+        """Read batch by batch: compaction may have left a batch without the record, or without any."""
+        while True:
+            # A limit of one byte: the broker sends the first batch whole nevertheless (KIP-74), and no other.
+            request = FetchRequest(
+                max_bytes=1,
+                topics=[
+                    FetchTopic(
+                        topic=partition.topic,
+                        partitions=[
+                            FetchPartition(
+                                partition=partition.partition, fetch_offset=offset, partition_max_bytes=1
+                            )
+                        ],
+                    )
+                ],
+            )
+            answer = await self._call(node, request, deadline, version)
+            if answer.error_code:
+                raise error_of(answer.error_code, f"partition {partition}")
+            data = answer.responses[0].partitions[0]
+            if data.error_code:
+                raise error_of(data.error_code, f"partition {partition}")
+            behind = offset
+            try:
+                for position, header in iter_headers(data.records or b""):
+                    behind = max(behind, header.last_offset + 1)
+                    if header.last_offset < offset or not header.record_count:
+                        continue
+                    if not crc_is_valid(data.records, position, header):
+                        raise CorruptBatchError(
+                            f"partition {partition}: the checksum of the batch at offset {header.base_offset} is wrong",
+                            partition,
+                            header.base_offset,
+                            header.last_offset + 1,
+                        )
+                    for record in decode_records(data.records, position):
+                        if record.offset >= offset:
+                            return TimedOffset(record.offset, record.timestamp)
+            except CorruptRecordError as error:
+                raise CorruptBatchError(f"partition {partition}: {error}", partition, offset) from error
+            if behind == offset:
+                return None
+            offset = behind
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
+        """The producers that partitions remember: idempotent ones, and those with a transaction (KIP-664, Kafka 2.8).
+
+        Raises UnknownTopicError, BrokerError; PartialError if there are several partitions.
+        """
+
+        async def ask(
+            node: Node, some: list[TopicPartition], deadline: Deadline
+        ) -> Mapping[TopicPartition, tuple[ProducerState, ...] | ClientError]:
+            request = DescribeProducersRequest(
+                topics=[
+                    TopicRequest(name=topic, partition_indexes=[p.partition for p in its])
+                    for topic, its in by_topic(some).items()
+                ]
+            )
+            answer = await self._call(node, request, deadline)
+            return {
+                partition: outcome_of(
+                    result.error_code,
+                    tuple(map(_producer, result.active_producers)),
+                    f"partition {partition}",
+                    result.error_message,
+                )
+                for topic in answer.topics
+                for result in topic.partitions
+                for partition in [TopicPartition(topic.name, result.partition_index)]
+            }
+
+        route = ToLeaders(self._cluster)
+        return await self._each("describe producers", list(partitions), route, ask, self._deadline(timeout))
+
+
+def _listed(result: Any) -> ListedOffset:
+    epoch = None if result.leader_epoch < 0 else result.leader_epoch
+    return ListedOffset(result.offset, result.timestamp, epoch)
+
+
+def _producer(state: Any) -> ProducerState:
+    return ProducerState(
+        state.producer_id,
+        state.producer_epoch,
+        None if state.last_sequence < 0 else state.last_sequence,
+        state.last_timestamp,
+        state.coordinator_epoch,
+        None if state.current_txn_start_offset < 0 else state.current_txn_start_offset,
+    )

@@ -1,0 +1,242 @@
+"""Which broker each item of a call has to be asked of, and asking them until each item has its answer.
+
+Topics are made by the controller, groups answered for by their coordinators, records by the partitions' leaders. A
+route knows how to find that broker, which answers mean that it has moved, and how to look anew. `drive` asks all the
+brokers at once, and asks again for the items that may succeed later, as Java's ``AdminApiDriver`` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
+
+from ottla_protocol.errors import ErrorCode
+
+from ..deadline import Deadline
+from ..errors import BrokerError, ClientError, RequestTimeoutError, is_retriable
+from ..types import TopicPartition
+from .results import error_of
+
+if TYPE_CHECKING:
+    from ..cluster import Backoff, Cluster
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+Node: TypeAlias = int | None
+"""A broker's id; None is any broker."""
+
+# A topic that has just been made may be unknown to some brokers for a moment: how many seconds that is believed.
+_UNKNOWN_GRACE: Final = 1.0
+
+_UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+
+class Route(Generic[K]):
+    """Any broker will do; what differs is in the subclasses."""
+
+    again: frozenset[ErrorCode] = frozenset()
+    """The answers after which it makes sense to ask again."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def find(self, keys: Collection[K], deadline: Deadline) -> Mapping[K, Node | ClientError]:
+        """The broker of each item, or why it can't be found."""
+        return dict.fromkeys(keys, None)
+
+    def moved(self, key: K, error: ClientError) -> None:
+        """The item is going to be asked for again after this error: forget where it was."""
+
+    def may_retry(self, error: ClientError) -> bool:
+        """Whether asking again may help. Lost connections always may; of the codes, those in ``again``."""
+        return error.code in self.again if isinstance(error, BrokerError) else is_retriable(error)
+
+
+class ToNodes(Route[K]):
+    """To brokers that the caller names, or any for None."""
+
+    again = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+    def __init__(self, cluster: Cluster, node_of: Callable[[K], Node]) -> None:
+        super().__init__(cluster)
+        self._node_of = node_of
+
+    async def find(self, keys: Collection[K], deadline: Deadline) -> Mapping[K, Node | ClientError]:
+        return {key: self._node_of(key) for key in keys}
+
+
+class ToController(Route[K]):
+    """To the controller. A broker on KRaft passes the request on, and may be named as the controller itself."""
+
+    again = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED})
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._lost = False
+
+    async def find(self, keys: Collection[K], deadline: Deadline) -> Mapping[K, Node | ClientError]:
+        if self._lost or self._cluster.controller_id is None:
+            await self._cluster.fetch_topics((), deadline)
+            self._lost = False
+        controller = self._cluster.controller_id
+        if controller is None:
+            error = error_of(ErrorCode.NOT_CONTROLLER, "controller", "the cluster has none at the moment")
+            return dict.fromkeys(keys, error)
+        return dict.fromkeys(keys, controller)
+
+    def moved(self, key: K, error: ClientError) -> None:
+        self._lost = True
+
+
+class ToCoordinators(Route[str]):
+    """To the coordinator of each group."""
+
+    again = frozenset(
+        {
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ErrorCode.NOT_COORDINATOR,
+        }
+    )
+
+    async def find(self, keys: Collection[str], deadline: Deadline) -> Mapping[str, Node | ClientError]:
+        async def one(group_id: str) -> Node | ClientError:
+            try:
+                return await self._cluster.coordinator(group_id, deadline)
+            except ClientError as error:
+                return error
+
+        return dict(zip(keys, await together([one(key) for key in keys]), strict=True))
+
+    def moved(self, key: str, error: ClientError) -> None:
+        if not isinstance(error, BrokerError) or error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            self._cluster.forget_coordinator(key)
+
+
+class ToLeaders(Route[TopicPartition]):
+    """To the leader of each partition."""
+
+    again = frozenset(
+        {
+            ErrorCode.FENCED_LEADER_EPOCH,
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.OFFSET_NOT_AVAILABLE,
+            ErrorCode.REPLICA_NOT_AVAILABLE,
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+        }
+    )
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._grace = Deadline(_UNKNOWN_GRACE)
+
+    async def find(
+        self, keys: Collection[TopicPartition], deadline: Deadline
+    ) -> Mapping[TopicPartition, Node | ClientError]:
+        topics = await self._cluster.fetch_topics({key.topic for key in keys}, deadline)
+
+        def leader_of(key: TopicPartition) -> int | ClientError:
+            topic = topics.get(key.topic)
+            if topic is None or topic.error:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
+                return error_of(code, f"topic {key.topic}")
+            partition = topic.partitions.get(key.partition)
+            if partition is None:
+                has = f"topic {key.topic} has {len(topic.partitions)} partitions"
+                return error_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {key}", has)
+            if partition.leader is None:
+                return error_of(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {key}")
+            return partition.leader
+
+        return {key: leader_of(key) for key in keys}
+
+    def may_retry(self, error: ClientError) -> bool:
+        if isinstance(error, BrokerError) and error.code in _UNKNOWN:
+            return not self._grace.passed()
+        return super().may_retry(error)
+
+
+Ask: TypeAlias = Callable[[Node, list[K], Deadline], Awaitable[Mapping[K, V | ClientError]]]
+"""Sends one request for several items to one broker."""
+
+
+async def drive(
+    keys: Collection[K], route: Route[K], ask: Ask[K, V], deadline: Deadline, backoff: Backoff
+) -> dict[K, V | ClientError]:
+    """An outcome for each item, in their order. Raises nothing of its own: errors are outcomes."""
+    outcomes: dict[K, V | ClientError] = {}
+    pending = list(dict.fromkeys(keys))
+    attempt = 0
+    while pending:
+        retry: dict[K, ClientError] = {}
+        for key, outcome in (await _round(pending, route, ask, deadline)).items():
+            if isinstance(outcome, ClientError) and route.may_retry(outcome):
+                retry[key] = outcome
+            else:
+                outcomes[key] = outcome
+        attempt += 1
+        pause = backoff.after(attempt)
+        if retry and deadline.left() <= pause:
+            outcomes.update({key: _late(error, attempt) for key, error in retry.items()})
+            break
+        pending = list(retry)
+        if retry:
+            for key, error in retry.items():
+                route.moved(key, error)
+            await asyncio.sleep(pause)
+    return {key: outcomes[key] for key in dict.fromkeys(keys)}
+
+
+async def _round(
+    keys: list[K], route: Route[K], ask: Ask[K, V], deadline: Deadline
+) -> dict[K, V | ClientError]:
+    """Ask once for each item, all brokers at the same time."""
+    try:
+        found = await route.find(keys, deadline)
+    except ClientError as error:
+        return dict.fromkeys(keys, error)
+    outcomes: dict[K, V | ClientError] = {}
+    of_node: dict[Node, list[K]] = {}
+    for key in keys:
+        node = found[key]
+        if isinstance(node, ClientError):
+            outcomes[key] = node
+        else:
+            of_node.setdefault(node, []).append(key)
+
+    async def one(node: Node, its: list[K]) -> Mapping[K, V | ClientError]:
+        try:
+            answers = await ask(node, its, deadline)
+        except ClientError as error:
+            return dict.fromkeys(its, error)
+        missing = error_of(ErrorCode.UNKNOWN_SERVER_ERROR, "broker", "its answer leaves out what was asked")
+        return {key: answers.get(key, missing) for key in its}
+
+    for answers in await together([one(node, its) for node, its in of_node.items()]):
+        outcomes.update(answers)
+    return outcomes
+
+
+def _late(error: ClientError, attempts: int) -> ClientError:
+    if isinstance(error, RequestTimeoutError) and attempts == 1:
+        return error
+    return RequestTimeoutError(
+        f"no time left after {attempts} {'try' if attempts == 1 else 'tries'}; {error}"
+    )
+
+
+async def together(calls: list[Awaitable[V]]) -> list[V]:
+    """The results of all; if one fails or the caller is cancelled, none goes on running."""
+    if len(calls) == 1:
+        return [await calls[0]]
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,219 @@
+"""Admin's calls about topics: list, describe, create, delete, grow, and cut off records."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from ottla_protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from ottla_protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from ottla_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla_protocol.schema import ZERO_UUID
+
+from ..deadline import Deadline
+from ..errors import ClientError
+from ..types import TopicMetadata, TopicPartition
+from .base import AdminBase
+from .results import error_of, outcome_of, results_or_raise
+from .routes import Node, ToController, ToLeaders
+from .values import CreatedTopic, NewPartitions, NewTopic
+
+
+class TopicCalls(AdminBase):
+    """What Admin does with topics."""
+
+    async def list_topics(
+        self, *, include_internal: bool = False, timeout: float | None = None
+    ) -> dict[str, TopicMetadata]:
+        """All topics that this user may see, by name; internal ones (``__consumer_offsets``, …) on demand."""
+        topics = await self._cluster.fetch_topics(None, self._deadline(timeout))
+        return {
+            name: topic for name, topic in sorted(topics.items()) if include_internal or not topic.is_internal
+        }
+
+    async def describe_topics(
+        self, names: Iterable[str], *, timeout: float | None = None
+    ) -> dict[str, TopicMetadata]:
+        """Topics with their partitions, leaders and replicas.
+
+        An UnknownTopicError (several names: a PartialError) says which aren't there. Nothing is created by asking.
+        """
+        wanted = list(dict.fromkeys(names))
+        deadline = self._deadline(timeout)
+        found = await self._cluster.fetch_topics(wanted, deadline) if wanted else {}
+        outcomes: dict[str, TopicMetadata | ClientError] = {}
+        for name in wanted:
+            topic = found.get(name)
+            if topic is None:
+                outcomes[name] = error_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
+            else:
+                outcomes[name] = outcome_of(topic.error, topic, f"topic {name}")
+        return results_or_raise("describe topics", outcomes)
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout: float | None = None
+    ) -> dict[str, CreatedTopic]:
+        """Create topics, or with ``validate_only`` (Kafka 0.10.2 on) find out whether they could be created.
+
+        Raises BrokerError for a topic that can't be made, as with TOPIC_ALREADY_EXISTS, INVALID_CONFIG or
+        INVALID_REPLICATION_FACTOR; PartialError if there are several topics.
+        """
+        wanted = {topic.name: topic for topic in topics}
+
+        async def ask(
+            node: Node, names: list[str], deadline: Deadline
+        ) -> Mapping[str, CreatedTopic | ClientError]:
+            request = CreateTopicsRequest(
+                topics=[_creatable(wanted[name]) for name in names],
+                timeout_ms=self._broker_ms(deadline),
+                validate_only=validate_only,
+            )
+            answer = await self._call(node, request, deadline)
+            return {
+                result.name: outcome_of(
+                    result.error_code,
+                    CreatedTopic(
+                        result.name,
+                        None if result.topic_id == ZERO_UUID else result.topic_id,
+                        result.num_partitions,
+                        result.replication_factor,
+                    ),
+                    f"topic {result.name}",
+                    result.error_message,
+                )
+                for result in answer.topics
+            }
+
+        route: ToController[str] = ToController(self._cluster)
+        return await self._each("create topics", wanted, route, ask, self._deadline(timeout))
+
+    async def delete_topics(self, names: Iterable[str], *, timeout: float | None = None) -> None:
+        """Delete topics with all their records. Raises UnknownTopicError, BrokerError; PartialError if several."""
+
+        async def ask(node: Node, some: list[str], deadline: Deadline) -> Mapping[str, ClientError | None]:
+            version = await self._version(node, ApiKey.DELETE_TOPICS, deadline)
+            by_name_alone = version < 6
+            request = DeleteTopicsRequest(
+                topics=[] if by_name_alone else [DeleteTopicState(name=name) for name in some],
+                topic_names=some if by_name_alone else [],
+                timeout_ms=self._broker_ms(deadline),
+            )
+            answer = await self._call(node, request, deadline, version)
+            return {
+                result.name: outcome_of(result.error_code, None, f"topic {result.name}", result.error_message)
+                for result in answer.responses
+            }
+
+        route: ToController[str] = ToController(self._cluster)
+        await self._each("delete topics", list(names), route, ask, self._deadline(timeout))
+
+    async def create_partitions(
+        self,
+        totals: Mapping[str, int | NewPartitions],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Give topics more partitions, up to so many in all (Kafka 1.0 on).
+
+        Records keep their partitions, but from then on the same key may go to another one. Raises BrokerError with
+        INVALID_PARTITIONS for a number that isn't above the present one; PartialError if several topics.
+        """
+
+        async def ask(node: Node, names: list[str], deadline: Deadline) -> Mapping[str, ClientError | None]:
+            request = CreatePartitionsRequest(
+                topics=[_growing(name, totals[name]) for name in names],
+                timeout_ms=self._broker_ms(deadline),
+                validate_only=validate_only,
+            )
+            answer = await self._call(node, request, deadline)
+            return {
+                result.name: outcome_of(result.error_code, None, f"topic {result.name}", result.error_message)
+                for result in answer.results
+            }
+
+        route: ToController[str] = ToController(self._cluster)
+        await self._each("create partitions", totals, route, ask, self._deadline(timeout))
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Delete the records before an offset of each partition, -1 for all there are (KIP-107, Kafka 0.11 on).
+
+        The result is where each partition starts now. Raises BrokerError with OFFSET_OUT_OF_RANGE beyond the end,
+        and POLICY_VIOLATION for a topic that is only compacted; PartialError if there are several partitions.
+        """
+
+        async def ask(
+            node: Node, partitions: list[TopicPartition], deadline: Deadline
+        ) -> Mapping[TopicPartition, int | ClientError]:
+            request = DeleteRecordsRequest(
+                topics=[
+                    DeleteRecordsTopic(
+                        name=topic,
+                        partitions=[
+                            DeleteRecordsPartition(partition_index=p.partition, offset=before[p]) for p in its
+                        ],
+                    )
+                    for topic, its in by_topic(partitions).items()
+                ],
+                timeout_ms=self._broker_ms(deadline),
+            )
+            answer = await self._call(node, request, deadline)
+            return {
+                partition: outcome_of(result.error_code, result.low_watermark, f"partition {partition}")
+                for topic in answer.topics
+                for result in topic.partitions
+                for partition in [TopicPartition(topic.name, result.partition_index)]
+            }
+
+        route = ToLeaders(self._cluster)
+        return await self._each("delete records", before, route, ask, self._deadline(timeout))
+
+
+def by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    """Partitions under their topics, as most requests have them."""
+    topics: dict[str, list[TopicPartition]] = {}
+    for partition in partitions:
+        topics.setdefault(partition.topic, []).append(partition)
+    return topics
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    assignment = topic.assignment
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.partitions if assignment is None else -1,
+        replication_factor=topic.replication_factor if assignment is None else -1,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=partition, broker_ids=list(replicas))
+            for partition, replicas in (assignment or {}).items()
+        ],
+        configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
+    )
+
+
+def _growing(name: str, wanted: int | NewPartitions) -> CreatePartitionsTopic:
+    new = NewPartitions(wanted) if isinstance(wanted, int) else wanted
+    return CreatePartitionsTopic(
+        name=name,
+        count=new.total,
+        assignments=None
+        if new.assignment is None
+        else [CreatePartitionsAssignment(broker_ids=list(replicas)) for replicas in new.assignment],
+    )

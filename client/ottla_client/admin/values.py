@@ -1,0 +1,262 @@
+"""What Admin takes and gives, besides the values in ``types``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from ..types import Node, OffsetAndMetadata, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create.
+
+    ``partitions`` and ``replication_factor`` -1 take the broker's defaults (KIP-464). ``assignment`` instead names
+    each partition's replicas, the preferred leader first. A config whose value is None takes its default.
+    """
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+    assignment: Mapping[int, Sequence[int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """A topic as it was made. Sizes are -1 and ``id`` None where the broker is too old to tell them."""
+
+    name: str
+    id: bytes | None
+    partitions: int
+    replication_factor: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """How many partitions a topic is to have in all, and, if wished, the replicas of those that are new."""
+
+    total: int
+    assignment: Sequence[Sequence[int]] | None = None
+
+
+class ResourceType(IntEnum):
+    """What has configs; the numbers are the protocol's."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigResource(NamedTuple):
+    """A topic, broker, … by name. A broker's name is its id; the empty name stands for all brokers' defaults."""
+
+    type: ResourceType
+    name: str
+
+    def __str__(self) -> str:
+        kind = self.type.name.lower().replace("_", " ")
+        return f"{kind} {self.name}" if self.name else f"{kind} defaults"
+
+    @classmethod
+    def topic(cls, name: str) -> ConfigResource:
+        return cls(ResourceType.TOPIC, name)
+
+    @classmethod
+    def broker(cls, node_id: int | None) -> ConfigResource:
+        """A broker; None: what is set for all of them."""
+        return cls(ResourceType.BROKER, "" if node_id is None else str(node_id))
+
+    @property
+    def node(self) -> int | None:
+        """The broker that has to be asked; None: any."""
+        return (
+            int(self.name)
+            if self.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and self.name
+            else None
+        )
+
+
+class ConfigSource(IntEnum):
+    """Where a config's value comes from (KIP-226); the numbers are the protocol's."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+class ConfigSynonym(NamedTuple):
+    """A place that the value may come from."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """A config. ``value`` is None where it is sensitive or unset.
+
+    ``synonyms``, the strongest first, and ``documentation`` are there if they were asked for.
+    """
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    is_read_only: bool = False
+    is_sensitive: bool = False
+    synonyms: tuple[ConfigSynonym, ...] = ()
+    documentation: str | None = None
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody has set it."""
+        return self.source is ConfigSource.DEFAULT
+
+
+class AlterOperation(IntEnum):
+    """What to do with a config (KIP-339); the numbers are the protocol's."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class AlterConfig(NamedTuple):
+    """One change. APPEND and SUBTRACT are for configs that are lists; DELETE goes back to the default."""
+
+    name: str
+    value: str | None = None
+    operation: AlterOperation = AlterOperation.SET
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group by name. ``state`` and ``type`` are "" where the broker is too old to tell them in a list."""
+
+    group_id: str
+    protocol_type: str
+    state: str = ""
+    type: str = ""
+    coordinator: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """A member of a group. ``assignment`` is empty for groups that aren't of consumers."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: frozenset[TopicPartition] = frozenset()
+    subscription: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group with its members.
+
+    ``protocol`` is the assignor's name. ``type`` is "classic", or "consumer" for KIP-848's, which the broker assigns.
+    """
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    coordinator: int
+    members: tuple[MemberDescription, ...] = ()
+    type: str = "classic"
+
+
+class OffsetSpec(IntEnum):
+    """Offsets to look up other than by a time; the numbers are the protocol's."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    """The record with the greatest timestamp (KIP-734, from Kafka 3.0 on)."""
+
+
+class ListedOffset(NamedTuple):
+    """An offset that was looked up; -1 where there is none, as for a time after the last record."""
+
+    offset: int
+    timestamp: int = -1
+    leader_epoch: int | None = None
+
+
+class TimedOffset(NamedTuple):
+    """The first record at or behind an offset, and its timestamp in milliseconds."""
+
+    offset: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """How far a group is behind in a partition.
+
+    ``records`` is end - committed, as Kafka's tools count: offsets, so that gaps left by compaction and transactions
+    count too. ``seconds`` is now minus the timestamp of the first record not read yet; 0.0 if there is none. Both
+    are None where nothing is committed. ``end`` is None while the partition has no leader.
+    """
+
+    committed: OffsetAndMetadata | None
+    start: int | None
+    end: int | None
+    records: int | None
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The cluster's id, brokers and controller. On KRaft any broker may be named as controller: it forwards."""
+
+    cluster_id: str | None
+    controller_id: int | None
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLog:
+    """A replica on disk: its bytes, how many records it is behind, and whether it is being moved there (KIP-113)."""
+
+    size: int
+    lag: int
+    is_future: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """A log directory. Volume sizes in bytes are None where not known (KIP-827); ``error`` is a code, 0 if none."""
+
+    path: str
+    replicas: Mapping[TopicPartition, ReplicaLog]
+    total_bytes: int | None = None
+    usable_bytes: int | None = None
+    error: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """A producer that a partition remembers (KIP-664). None: it has no open transaction, or no sequence yet."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int | None
+    last_timestamp: int
+    coordinator_epoch: int
+    transaction_start_offset: int | None
