@@ -1,0 +1,532 @@
+"""A cluster as its clients see it: bootstrap, metadata kept fresh, coordinators, and requests to its brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla_client.codes import error_code
+from ottla_client.connection import MAX_RESPONSE_BYTES, Connection
+from ottla_client.deadline import Deadline
+from ottla_client.errors import (
+    BootstrapError,
+    BrokerError,
+    ClientError,
+    ClosedError,
+    ConfigurationError,
+    ConnectError,
+    NotABrokerError,
+    RequestTimeoutError,
+    UnknownTopicError,
+    is_retriable,
+)
+from ottla_client.racing import AllFailed, race
+from ottla_client.types import Node, TopicMetadata
+from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.errors import RETRIABLE, ErrorCode
+
+from .backoff import Backoff, retrying
+from .coordinators import coordinator_of, coordinator_request
+from .links import CONNECT_SECONDS, Links, LinkSettings
+from .metadata import MetadataCache, metadata_request, unsettled
+from .names import near_names, parse_servers
+from .tasks import Tasks, joined
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ottla_protocol.schema import Message
+
+T = TypeVar("T")
+_Ask = tuple[frozenset[str] | None, bool]
+
+log = logging.getLogger("ottla_client")
+
+STAGGER = 1.0
+"""Seconds after which the next broker is tried beside one that has not answered yet."""
+
+
+class Cluster:
+    """Belongs to one event loop, and to the producer, consumer or admin that made it."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        client_id: str = "ottla",
+        request_timeout_ms: int = 30_000,
+        retry_backoff_ms: int = 100,
+        retry_backoff_max_ms: int = 1_000,
+        metadata_max_age_ms: int = 300_000,
+        connections_max_idle_ms: int = 540_000,
+        reconnect_backoff_ms: int = 50,
+        reconnect_backoff_max_ms: int = 1_000,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
+        security_protocol: str = "PLAINTEXT",
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """Options as Kafka's clients name them. Raises ConfigurationError."""
+        times = {
+            "request_timeout_ms": request_timeout_ms,
+            "retry_backoff_ms": retry_backoff_ms,
+            "retry_backoff_max_ms": retry_backoff_max_ms,
+            "metadata_max_age_ms": metadata_max_age_ms,
+            "connections_max_idle_ms": connections_max_idle_ms,
+            "reconnect_backoff_ms": reconnect_backoff_ms,
+            "reconnect_backoff_max_ms": reconnect_backoff_max_ms,
+        }
+        for name, value in times.items():
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise ConfigurationError(f"{name} is {value!r}; a number of milliseconds above 0 is needed")
+        if not isinstance(client_id, str):
+            raise ConfigurationError(f"client_id is {client_id!r}; a text is needed")
+        self.bootstrap = parse_servers(bootstrap_servers)
+        self.client_id = client_id
+        self.request_timeout = request_timeout_ms / 1000
+        self.backoff = Backoff(retry_backoff_ms / 1000, retry_backoff_max_ms / 1000)
+        self._max_age = metadata_max_age_ms / 1000
+        self._links = Links(
+            LinkSettings(
+                client_id,
+                min(CONNECT_SECONDS, self.request_timeout),
+                connections_max_idle_ms / 1000,
+                Backoff(reconnect_backoff_ms / 1000, reconnect_backoff_max_ms / 1000),
+                _tls(security_protocol, ssl_context),
+                max_response_bytes,
+            ),
+            self._lost,
+        )
+        self._cache = MetadataCache()
+        self._told_by = ""
+        self._tasks = Tasks()
+        self._closed = False
+        self._interest: dict[str, int] = {}
+        self._asks: dict[_Ask, asyncio.Task[dict[str, TopicMetadata]]] = {}
+        self._wake = asyncio.Event()
+        self._updated = asyncio.Event()
+        self._changed: list[Callable[[], None]] = []
+        self._refresh_error: ClientError | None = None
+        self._coordinators: dict[str, int] = {}
+        self._searches: dict[str, asyncio.Task[int]] = {}
+
+    async def start(self, deadline: Deadline) -> None:
+        """Find a broker among the bootstrap servers, and ask it for the others.
+
+        Raises BootstrapError, which says what each address did, when none answers in time, or when none ever will: all
+        of them are something else than a broker.
+        """
+        try:
+            await self._first_metadata(deadline)
+        except BaseException:
+            await self.close()
+            raise
+        self._tasks.start(self._keep_fresh())
+
+    async def _first_metadata(self, deadline: Deadline) -> None:
+        failures = 0
+        while True:
+            try:
+                await self._joined_ask((frozenset(), False), deadline)
+                return
+            except TimeoutError:
+                pass
+            except ClientError as error:
+                if not (is_retriable(error) or isinstance(error, ConnectError)):
+                    raise
+                if all(self._is_final(address) for address in self.bootstrap):
+                    raise BootstrapError(self._bootstrap_report("")) from error
+            failures += 1
+            delay = self.backoff.after(failures)
+            if deadline.left() <= delay:
+                raise BootstrapError(self._bootstrap_report(" in time"))
+            if failures == 1:
+                log.warning("%s; trying again", self._bootstrap_report(" yet"))
+            await asyncio.sleep(delay)
+
+    def _is_final(self, address: tuple[str, int]) -> bool:
+        error = self._links.error(("bootstrap", address))
+        return error is not None and not is_retriable(error)
+
+    def _bootstrap_report(self, when: str) -> str:
+        did = []
+        for address in self.bootstrap:
+            error = self._links.error(("bootstrap", address))
+            did.append(str(error) if error is not None else f"{address[0]}:{address[1]}: no answer")
+        return f"no bootstrap server answered as a broker{when}: " + "; ".join(did)
+
+    async def close(self) -> None:
+        """End all tasks and close all connections; whoever still waits gets a ClosedError."""
+        self._closed = True
+        self._updated.set()
+        await self._tasks.cancel()
+        await self._links.close()
+
+    # ---- metadata
+
+    @property
+    def nodes(self) -> dict[int, Node]:
+        """The live brokers by id, at the addresses that they advertise."""
+        return self._cache.nodes
+
+    @property
+    def controller_id(self) -> int | None:
+        """The broker to send administrative requests to; None while there is none, or with brokers before 0.10."""
+        return self._cache.controller_id
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Kafka's name for the cluster; None with brokers that don't tell."""
+        return self._cache.cluster_id
+
+    def topic(self, name: str) -> TopicMetadata | None:
+        """What is known of a topic; None where nothing is, or where it has gone. Asks nobody."""
+        return self._cache.topics.get(name)
+
+    def topic_by_id(self, id: bytes) -> TopicMetadata | None:
+        """As ``topic``, by the topic's id."""
+        return self._cache.by_id.get(id)
+
+    def topic_error(self, name: str) -> ErrorCode | None:
+        """Why the last answer didn't tell of a topic; None where it did, or where nobody has asked."""
+        return self._cache.errors.get(name)
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """The id of the broker that leads the partition; None where that is not known, or there is none."""
+        return self._cache.leaders.get((topic, partition))
+
+    async def fetch_topics(
+        self, names: Collection[str] | None, deadline: Deadline, *, allow_auto_create: bool = False
+    ) -> dict[str, TopicMetadata]:
+        """Ask a broker now, for ``names`` or with None for all topics; topics that can't be told have an ``error``.
+
+        Equal questions that have not been sent yet are asked once. Lost connections are tried again until the
+        deadline; then RequestTimeoutError.
+        """
+        key = (None if names is None else frozenset(names), allow_auto_create)
+        return await retrying(
+            lambda: self._joined_ask(key, deadline),
+            deadline,
+            backoff=self.backoff,
+            what="the cluster's metadata can't be had",
+        )
+
+    async def _joined_ask(self, key: _Ask, deadline: Deadline) -> dict[str, TopicMetadata]:
+        self._check_open()
+        task = self._asks.get(key)
+        if task is None:
+            task = self._asks[key] = self._tasks.start(self._ask(key))
+        return await joined(task, deadline)
+
+    async def _ask(self, key: _Ask) -> dict[str, TopicMetadata]:
+        """One Metadata request; until it is sent, others may join."""
+        names, allow_auto_create = key
+        try:
+            connection = await self._any(Deadline(self.request_timeout))
+        finally:
+            del self._asks[key]
+        version = connection.version_of(ApiKey.METADATA)
+        request = metadata_request(names, version, allow_auto_create=allow_auto_create)
+        response = await connection.submit(request, timeout=self.request_timeout, version=version)
+        if not response.brokers:
+            raise ConnectError(f"{connection.host}:{connection.port} knows no brokers yet; it is starting")
+        self._told_by = f"{connection.host}:{connection.port}"
+        topics = self._cache.apply(response, names)
+        self._adopt()
+        self._tell()
+        return topics
+
+    def _adopt(self) -> None:
+        """A bootstrap connection to an address that a broker advertises becomes that broker's."""
+        for node in self.nodes.values():
+            if self._links.open_connection(node.id) is None:
+                self._links.move(("bootstrap", (node.host, node.port)), node.id)
+
+    def _tell(self) -> None:
+        updated, self._updated = self._updated, asyncio.Event()
+        updated.set()
+        for callback in tuple(self._changed):
+            callback()
+
+    async def wait_for_topic(
+        self, name: str, deadline: Deadline, *, allow_auto_create: bool = False
+    ) -> TopicMetadata:
+        """The topic, once it exists and one of its partitions at least has a leader.
+
+        Raises UnknownTopicError at the deadline, with names that are like it, and BrokerError at once for a name that
+        can't be a topic's or that this user may not see.
+        """
+        failures = 0
+        near = ""
+        while True:
+            topic = (await self.fetch_topics((name,), deadline, allow_auto_create=allow_auto_create)).get(
+                name
+            )
+            if topic is None:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                code = error_code(topic.error)
+                if not code and any(each.leader is not None for each in topic.partitions.values()):
+                    return topic
+            if code and code not in RETRIABLE:
+                raise BrokerError(code, f"topic {name!r}: {code.name}")
+            failures += 1
+            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not near and failures > allow_auto_create:
+                near = await self._near(name, deadline)
+            delay = self.backoff.after(failures)
+            if deadline.left() <= delay:
+                if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise UnknownTopicError(
+                        f"topic {name!r} does not exist{near.rstrip()}; make it, or mend its name"
+                    )
+                reason = code.name if code else "none of its partitions has a leader"
+                raise RequestTimeoutError(f"topic {name!r} can't be used yet: {reason}")
+            await asyncio.sleep(delay)
+
+    async def _near(self, name: str, deadline: Deadline) -> str:
+        """The part of a message that names the topics that may have been meant."""
+        try:
+            known = await self.fetch_topics(None, deadline)
+        except ClientError:
+            return " "  # the message does without
+        found = near_names(name, known)
+        return f" (is it {' or '.join(repr(each) for each in found)}?)" if found else " "
+
+    def interest(self, names: Collection[str]) -> None:
+        """Keep these topics fresh; counted, so each call wants one ``disinterest``."""
+        for name in names:
+            self._interest[name] = self._interest.get(name, 0) + 1
+            if name not in self._cache.topics:
+                self._wake.set()
+
+    def disinterest(self, names: Collection[str]) -> None:
+        """Undo one ``interest``; a topic that nobody is interested in any more is forgotten."""
+        for name in names:
+            count = self._interest.get(name, 0) - 1
+            if count > 0:
+                self._interest[name] = count
+            else:
+                self._interest.pop(name, None)
+                self._cache.forget(name)
+
+    def stale(self, topic: str | None = None) -> None:
+        """What is known, of a topic or at all, seems to be out of date: ask soon. Cheap; many calls are one."""
+        if topic is not None and topic not in self._interest:
+            return
+        self._wake.set()
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Have ``callback`` called after each update; returns what undoes that."""
+        self._changed.append(callback)
+
+        def undo() -> None:
+            if callback in self._changed:
+                self._changed.remove(callback)
+
+        return undo
+
+    async def next_update(self, deadline: Deadline) -> None:
+        """Wait for the next update of the metadata. Raises RequestTimeoutError, ClosedError."""
+        self._check_open()
+        updated = self._updated
+        try:
+            async with deadline.timeout():
+                await updated.wait()
+        except TimeoutError:
+            why = "" if self._refresh_error is None else f": {self._refresh_error}"
+            raise RequestTimeoutError(f"no news of the cluster in time{why}") from self._refresh_error
+        self._check_open()
+
+    async def _keep_fresh(self) -> None:
+        """Ask for the topics of interest when they are stale, soon again while that brings nothing, and when old."""
+        fruitless = 0
+        while True:
+            try:
+                async with asyncio.timeout(self._max_age):
+                    await self._wake.wait()
+                await asyncio.sleep(self.backoff.after(fruitless))
+            except TimeoutError:
+                fruitless = 0
+            self._wake.clear()
+            names = frozenset(self._interest)
+            before = self._state(names)
+            asked_at = monotonic()
+            try:
+                await self._joined_ask((names, False), Deadline(self.request_timeout))
+            except (ClientError, TimeoutError) as error:
+                if isinstance(error, ClientError):
+                    self._refresh_error = error
+                log.warning("the metadata of the cluster could not be refreshed: %s", error or "no answer")
+                fruitless += 1
+                self._wake.set()
+                continue
+            self._refresh_error = None
+            same = before == self._state(names) and monotonic() - asked_at < self._max_age
+            fruitless = fruitless + 1 if same else 1
+            if any(unsettled(self.topic(name)) and self._may_settle(name) for name in self._interest):
+                self._wake.set()
+
+    def _state(self, names: Collection[str]) -> list[object]:
+        return [self._cache.nodes, *(self._cache.topics.get(name) for name in sorted(names))]
+
+    def _may_settle(self, name: str) -> bool:
+        code = self._cache.errors.get(name)
+        return code is None or code in RETRIABLE
+
+    # ---- coordinators
+
+    async def coordinator(self, group_id: str, deadline: Deadline) -> int:
+        """The id of the broker that coordinates a group; remembered until ``forget_coordinator``.
+
+        Tries again while there is none yet, until RequestTimeoutError. Raises GroupError for a group that is refused.
+        """
+        known = self._coordinators.get(group_id)
+        if known is not None:
+            return known
+        return await retrying(
+            partial(self._joined_search, group_id, deadline),
+            deadline,
+            backoff=self.backoff,
+            what=f"the coordinator of group {group_id!r} can't be found",
+        )
+
+    def forget_coordinator(self, group_id: str) -> None:
+        """It is not the coordinator any more, or can't be reached: look it up anew next time."""
+        self._coordinators.pop(group_id, None)
+
+    async def _joined_search(self, group_id: str, deadline: Deadline) -> int:
+        self._check_open()
+        task = self._searches.get(group_id)
+        if task is None:
+            task = self._searches[group_id] = self._tasks.start(self._search(group_id))
+        return await joined(task, deadline)
+
+    async def _search(self, group_id: str) -> int:
+        try:
+            connection = await self._any(Deadline(self.request_timeout))
+            version = connection.version_of(ApiKey.FIND_COORDINATOR)
+            request = coordinator_request(group_id, version)
+            response = await connection.submit(request, timeout=self.request_timeout, version=version)
+            node = coordinator_of(response, group_id, version)
+        finally:
+            del self._searches[group_id]
+        known = self.nodes.get(node.id)
+        if known is None or (known.host, known.port) != (node.host, node.port):
+            self.nodes[node.id] = node
+        self._coordinators[group_id] = node.id
+        return node.id
+
+    # ---- requests
+
+    async def connection(self, node_id: int, deadline: Deadline) -> Connection:
+        """The connection to a broker that all share; opened where there is none, after a back-off where that failed.
+
+        Raises ConnectError, NotABrokerError; no retry.
+        """
+        return self._links.open_connection(node_id) or await self._connect(node_id, node_id, deadline)
+
+    async def dedicated(self, node_id: int, deadline: Deadline) -> Connection:
+        """As ``connection``, but one that is kept apart from it: group coordination must not wait behind fetches."""
+        key = ("own", node_id)
+        return self._links.open_connection(key) or await self._connect(key, node_id, deadline)
+
+    async def _connect(self, key: object, node_id: int, deadline: Deadline) -> Connection:
+        self._check_open()
+        node = self.nodes.get(node_id)
+        if node is None:
+            self.stale()
+            known = ", ".join(map(str, sorted(self.nodes))) or "none"
+            raise ConnectError(
+                f"broker {node_id} is not among the cluster's live brokers (those are: {known})"
+            )
+        try:
+            return await self._links.get(key, (node.host, node.port), deadline)
+        except (ConnectError, NotABrokerError) as error:
+            self.stale()
+            if (node.host, node.port) in self.bootstrap:
+                raise
+            told = type(error)(
+                f"{error}; {node.host}:{node.port} is what the cluster says to be the address of broker {node_id}"
+                f" (told by {self._told_by}): if this machine can't reach it there, set advertised.listeners of that"
+                " broker to an address that it can"
+            )
+            told.retriable = error.retriable
+            raise told from error
+
+    async def request(
+        self, node_id: int | None, request: Message, deadline: Deadline, *, version: int | None = None
+    ) -> Any:
+        """Send a request to a broker, None: any, and return its answer. No retry.
+
+        Raises ConnectError, ConnectionLostError, UnsupportedApiError, and RequestTimeoutError at the deadline or after
+        request_timeout_ms.
+        """
+        connection = await (self._any(deadline) if node_id is None else self.connection(node_id, deadline))
+        future = connection.submit(request, timeout=self.request_timeout, version=version)
+        try:
+            async with deadline.timeout() as limit:
+                return await future
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise RequestTimeoutError(
+                f"{connection.host}:{connection.port} did not answer {type(request).__name__} in time"
+            ) from None
+
+    async def _any(self, deadline: Deadline) -> Connection:
+        """A connection to whatever broker: the least busy that is open, else the first to answer, else bootstrap."""
+        self._check_open()
+        keys: list[object] = [*self.nodes, *(("bootstrap", address) for address in self.bootstrap)]
+        there = [found for key in keys if (found := self._links.open_connection(key)) is not None]
+        if there:
+            return min(there, key=lambda connection: connection.in_flight)
+        nodes = [node for node in self.nodes.values() if not self._links.resting(node.id)]
+        random.shuffle(nodes)
+        try:
+            if nodes:
+                return await self._first([partial(self.connection, node.id, deadline) for node in nodes])
+        except AllFailed:
+            pass  # the addresses that the user gave may know better (KIP-899)
+        ways = [
+            partial(self._links.get, ("bootstrap", address), address, deadline) for address in self.bootstrap
+        ]
+        try:
+            return await self._first(ways)
+        except AllFailed as all_failed:
+            errors = all_failed.failures
+            said = "; ".join(str(errors[place]) for place in sorted(errors))
+            raise ConnectError(f"no broker can be reached: {said}") from None
+
+    async def _first(self, ways: Sequence[Callable[[], Awaitable[Connection]]]) -> Connection:
+        # What comes second stays: it is the connection of its broker.
+        return await race(ways, STAGGER, lambda unneeded: None)
+
+    def _lost(self, connection: Connection) -> None:
+        """A connection has gone; with an error, its broker may have gone too."""
+        if connection.error is not None:
+            self.stale()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the client is closed")
+
+
+def _tls(security_protocol: str, ssl_context: ssl.SSLContext | None) -> ssl.SSLContext | None:
+    """The context to connect with, None for plain text. Raises ConfigurationError."""
+    if security_protocol == "PLAINTEXT":
+        if ssl_context is not None:
+            raise ConfigurationError('an ssl_context is given, which wants security_protocol="SSL"')
+        return None
+    if security_protocol == "SSL":
+        if ssl_context is None:
+            from ssl import create_default_context
+
+            return create_default_context()
+        return ssl_context
+    raise ConfigurationError(
+        f"security_protocol is {security_protocol!r}; supported are 'PLAINTEXT' and 'SSL', no SASL yet"
+    )

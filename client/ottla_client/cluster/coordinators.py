@@ -1,0 +1,39 @@
+"""Which broker coordinates which group (FindCoordinator)."""
+
+from __future__ import annotations
+
+from ottla_client.codes import error_code
+from ottla_client.errors import GroupError
+from ottla_client.types import Node
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+
+_GROUP = 0
+_BATCHED = 4
+"""The first version that asks for several keys at once (KIP-699)."""
+
+
+def coordinator_request(group_id: str, version: int) -> FindCoordinatorRequest:
+    """Asks for one group."""
+    if version >= _BATCHED:
+        return FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=[group_id])
+    return FindCoordinatorRequest(key=group_id, key_type=_GROUP)
+
+
+def coordinator_of(response: FindCoordinatorResponse, group_id: str, version: int) -> Node:
+    """The broker that the answer names. Raises GroupError, which is retriable where Kafka says so."""
+    told = (
+        response
+        if version < _BATCHED
+        else next((each for each in response.coordinators if each.key == group_id), None)
+    )
+    if told is None:
+        raise GroupError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            f"group {group_id!r}: the broker did not name its coordinator",
+        )
+    if told.error_code:
+        code = error_code(told.error_code)
+        said = f": {told.error_message}" if told.error_message else ""
+        raise GroupError(code, f"group {group_id!r} has no coordinator: {code.name}{said}")
+    return Node(told.node_id, told.host, told.port)

@@ -1,0 +1,45 @@
+"""Addresses as a user writes them, and names that a user may have meant."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from difflib import get_close_matches
+
+from ottla_client.errors import ConfigurationError
+
+DEFAULT_PORT = 9092
+_FORM = 'expected is "host:port", several with commas between, IPv6 as "[::1]:9092"'
+
+
+def parse_servers(servers: str | Sequence[str]) -> list[tuple[str, int]]:
+    """Host and port of each bootstrap server; 9092 where no port is given. Raises ConfigurationError."""
+    entries: Iterable[object] = servers.split(",") if isinstance(servers, str) else servers
+    found = dict.fromkeys(_address(entry) for entry in entries if not isinstance(entry, str) or entry.strip())
+    if not found:
+        raise ConfigurationError(f"bootstrap_servers is empty; {_FORM}")
+    return list(found)
+
+
+def _address(entry: object) -> tuple[str, int]:
+    if not isinstance(entry, str):
+        raise ConfigurationError(f"bootstrap_servers has {entry!r}; {_FORM}")
+    text = entry.strip().rpartition("://")[2]  # a listener's name before it, as in advertised.listeners
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        port = rest.removeprefix(":")
+        right = bool(bracket) and (not rest or rest.startswith(":"))
+    elif text.count(":") > 1:
+        host, port, right = text, "", True  # IPv6 without brackets, so without a port
+    else:
+        host, _, port = text.partition(":")
+        right = True
+    number = int(port) if port.isascii() and port.isdigit() else DEFAULT_PORT if not port else -1
+    if not right or not host or "/" in text or not 0 < number < 65536:
+        raise ConfigurationError(f"bootstrap_servers has {entry!r}; {_FORM}")
+    return host, number
+
+
+def near_names(name: str, names: Collection[str], at_most: int = 3) -> list[str]:
+    """Those of ``names`` that somebody who wrote ``name`` may have meant, the likeliest first."""
+    by_folded = {each.casefold(): each for each in sorted(names, reverse=True)}
+    return [by_folded[each] for each in get_close_matches(name.casefold(), by_folded, at_most, 0.6)]

@@ -1,0 +1,51 @@
+"""Tasks that several callers wait for, and that end with their owner."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from ottla_client.deadline import Deadline
+from ottla_client.errors import ClosedError
+
+T = TypeVar("T")
+
+
+class Tasks:
+    """The tasks of one owner. A failure that nobody waits for is the owner's to notice, not the loop's."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    async def cancel(self) -> None:
+        """Cancel them all and wait for their ends."""
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(tuple(self._tasks))
+
+
+async def joined(task: asyncio.Future[T], deadline: Deadline) -> T:
+    """The result of a task that others wait for too: it goes on when this caller is cancelled or out of time.
+
+    Raises TimeoutError at the deadline, ClosedError where the task's owner has been closed.
+    """
+    left = deadline.left()
+    await asyncio.wait((task,), timeout=left if left != float("inf") else None)
+    if not task.done():
+        raise TimeoutError
+    if task.cancelled():
+        raise ClosedError("closed while this was on its way")
+    return task.result()

@@ -1,0 +1,90 @@
+"""From a host and a port to sockets: addresses, TCP and TLS, and what to say when one of them fails."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from typing import TypeVar
+
+from .errors import ConnectError
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+TLS_SHUTDOWN = 1.0
+"""Seconds that the other side may take to say goodbye in TLS."""
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """The IP addresses of ``host``, in the system's order, each once. Raises ConnectError where it has none."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        said = os.strerror(error.errno) if isinstance(error, TimeoutError) and error.errno else str(error)
+        if isinstance(error, socket.gaierror) and error.strerror:
+            said = error.strerror
+        raise ConnectError(f"{host}:{port}: the host's name can't be resolved ({said})") from error
+    return list(dict.fromkeys(_address(place[4]) for place in found))
+
+
+def _address(sockaddr: tuple[object, ...]) -> str:
+    """An address as text; one that is valid on one link alone (IPv6 link-local) with the link's number."""
+    text = str(sockaddr[0])
+    if len(sockaddr) == 4 and sockaddr[3] and "%" not in text:
+        return f"{text}%{sockaddr[3]}"
+    return text
+
+
+async def dial(
+    protocol: P, address: str, host: str, port: int, ssl_context: ssl.SSLContext | None
+) -> asyncio.Transport:
+    """Connect ``protocol`` to an address of ``host``, over TLS if there is a context for it. Raises ConnectError."""
+    try:
+        if ssl_context is None:
+            transport, _ = await asyncio.get_running_loop().create_connection(lambda: protocol, address, port)
+        else:
+            transport, _ = await asyncio.get_running_loop().create_connection(
+                lambda: protocol,
+                address,
+                port,
+                ssl=ssl_context,
+                server_hostname=host,
+                ssl_shutdown_timeout=TLS_SHUTDOWN,
+            )
+    except ssl.SSLCertVerificationError as error:
+        raise final(
+            f"the certificate of {host}:{port} is not trusted: {error.verify_message}; give an ssl_context that knows"
+            " its authority (ssl.create_default_context(cafile=…))"
+        ) from error
+    except ssl.SSLError as error:
+        raise final(
+            f"{host}:{port} does not speak TLS as asked ({error.reason or error}); for a plaintext listener set"
+            ' security_protocol="PLAINTEXT"'
+        ) from error
+    except OSError as error:
+        tls = "" if ssl_context is None else "; is its listener PLAINTEXT?" if _hung_up(error) else ""
+        raise ConnectError(f"{host}:{port}: {_what(error)}{_at(address, host)}{tls}") from error
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    return transport
+
+
+def final(message: str) -> ConnectError:
+    """A ConnectError that trying again doesn't help: something has to be changed first."""
+    error = ConnectError(message)
+    error.retriable = False
+    return error
+
+
+def _hung_up(error: OSError) -> bool:
+    return isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError)
+
+
+def _what(error: OSError) -> str:
+    return os.strerror(error.errno).lower() if error.errno else str(error) or type(error).__name__
+
+
+def _at(address: str, host: str) -> str:
+    return "" if address == host else f" at {address}"
