@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.zookeeper import ZooKeeperProcess
 
 from ottla_broker import events
 from ottla_broker.background import Background
 from ottla_broker.store.api import Store
 from ottla_broker.store.embedded import EmbeddedStore
+from ottla_broker.store.zookeeper import ZooKeeperSettings, ZooKeeperStore
+
+_numbers = itertools.count()
 
 
 @pytest.fixture(autouse=True)
@@ -36,11 +41,28 @@ def open_embedded(background: Background, tmp_path: Path) -> Callable[[], Embedd
     return lambda: EmbeddedStore.open(tmp_path, background)
 
 
-@pytest.fixture(params=["embedded"])
-async def store(
-    request: pytest.FixtureRequest, open_embedded: Callable[[], EmbeddedStore]
-) -> AsyncIterator[Store]:
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
+    """The ZooKeeper that most tests share; each has a chroot of its own."""
+    server = ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def connect(zookeeper: ZooKeeperProcess) -> str:
+    """A ``zookeeper.connect`` with nothing below its chroot."""
+    return f"{zookeeper.address}/t{next(_numbers)}"
+
+
+@pytest.fixture(params=["embedded", "zookeeper"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     """An empty store of each kind."""
-    opened: Store = open_embedded()
+    opened: Store
+    if request.param == "embedded":
+        opened = request.getfixturevalue("open_embedded")()
+    else:
+        opened = await ZooKeeperStore.open(ZooKeeperSettings(request.getfixturevalue("connect")))
     yield opened
     await opened.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -24,3 +25,11 @@ def wait_for(check: Callable[[], T], what: str, timeout: float = 20.0, every: fl
                 f"after {timeout:g} s still waiting for {what}; the last state was {result!r}"
             )
         time.sleep(every)
+
+
+async def until(check: Callable[[], object], timeout: float = 20.0, every: float = 0.005) -> None:
+    """The same on the event loop, for a condition that the loop's own work brings about."""
+    deadline = time.monotonic() + timeout
+    while not check():
+        assert time.monotonic() < deadline, f"after {timeout:g} s it is still not so"
+        await asyncio.sleep(every)

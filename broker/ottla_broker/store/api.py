@@ -49,6 +49,10 @@ class StoreFailedError(StoreError):
     """The change could not be made durable (full disk, I/O error) and did not happen."""
 
 
+class UnknownOutcomeError(StoreError):
+    """The connection broke while several changes were under way together: made or not, all or none. Read anew."""
+
+
 class Create(NamedTuple):
     """Make a node. ``sequence`` appends a ten-digit number that its parent never gives twice."""
 
@@ -81,6 +85,16 @@ class Check(NamedTuple):
 
 
 Operation = Create | Set | Delete | Check
+
+
+def check_path(operation: Operation) -> None:
+    """Raise ValueError for what is no path of a node, or none that can be made."""
+    path = operation.path
+    whole = path == "/" and type(operation) is not Create
+    if not whole and (not path.startswith("/") or path.endswith("/") or "//" in path or "\0" in path):
+        if type(operation) is Create and operation.sequence and path.endswith("/") and "//" not in path:
+            return
+        raise ValueError(f"{path!r} is not a path of the store")
 
 
 class EventKind(Enum):

@@ -35,6 +35,7 @@ from ottla_broker.store.api import (
     StoreEvent,
     StoreFailedError,
     Watch,
+    check_path,
 )
 
 log = get_logger()
@@ -321,7 +322,7 @@ class EmbeddedStore:
         if self._failed is not None:
             raise StoreFailedError(self._failed)
         for operation in operations:
-            _check_path(operation)
+            check_path(operation)
         done: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Transaction(operations, done))
         if self._writer is None:
@@ -491,15 +492,6 @@ def _by_depth(nodes: dict[str, _Node]) -> Iterator[journal.Change]:
         node = nodes[path]
         if not node.ephemeral:
             yield journal.Change(path, node.data, node.version, node.sequence)
-
-
-def _check_path(operation: Operation) -> None:
-    path = operation.path
-    whole = path == "/" and type(operation) is not Create
-    if not whole and (not path.startswith("/") or path.endswith("/") or "//" in path or "\0" in path):
-        if type(operation) is Create and operation.sequence and path.endswith("/") and "//" not in path:
-            return
-        raise ValueError(f"{path!r} is not a path of the store")
 
 
 def _fail(done: asyncio.Future[list[Result]], error: StoreError) -> None:
