@@ -188,7 +188,7 @@ class Console:
         if yes:
             return
         if not (_is_terminal(sys.stdin) and _is_terminal(sys.stderr)):
-            raise click.UsageError("nobody to ask here: add --yes to go ahead")
+            raise click.UsageError("Nobody can be asked here: add --yes to go ahead.")
         if not click.confirm(question, err=True):
             raise click.ClickException("left as it is")
 
@@ -308,6 +308,19 @@ def printable(text: str) -> str:
         letter if letter.isprintable() else letter.encode("unicode_escape", "surrogatepass").decode()
         for letter in text
     )
+
+
+def text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
+    """A field of a JSON object that holds a record's bytes.
+
+    UTF-8 is ``{name: text}``; other bytes are base64, marked by a second field: ``name_encoding``.
+    """
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {name: base64.b64encode(value).decode(), f"{name}_encoding": "base64"}
 
 
 def to_json(document: object, *, indent: int | None = None) -> str:

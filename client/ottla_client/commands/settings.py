@@ -10,6 +10,7 @@ import click
 
 # Options by the names that kafka-python and aiokafka users know, from which the client's ssl_context is made.
 _TLS = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password", "ssl_check_hostname")
+_TO_CONNECT = 3.0
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
@@ -27,20 +28,25 @@ class Settings:
                 raise click.BadParameter(f"{pair!r} is not KEY=VALUE", param_hint="-X")
             self._given[key.strip().replace(".", "_").replace("-", "_")] = value.strip()
 
-    def options_of(self, client: Callable[..., Any], **own: Any) -> dict[str, Any]:
+    @property
+    def connect_timeout(self) -> float:
+        """Seconds to find a broker: somebody who mistyped an address wants to know soon."""
+        return min(self.timeout, _TO_CONNECT)
+
+    def options_of(
+        self, client: Callable[..., Any], *, beside: Callable[..., Any] | None = None, **own: Any
+    ) -> dict[str, Any]:
         """Keyword arguments for a client class: ``own``, then what ``-X`` says.
 
-        Values are turned into the type of the option's default. Raises click.BadParameter for a name that the class
+        Values are turned into the type of the option's default. ``beside`` is another class that a command makes
+        with the same options: those that it alone has are left out. Raises click.BadParameter for a name that the class
         doesn't have, one that the command sets by itself, and a value of another type.
         """
-        known = {
-            name: parameter
-            for name, parameter in inspect.signature(client).parameters.items()
-            if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        }
+        known = _parameters(client)
+        others = _parameters(beside) if beside is not None else {}
         made: dict[str, Any] = {"bootstrap_servers": self.bootstrap_servers, **own}
         for key, text in self._given.items():
-            if key in _TLS:
+            if key in _TLS or (key in others and key not in known):
                 continue
             if key not in known or key == "ssl_context":
                 raise click.BadParameter(
@@ -70,6 +76,14 @@ class Settings:
         if not _convert("ssl_check_hostname", given.get("ssl_check_hostname", "true"), True):
             context.check_hostname = False
         return context
+
+
+def _parameters(client: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    return {
+        name: parameter
+        for name, parameter in inspect.signature(client).parameters.items()
+        if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    }
 
 
 def _convert(key: str, text: str, default: object) -> Any:

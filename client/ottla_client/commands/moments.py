@@ -1,0 +1,51 @@
+"""Points in time and durations, as people type them and as they are shown. All in milliseconds since 1970, UTC."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from time import time
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def now_ms() -> int:
+    return int(time() * 1000)
+
+
+def parse_time(text: str) -> int:
+    """``2026-05-17``, ``2026-05-17T14:30``, ``…+02:00``, ``…Z``, or milliseconds. Without a zone: local time.
+
+    Raises ValueError, whose message says what would be right.
+    """
+    stripped = text.strip()
+    if re.fullmatch(r"-?\d+(\.0)?", stripped) and len(stripped) != 8:  # eight digits: a date, 20260517
+        return int(float(stripped))
+    try:
+        moment = datetime.fromisoformat(stripped)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no time; use 2026-05-17T14:30:00, with Z or +02:00 for a zone, or milliseconds"
+        ) from None
+    return round((moment.astimezone(UTC) - _EPOCH) / timedelta(milliseconds=1))
+
+
+def parse_duration(text: str) -> int:
+    """Milliseconds of ``90s``, ``15m``, ``1h30m``, ``2d``. Raises ValueError."""
+    if not _DURATION.fullmatch(text):
+        raise ValueError(f"{text!r} is no duration; use 90s, 15m, 1h30m or 2d")
+    return round(sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)))
+
+
+def show_time(ms: int | None) -> str:
+    """``2026-05-17T14:30:00.000Z``; empty for a record without a timestamp (-1)."""
+    if ms is None or ms < 0:
+        return ""
+    try:
+        moment = _EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:  # a timestamp that isn't one, which any producer may send
+        return str(ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,223 @@
+"""``ottla produce``: records out of lines, JSON lines, CSV or whole files."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import click
+
+from .completion import complete_topics
+from .console import Console, options, run
+from .parsing import Fields, FileParser, LineParser, Parser
+from .reading import STDIN
+from .sending import Sending
+from .structured import CsvParser, JsonParser
+
+_PARSERS: dict[str, type[Parser]] = {
+    "lines": LineParser,
+    "json": JsonParser,
+    "csv": CsvParser,
+    "raw": FileParser,
+}
+_WITH_FIELDS = ("json", "csv")
+
+
+def _pairs(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """NAME=VALUE, several times."""
+    pairs = []
+    for value in values:
+        name, equals, rest = value.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{value!r} is not NAME=VALUE")
+        pairs.append((name, rest))
+    return tuple(pairs)
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topics)
+@click.argument(
+    "files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True), metavar="[FILE]..."
+)
+@click.option(
+    "-f",
+    "--format",
+    "form",
+    type=click.Choice(list(_PARSERS)),
+    default="lines",
+    show_default=True,
+    help="lines: each is a value. json: each is a JSON value, checked. csv: the first row names the columns, each "
+    "further row becomes a JSON object. raw: a whole file is one record.",
+)
+@click.option(
+    "-k", "--key", metavar="FIELD", help="The key: a CSV column, or a field of the JSON object (user.id)."
+)
+@click.option(
+    "-K",
+    "--key-separator",
+    metavar="TEXT",
+    help=r"lines: what stands before the first TEXT is the key. \t is a tab.",
+)
+@click.option(
+    "--value", metavar="FIELD", help="Send this CSV column or JSON field as the value, not all of them."
+)
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    callback=_pairs,
+    metavar="NAME=TEXT",
+    help="A header for all records.",
+)
+@click.option(
+    "--header-field",
+    "header_fields",
+    multiple=True,
+    callback=_pairs,
+    metavar="NAME=FIELD",
+    help="A header whose value is a CSV column or a JSON field.",
+)
+@click.option(
+    "--timestamp", metavar="FIELD", help="The records' time: a column or field, in ISO 8601 or milliseconds."
+)
+@click.option(
+    "--null-value",
+    metavar="TEXT",
+    help="A value that is TEXT is sent as null, a tombstone. With CSV rows as objects: null in JSON.",
+)
+@click.option(
+    "--delimiter",
+    default=",",
+    show_default=True,
+    metavar="CHAR",
+    help=r"Between the columns of CSV; \t is a tab.",
+)
+@click.option(
+    "-p", "--partition", type=click.IntRange(min=0), metavar="N", help="Send all to this partition."
+)
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+)
+@click.option(
+    "--acks",
+    type=click.Choice(["0", "1", "all"]),
+    default="all",
+    show_default=True,
+    help="Whose answer makes a record sent: nobody's, the leader's, that of all replicas in sync.",
+)
+@click.option(
+    "--linger",
+    type=click.IntRange(min=0),
+    default=5,
+    show_default=True,
+    metavar="MS",
+    help="How long batches fill.",
+)
+@click.option("--create-topic", is_flag=True, help="Let the broker make the topic if it isn't there.")
+@click.option(
+    "--on-error",
+    type=click.Choice(["stop", "skip", "file"]),
+    default="stop",
+    show_default=True,
+    help="At a broken line: stop; skip it and say so; or write it to the file of --errors, with line and reason.",
+)
+@click.option(
+    "--errors",
+    "errors_file",
+    type=click.Path(dir_okay=False, writable=True),
+    metavar="FILE",
+    help="For --on-error file.",
+)
+@options
+def produce(
+    console: Console,
+    topic: str,
+    files: tuple[str, ...],
+    form: str,
+    key: str | None,
+    key_separator: str | None,
+    value: str | None,
+    headers: tuple[tuple[str, str], ...],
+    header_fields: tuple[tuple[str, str], ...],
+    timestamp: str | None,
+    null_value: str | None,
+    delimiter: str,
+    partition: int | None,
+    compression: str,
+    acks: str,
+    linger: int,
+    create_topic: bool,
+    on_error: str,
+    errors_file: str | None,
+) -> None:
+    r"""Send records to TOPIC, from FILEs or standard input (-).
+
+    Lines end with LF or CRLF; a byte order mark is dropped. Ctrl-C sends what was read, and says how much that was.
+    Exits with 1 if a line was broken (with --on-error stop) or a record could not be delivered.
+
+    \b
+    echo hello | ottla produce greetings
+    ottla produce flights flights.csv --format csv --key tailnum
+    ottla produce events events.jsonl -f json -k user.id --timestamp at
+    ottla produce users users.tsv -K '\t' --null-value ''
+    ottla produce flights *.csv -f csv --on-error file --errors rejects.jsonl
+    ottla produce images logo.png -f raw -H type=image/png
+    """
+    fields = Fields(
+        key=key,
+        value=value,
+        timestamp=timestamp,
+        header_fields=header_fields,
+        headers=tuple((name, text.encode(errors="surrogateescape")) for name, text in headers),
+        key_separator=None if key_separator is None else _unescape(key_separator),
+        null_value=None if null_value is None else null_value.encode(errors="surrogateescape"),
+        delimiter=_unescape(delimiter).decode(errors="replace"),
+    )
+    if form not in _WITH_FIELDS and any(fields.names()):
+        raise click.UsageError(
+            f"--format {form} has no fields: --key, --value, --timestamp and --header-field need "
+            "json or csv" + ("; see --key-separator" if key and form == "lines" else "")
+        )
+    if key_separator is not None and (form != "lines" or not key_separator):
+        raise click.UsageError(
+            "--key-separator is some text, for --format lines; with json and csv see --key"
+        )
+    if len(fields.delimiter) != 1 or fields.delimiter in '"\r\n':
+        raise click.BadParameter("one character, no quote", param_hint="--delimiter")
+    if (errors_file is None) is (on_error == "file"):
+        raise click.UsageError("--on-error file and --errors FILE go together")
+    client_options = _client_options(console, compression, acks, linger, create_topic)
+    with open(errors_file, "w", encoding="utf-8") if errors_file else contextlib.nullcontext() as rejects:
+        sending = Sending(console, topic, partition, on_error, rejects)
+        run(sending.run(client_options, _PARSERS[form](fields), files or (STDIN,)))
+
+
+def _unescape(text: str) -> bytes:
+    return text.replace("\\t", "\t").replace("\\0", "\0").encode(errors="surrogateescape")
+
+
+def _client_options(
+    console: Console, compression: str, acks: str, linger: int, create: bool
+) -> dict[str, Any]:
+    from ..producer import Producer
+
+    ms = int(console.timeout * 1000)
+    return console.settings.options_of(
+        Producer,
+        client_id="ottla-produce",
+        acks=acks if acks == "all" else int(acks),
+        enable_idempotence=acks == "all",
+        compression_type=None if compression == "none" else compression,
+        linger_ms=linger,
+        max_block_ms=ms,
+        request_timeout_ms=max(1, min(30_000, ms - linger)),
+        delivery_timeout_ms=max(ms, linger + 1),
+        allow_auto_create_topics=create,
+    )

@@ -1,0 +1,113 @@
+"""Reads files, or standard input, in large pieces, in a thread of its own: whoever waits can be cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+STDIN = "-"
+PIECE = 1 << 20  # bytes that are read at once: some ten thousand lines
+
+
+@dataclass(slots=True)
+class Piece:
+    """A piece of a file; ``last`` is True once for each, with what is left or nothing."""
+
+    file: str
+    data: bytes
+    last: bool
+
+
+def pieces(files: Sequence[str]) -> Iterator[Piece]:
+    """All files, one after the other. From a terminal or pipe a piece is what is there, so nothing waits for more.
+
+    Raises OSError with the file's name.
+    """
+    for file in files or (STDIN,):
+        fd = sys.stdin.fileno() if file == STDIN else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while data := os.read(fd, PIECE):
+                yield Piece(name_of(file), data, False)
+            yield Piece(name_of(file), b"", True)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, name_of(file)) from None
+        finally:
+            if file != STDIN:
+                os.close(fd)
+
+
+def name_of(file: str) -> str:
+    return "<stdin>" if file == STDIN else file
+
+
+def total_size(files: Sequence[str]) -> int | None:
+    """Bytes of all files; None where that can't be known beforehand, as with a pipe."""
+    total = 0
+    for file in files:
+        if file == STDIN or not os.path.isfile(file):
+            return None
+        total += os.path.getsize(file)
+    return total if files else None
+
+
+@dataclass(slots=True)
+class _End:
+    """What comes after the last item: the error that ended it, if one did."""
+
+    error: BaseException | None
+
+
+class InThread(Generic[T]):
+    """Iterates over what a thread makes, at most ``ahead`` items in advance.
+
+    The thread is a daemon: one that waits for a terminal's next line doesn't hold up the end of the process. What
+    the iterator raises is raised here.
+    """
+
+    def __init__(self, items: Iterator[T], *, ahead: int = 4) -> None:
+        self._items = items
+        self._loop = asyncio.get_running_loop()
+        self._made: asyncio.Queue[T | _End] = asyncio.Queue()
+        self._room = threading.Semaphore(ahead)
+        self._stopped = False
+        threading.Thread(target=self._make, name="ottla-reading", daemon=True).start()
+
+    def stop(self) -> None:
+        """Make no more of them."""
+        self._stopped = True
+        self._room.release()
+
+    def _make(self) -> None:
+        error: BaseException | None = None
+        try:
+            for item in self._items:
+                self._room.acquire()
+                if self._stopped or not self._hand_over(item):
+                    return
+        except Exception as raised:
+            error = raised
+        self._hand_over(_End(error))
+
+    def _hand_over(self, item: T | _End) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(self._made.put_nowait, item)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            return False
+        return True
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        while True:
+            item = await self._made.get()
+            if isinstance(item, _End):
+                if item.error is not None:
+                    raise item.error
+                return
+            self._room.release()
+            yield item

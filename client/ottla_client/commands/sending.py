@@ -1,0 +1,249 @@
+"""What ``ottla produce`` does with the records that a parser makes: sends them, keeps the tally, tells of it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from ..errors import RecordTooLargeError
+from .console import Console, one_line, text_or_base64, to_json
+from .parsing import Broken, Parser, Records
+from .progress import amount_of_bytes
+from .reading import STDIN, InThread, pieces, total_size
+from .topics_known import require_topics
+
+if TYPE_CHECKING:
+    from ..producer import BatchDelivery, Producer
+
+# Batches whose delivery hasn't been looked at yet. The producer's own buffer bounds their bytes.
+_DELIVERIES = 256
+# Failed deliveries that are told of one by one; the rest is counted.
+_TOLD = 10
+
+
+class _StopError(Exception):
+    """The reading is to stop: at a broken line, or because records can't be delivered."""
+
+
+@dataclass(slots=True)
+class _Extent:
+    """What has gone to one partition; offsets are -1 where the broker doesn't say (``--acks 0``)."""
+
+    records: int = 0
+    first: int = -1
+    last: int = -1
+
+    def add(self, offset: int, count: int) -> None:
+        self.records += count
+        if offset >= 0:
+            self.first = offset if self.first < 0 else min(self.first, offset)
+            self.last = max(self.last, offset + count - 1)
+
+
+class Sending:
+    """One run of ``ottla produce``."""
+
+    def __init__(
+        self, console: Console, topic: str, partition: int | None, on_error: str, rejects: IO[str] | None
+    ) -> None:
+        """``on_error`` is stop, skip or file; ``rejects`` is that file."""
+        self._console = console
+        self._topic = topic
+        self._partition = partition
+        self._on_error = on_error
+        self._rejects = rejects
+        self._open: deque[tuple[BatchDelivery, Records]] = deque()
+        self._partitions: dict[int, _Extent] = {}
+        self._bytes = 0
+        self._broken = 0
+        self._failed = 0
+
+    async def run(self, client_options: dict[str, Any], parser: Parser, files: Sequence[str]) -> None:
+        """Send all. Ends the process with 1 if a broken line has stopped it, or a delivery failed."""
+        from ..producer import Producer
+
+        if not client_options["allow_auto_create_topics"]:
+            await require_topics(self._console, Producer, [self._topic], self._partition)
+        if STDIN in files and self._console.talks and sys.stdin.isatty():
+            self._console.note("A line is a record; Ctrl-D ends.")
+        started = monotonic()
+        stopped: BaseException | None = None
+        producer = Producer(**client_options)
+        try:
+            await producer.start()
+            try:
+                await self._send_all(producer, parser, files)
+            except (asyncio.CancelledError, _StopError, click.ClickException, OSError) as error:
+                stopped = error
+                if isinstance(error, asyncio.CancelledError) and (task := asyncio.current_task()) is not None:
+                    task.uncancel()
+            # Whatever has ended the reading, what was read is sent.
+            await producer.flush(self._console.timeout)
+            await self._settle(0)
+        finally:
+            await producer.close(self._console.timeout)
+        self._report(monotonic() - started, interrupted=isinstance(stopped, asyncio.CancelledError))
+        if stopped is not None and not isinstance(stopped, _StopError):
+            raise stopped
+        if stopped is not None or self._failed:
+            sys.exit(1)
+
+    async def _send_all(self, producer: Producer, parser: Parser, files: Sequence[str]) -> None:
+        size = total_size(files)
+        unit = "records" if size is None else "bytes"
+        sent = 0
+        with self._console.progress(f"to {self._topic}", total=size, unit=unit) as bar:
+            reading = InThread(_batches(parser, files))
+            try:
+                async for records in reading:
+                    if records.values:
+                        await self._send(producer, records)
+                        sent += len(records)
+                    for broken in records.broken:
+                        self._reject(broken)
+                    if size is None:
+                        bar.update(sent)
+                    else:
+                        bar.update(records.read, note=f"{sent:,} records")
+            finally:
+                reading.stop()
+
+    async def _send(self, producer: Producer, records: Records) -> None:
+        if self._on_error == "stop" and records.broken:
+            # What stands behind the broken line isn't sent: after mending it one goes on from there.
+            _cut(records, records.broken[0].line)
+        delivery = await producer.send_batch(
+            self._topic,
+            records.values,
+            keys=records.keys,
+            partition=self._partition,
+            timestamps_ms=records.timestamps,
+            headers=records.headers,
+        )
+        self._open.append((delivery, records))
+        await self._settle(_DELIVERIES)
+        if self._failed and self._on_error == "stop":
+            raise _StopError
+
+    async def _settle(self, at_most: int) -> None:
+        """Take up what has become of deliveries until only ``at_most`` of them are open."""
+        from ..producer import BatchDeliveryError
+
+        waiting = self._open
+        while waiting and (len(waiting) > at_most or waiting[0][0].done()):
+            delivery, records = waiting.popleft()
+            failed: list[tuple[Sequence[int], Exception]] = []
+            try:
+                delivered = await delivery
+            except BatchDeliveryError as error:
+                delivered, failed = error.delivered, error.failed
+            for partition, offset, count, _ in delivered:
+                self._partitions.setdefault(partition, _Extent()).add(offset, count)
+            self._bytes += sum(len(value) for value in records.values if value is not None)
+            for indices, reason in failed:
+                self._fail(records, indices, reason)
+            if any(not isinstance(reason, RecordTooLargeError) for _, reason in failed):
+                # Not these records' fault, so the next ones would fare no better.
+                self._on_error = "stop"
+
+    def _fail(self, records: Records, indices: Sequence[int], reason: Exception) -> None:
+        """Tell of records that were not delivered."""
+        for index in indices:
+            value = records.values[index] or b""
+            self._bytes -= len(value)
+            self._failed += 1
+            failed = Broken(records.file, records.lines[index], f"not delivered: {one_line(reason)}", value)
+            self._keep(failed)
+            if self._failed <= _TOLD:
+                self._console.note(str(failed))
+
+    def _reject(self, broken: Broken) -> None:
+        """Deal with a line that is no record, as ``--on-error`` says."""
+        self._broken += 1
+        self._keep(broken)
+        if self._rejects is None:
+            self._console.note(str(broken))
+        if self._on_error == "stop":
+            raise _StopError
+
+    def _keep(self, broken: Broken) -> None:
+        if self._rejects is not None:
+            line = {"file": broken.file, "line": broken.line, "reason": broken.reason}
+            self._rejects.write(to_json({**line, **text_or_base64("text", broken.text)}) + "\n")
+
+    def _report(self, seconds: float, *, interrupted: bool) -> None:
+        extents = sorted(self._partitions.items())
+        records = sum(extent.records for _, extent in extents)
+        rate = records / max(seconds, 1e-9)
+        if self._console.as_json:
+            self._console.emit(
+                {
+                    "topic": self._topic,
+                    "records": records,
+                    "bytes": self._bytes,
+                    "seconds": round(seconds, 3),
+                    "records_per_second": round(rate),
+                    "broken": self._broken,
+                    "failed": self._failed,
+                    "interrupted": interrupted,
+                    "partitions": [
+                        {
+                            "partition": partition,
+                            "records": extent.records,
+                            "first_offset": extent.first if extent.first >= 0 else None,
+                            "last_offset": extent.last if extent.last >= 0 else None,
+                        }
+                        for partition, extent in extents
+                    ],
+                }
+            )
+            return
+        if len(extents) > 1:
+            self._console.table(
+                ["Partition", "Records", "First offset", "Last offset"],
+                [
+                    (partition, extent.records, *(x if x >= 0 else None for x in (extent.first, extent.last)))
+                    for partition, extent in extents
+                ],
+            )
+        line = f"{records:,} records ({amount_of_bytes(self._bytes)}) to {self._topic}"
+        if len(extents) == 1:
+            partition, extent = extents[0]
+            line += f", partition {partition}"
+            if extent.first >= 0:
+                line += f", offsets {extent.first} to {extent.last}"
+        self._console.print(f"{line}, in {seconds:.2f} s: {rate:,.0f} records/s")
+        for count, what in (
+            (
+                self._broken,
+                f"broken lines{'' if self._rejects is None else f', written to {self._rejects.name}'}",
+            ),
+            (self._failed, "records not delivered"),
+        ):
+            if count:
+                self._console.note(f"{count:,} {what}")
+        if interrupted:
+            self._console.note("Interrupted; what was read before that has been sent.")
+
+
+def _batches(parser: Parser, files: Sequence[str]) -> Iterator[Records]:
+    for piece in pieces(files):
+        yield parser.feed(piece)
+
+
+def _cut(records: Records, line: int) -> None:
+    """Drop the records from a line on."""
+    count = bisect_left(records.lines, line)
+    records.lines = records.lines[:count]
+    for name in ("values", "keys", "headers", "timestamps"):
+        column = getattr(records, name)
+        if column is not None:
+            del column[count:]
