@@ -173,7 +173,7 @@ class Connection(asyncio.BufferedProtocol):
             connection._transport = await dial(connection, address, host, port, ssl_context)
             stages[address] = "connected, but no answer to the first request (ApiVersions)"
             try:
-                await connection._ask_versions(timeout)
+                await connection._ask_versions(timeout + 1)  # the limit below comes first
             except BaseException:
                 connection.close(ConnectionLostError(f"{host}:{port}: the handshake was not finished"))
                 raise

@@ -18,6 +18,8 @@ TLS_SHUTDOWN = 1.0
 
 async def resolve(host: str, port: int) -> list[str]:
     """The IP addresses of ``host``, in the system's order, each once. Raises ConnectError where it has none."""
+    if _is_address(host):
+        return [host]  # without a thread
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -26,6 +28,16 @@ async def resolve(host: str, port: int) -> list[str]:
             said = error.strerror
         raise ConnectError(f"{host}:{port}: the host's name can't be resolved ({said})") from error
     return list(dict.fromkeys(_address(place[4]) for place in found))
+
+
+def _is_address(host: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+        except (OSError, UnicodeError, ValueError):
+            continue
+        return True
+    return False
 
 
 def _address(sockaddr: tuple[object, ...]) -> str:

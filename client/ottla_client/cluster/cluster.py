@@ -106,6 +106,7 @@ class Cluster:
         self._tasks = Tasks()
         self._closed = False
         self._interest: dict[str, int] = {}
+        self._suspect: set[str] = set()
         self._asks: dict[_Ask, asyncio.Task[dict[str, TopicMetadata]]] = {}
         self._wake = asyncio.Event()
         self._updated = asyncio.Event()
@@ -250,7 +251,13 @@ class Cluster:
         updated, self._updated = self._updated, asyncio.Event()
         updated.set()
         for callback in tuple(self._changed):
-            callback()
+            try:
+                callback()
+            except Exception as error:
+                # A defect in what follows the metadata must not keep the others from it.
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": "a callback for new metadata failed", "exception": error}
+                )
 
     async def wait_for_topic(
         self, name: str, deadline: Deadline, *, allow_auto_create: bool = False
@@ -261,7 +268,7 @@ class Cluster:
         can't be a topic's or that this user may not see.
         """
         failures = 0
-        near = ""
+        near: str | None = None
         while True:
             topic = (await self.fetch_topics((name,), deadline, allow_auto_create=allow_auto_create)).get(
                 name
@@ -275,13 +282,15 @@ class Cluster:
             if code and code not in RETRIABLE:
                 raise BrokerError(code, f"topic {name!r}: {code.name}")
             failures += 1
-            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not near and failures > allow_auto_create:
+            unknown = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            # One that is being made is unknown at first: no need to look around for that.
+            if unknown and near is None and failures >= (2 if allow_auto_create else 1):
                 near = await self._near(name, deadline)
             delay = self.backoff.after(failures)
             if deadline.left() <= delay:
-                if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                if unknown:
                     raise UnknownTopicError(
-                        f"topic {name!r} does not exist{near.rstrip()}; make it, or mend its name"
+                        f"topic {name!r} does not exist{near or ''}; make it, or mend its name"
                     )
                 reason = code.name if code else "none of its partitions has a leader"
                 raise RequestTimeoutError(f"topic {name!r} can't be used yet: {reason}")
@@ -292,9 +301,9 @@ class Cluster:
         try:
             known = await self.fetch_topics(None, deadline)
         except ClientError:
-            return " "  # the message does without
+            return ""  # the message does without
         found = near_names(name, known)
-        return f" (is it {' or '.join(repr(each) for each in found)}?)" if found else " "
+        return f" (is it {' or '.join(repr(each) for each in found)}?)" if found else ""
 
     def interest(self, names: Collection[str]) -> None:
         """Keep these topics fresh; counted, so each call wants one ``disinterest``."""
@@ -315,8 +324,8 @@ class Cluster:
 
     def stale(self, topic: str | None = None) -> None:
         """What is known, of a topic or at all, seems to be out of date: ask soon. Cheap; many calls are one."""
-        if topic is not None and topic not in self._interest:
-            return
+        if topic is not None:
+            self._suspect.add(topic)
         self._wake.set()
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
@@ -343,32 +352,39 @@ class Cluster:
 
     async def _keep_fresh(self) -> None:
         """Ask for the topics of interest when they are stale, soon again while that brings nothing, and when old."""
+        last = monotonic()
         fruitless = 0
         while True:
             try:
                 async with asyncio.timeout(self._max_age):
                     await self._wake.wait()
-                await asyncio.sleep(self.backoff.after(fruitless))
+                await asyncio.sleep(last + self.backoff.after(max(1, fruitless)) - monotonic())
             except TimeoutError:
-                fruitless = 0
+                log.debug("the metadata is %g s old, it is asked for anew", self._max_age)
             self._wake.clear()
-            names = frozenset(self._interest)
+            names = frozenset(self._interest) | self._suspect
+            self._suspect.clear()
             before = self._state(names)
-            asked_at = monotonic()
+            last = monotonic()
             try:
                 await self._joined_ask((names, False), Deadline(self.request_timeout))
             except (ClientError, TimeoutError) as error:
-                if isinstance(error, ClientError):
-                    self._refresh_error = error
-                log.warning("the metadata of the cluster could not be refreshed: %s", error or "no answer")
                 fruitless += 1
+                self._refresh_failed(error)
+                self._suspect |= names - self._interest.keys()
                 self._wake.set()
                 continue
             self._refresh_error = None
-            same = before == self._state(names) and monotonic() - asked_at < self._max_age
-            fruitless = fruitless + 1 if same else 1
+            fruitless = fruitless + 1 if before == self._state(names) else 0
             if any(unsettled(self.topic(name)) and self._may_settle(name) for name in self._interest):
                 self._wake.set()
+
+    def _refresh_failed(self, error: Exception) -> None:
+        """Say so, once until it works again."""
+        said = str(error) or "no answer"
+        level = logging.WARNING if self._refresh_error is None else logging.DEBUG
+        log.log(level, "the metadata of the cluster could not be refreshed, trying on: %s", said)
+        self._refresh_error = error if isinstance(error, ClientError) else RequestTimeoutError(said)
 
     def _state(self, names: Collection[str]) -> list[object]:
         return [self._cache.nodes, *(self._cache.topics.get(name) for name in sorted(names))]
@@ -429,9 +445,12 @@ class Cluster:
         """
         return self._links.open_connection(node_id) or await self._connect(node_id, node_id, deadline)
 
-    async def dedicated(self, node_id: int, deadline: Deadline) -> Connection:
-        """As ``connection``, but one that is kept apart from it: group coordination must not wait behind fetches."""
-        key = ("own", node_id)
+    async def dedicated(self, node_id: int, deadline: Deadline, purpose: str = "group") -> Connection:
+        """As ``connection``, but one for a purpose of its own: what waits at the broker holds up what is behind it.
+
+        So group coordination does not wait behind fetches, nor a look-up of offsets behind either.
+        """
+        key = (purpose, node_id)
         return self._links.open_connection(key) or await self._connect(key, node_id, deadline)
 
     async def _connect(self, key: object, node_id: int, deadline: Deadline) -> Connection:
@@ -490,13 +509,15 @@ class Cluster:
             if nodes:
                 return await self._first([partial(self.connection, node.id, deadline) for node in nodes])
         except AllFailed:
-            pass  # the addresses that the user gave may know better (KIP-899)
+            # The addresses that the user gave may know better (KIP-899).
+            self._check_open()
         ways = [
             partial(self._links.get, ("bootstrap", address), address, deadline) for address in self.bootstrap
         ]
         try:
             return await self._first(ways)
         except AllFailed as all_failed:
+            self._check_open()
             errors = all_failed.failures
             said = "; ".join(str(errors[place]) for place in sorted(errors))
             raise ConnectError(f"no broker can be reached: {said}") from None
