@@ -45,6 +45,16 @@ log4j.appender.stderr.layout=org.apache.log4j.PatternLayout
 log4j.appender.stderr.layout.ConversionPattern=%d %p %c: %m%n
 """
 
+# The same for Kafka 4, which has Log4j 2.
+_LOG4J2 = """rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d %p %c: %m%n
+"""
+
 
 def free_port() -> int:
     """A port nobody listens on at this moment."""
@@ -180,18 +190,26 @@ class Kafka(Broker):
 
     name = "kafka"
 
-    def __init__(self, folder: Path, settings: dict[str, str] | None = None, port: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: dict[str, str] | None = None,
+        port: int | None = None,
+        version: str = maven.KAFKA_VERSION,
+    ) -> None:
         self._java = maven.java()
-        self._libs = maven.kafka_jars()
+        self._libs = maven.kafka_jars(version)
         super().__init__(folder, settings, port)
         self._config = folder / "server.properties"
         self._log4j = folder / "log4j.properties"
-        self._log4j.write_text(_LOG4J)
+        self._old_log4j = version.startswith("3.")
+        self._log4j.write_text(_LOG4J if self._old_log4j else _LOG4J2)
         text = _KRAFT.format(host=HOST, port=self.port, controller_port=free_port(), data=self.data)
         self._config.write_text(text + "".join(f"{key}={value}\n" for key, value in self.settings.items()))
 
     def _main(self, *arguments: str, jvm: list[str]) -> list[str]:
-        log4j = f"-Dlog4j.configuration=file:{self._log4j}"
+        key = "log4j.configuration" if self._old_log4j else "log4j2.configurationFile"
+        log4j = f"-D{key}=file:{self._log4j}"
         return [self._java, *jvm, log4j, "-cp", f"{self._libs}/*", *arguments]
 
     def spawn(self) -> None:

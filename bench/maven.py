@@ -13,6 +13,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
 KAFKA_VERSION = "3.9.1"
+"""The Kafka that Ottla is measured against."""
+KAFKA_4_VERSION = "4.2.0"
+"""The newest Kafka whose clients, and whose broker, the tests know."""
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>

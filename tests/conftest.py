@@ -1,13 +1,15 @@
 """Fixtures of the tests that need a broker process.
 
-``pytest tests/clients --kafka`` runs them against Apache Kafka 3.9.1, where Java and Maven are at hand:
-what these tests say of a broker has to hold for Kafka as well.
+``pytest tests/clients --kafka`` runs them against Apache Kafka 3.9.1, ``--kafka=4`` against Kafka 4, where Java and
+Maven are at hand: what these tests say of a broker has to hold for Kafka as well. A test of what only Ottla does bears
+the mark ``ottla_only``.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,22 +33,37 @@ _numbers = itertools.count(1)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--kafka", action="store_true", help="hold the tests of clients against Apache Kafka 3.9.1"
+        "--kafka",
+        nargs="?",
+        const="3",
+        choices=["3", "4"],
+        help="hold the tests of clients against Apache Kafka 3.9.1 (--kafka) or 4.x (--kafka=4)",
     )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--kafka"):
+        skip = pytest.mark.skip(reason="only Ottla does this")
+        for item in items:
+            if item.get_closest_marker("ottla_only"):
+                item.add_marker(skip)
 
 
 @pytest.fixture(scope="session")
 def is_kafka(request: pytest.FixtureRequest) -> bool:
     """Whether the broker is Apache Kafka."""
-    return bool(request.config.getoption("--kafka"))
+    return request.config.getoption("--kafka") is not None
 
 
 @pytest.fixture(scope="session")
-def _broker_class(is_kafka: bool) -> Callable[..., BrokerProcess]:
-    if is_kafka:
+def _broker_class(request: pytest.FixtureRequest) -> Callable[..., BrokerProcess]:
+    kafka = request.config.getoption("--kafka")
+    if kafka is not None:
+        from bench import maven
         from tests.support.kafka import KafkaProcess
 
-        return KafkaProcess  # type: ignore[return-value]
+        version = {"3": maven.KAFKA_VERSION, "4": maven.KAFKA_4_VERSION}[kafka]
+        return partial(KafkaProcess, version=version)  # type: ignore[return-value]
     from tests.support.processes import BrokerProcess
 
     return BrokerProcess

@@ -1,4 +1,4 @@
-"""Apache Kafka 3.9.1 in the place of the broker under test, so that the tests can be held against it."""
+"""Apache Kafka, 3.9.1 or 4.x, in the place of the broker under test, so that the tests can be held against it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
+from bench import maven
 from bench.brokers import Kafka
 
 # Kafka does not have these keys of its own accord as one broker wants them.
@@ -16,7 +17,11 @@ class KafkaProcess:
     """The same handles as :class:`tests.support.processes.BrokerProcess`, as far as tests need them."""
 
     def __init__(
-        self, folder: Path, settings: Mapping[str, object] | None = None, port: int | None = None
+        self,
+        folder: Path,
+        settings: Mapping[str, object] | None = None,
+        port: int | None = None,
+        version: str = maven.KAFKA_VERSION,
     ) -> None:
         self.folder = folder
         self.settings = dict(settings or {})
@@ -24,7 +29,7 @@ class KafkaProcess:
             key: str(value).lower() if isinstance(value, bool) else str(value)
             for key, value in self.settings.items()
         }
-        self._broker = Kafka(folder, {**_ONE_BROKER, **given}, port)
+        self._broker = Kafka(folder, {**_ONE_BROKER, **given}, port, version)
         self.port = self._broker.port
 
     @property
