@@ -1,0 +1,77 @@
+"""Who had what before a rebalance, as far as the members' own words go together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ...types import TopicPartition
+from .base import NO_GENERATION, Subscription
+
+
+class Claim(NamedTuple):
+    """What a member says it had, and in which generation; None: it doesn't say."""
+
+    partitions: tuple[TopicPartition, ...]
+    generation: int | None
+
+
+@dataclass(slots=True)
+class Owned:
+    """What each member had.
+
+    ``contested`` was claimed by several of one generation, which can't be, so that nobody has it. ``former``
+    has the owners by claims of older generations, newest first: whoever said so last may get it back.
+    """
+
+    by_member: dict[str, list[TopicPartition]] = field(default_factory=dict)
+    contested: set[TopicPartition] = field(default_factory=set)
+    former: dict[TopicPartition, str] = field(default_factory=dict)
+
+
+def settle(
+    topics: Mapping[str, int],
+    members: Mapping[str, Subscription],
+    claim_of: Callable[[Subscription], Claim],
+    newest: int,
+) -> tuple[Owned, int]:
+    """The owners, and the newest generation of all claims, at least ``newest``.
+
+    A member that was cut off may claim what has gone to another since: the claim of the newer generation
+    holds (KIP-792).
+    """
+    owned = Owned()
+    claims = {member: claim_of(subscription) for member, subscription in members.items()}
+    owner_of: dict[TopicPartition, str] = {}
+    for member, claim in claims.items():
+        generation = _number(claim)
+        newest = max(newest, generation)
+        mine = owned.by_member[member] = []
+        for partition in claim.partitions:
+            if partition.partition >= topics.get(partition.topic, 0):
+                continue
+            other = owner_of.get(partition)
+            if other is None or generation > _number(claims[other]):
+                if other is not None:
+                    owned.by_member[other].remove(partition)
+                    owned.contested.discard(partition)
+                owner_of[partition] = member
+                mine.append(partition)
+            elif generation == _number(claims[other]) and other != member:
+                owned.contested.add(partition)
+                if partition in owned.by_member[other]:
+                    owned.by_member[other].remove(partition)
+    said: dict[TopicPartition, int] = {}
+    for member, claim in claims.items():
+        generation = _number(claim)
+        if generation < newest:
+            for partition in claim.partitions:
+                if partition not in said or generation > said[partition]:
+                    said[partition] = generation
+                    owned.former[partition] = member
+    return owned, newest
+
+
+def _number(claim: Claim) -> int:
+    return NO_GENERATION if claim.generation is None else claim.generation

@@ -1,0 +1,144 @@
+"""The assignors "sticky" and "cooperative-sticky": even, and with as little moved as that allows (KIP-54, 429).
+
+What their members tell the leader's, big-endian as all of Kafka's:
+
+    sticky               array of (string topic, array of int32 partition), int32 generation;
+                         old clients leave the generation out
+    cooperative-sticky   int32 generation
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+
+from ottla_protocol.errors import ProtocolError
+from ottla_protocol.messages.consumer_protocol import TopicPartition as TopicPartitions
+from ottla_protocol.schema import Int32, Message, field
+
+from ...types import TopicPartition
+from ..embedded import grouped, spread
+from .base import NO_GENERATION, Assignment, RebalanceProtocol, Subscription, subscribed
+from .claims import Claim, settle
+from .constrained import assign_constrained
+from .general import assign_general
+
+
+class StickyUserData(Message, versions="0-1"):
+    """What a member had last, and since which generation."""
+
+    previous_assignment: list[TopicPartitions] = field(default_factory=list)
+    generation: Int32 = field("1+", default=NO_GENERATION)
+
+
+class CooperativeUserData(Message, versions="0"):
+    """The generation that a member was in last; newer clients say it in the subscription itself (KIP-792)."""
+
+    generation: Int32 = field(default=NO_GENERATION)
+
+
+class _Sticky(ABC):
+    """What both have in common. Java's AbstractStickyAssignor, without its matching of racks."""
+
+    def __init__(self) -> None:
+        self._newest = NO_GENERATION  # of all generations that members have spoken of
+
+    @abstractmethod
+    def _claim(self, subscription: Subscription) -> Claim:
+        """What the member says that it had."""
+
+    def _divide(
+        self, partitions: Mapping[str, int], members: Mapping[str, Subscription]
+    ) -> tuple[Assignment, dict[TopicPartition, str] | None]:
+        """The assignment, and what changes hands, where that is known without looking for it."""
+        topics = subscribed(partitions, members)
+        owned, self._newest = settle(topics, members, self._claim, self._newest)
+        wanted = {frozenset(subscription.topics) for subscription in members.values()}
+        if len(wanted) == 1:
+            return assign_constrained(topics, owned)
+        return assign_general(topics, members, owned), None
+
+
+class StickyAssignor(_Sticky):
+    """Everybody gives up all at a rebalance, and gets most of it again."""
+
+    name = "sticky"
+    protocols = frozenset({RebalanceProtocol.EAGER})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: tuple[Collection[TopicPartition], int] | None = None
+
+    def user_data(self, topics: Collection[str]) -> bytes | None:
+        if self._last is None:
+            return None
+        partitions, generation = self._last
+        return StickyUserData(previous_assignment=grouped(partitions), generation=generation).encode(1)
+
+    def assign(self, partitions: Mapping[str, int], members: Mapping[str, Subscription]) -> Assignment:
+        return self._divide(partitions, members)[0]
+
+    def on_assignment(self, partitions: Collection[TopicPartition], generation: int) -> None:
+        self._last = (partitions, generation)
+
+    def _claim(self, subscription: Subscription) -> Claim:
+        # What members own by the subscription itself doesn't count: an eager one has given it up.
+        data = subscription.user_data
+        if not data:
+            return Claim((), None)
+        for version in (1, 0):
+            try:
+                read = StickyUserData.decode(data, version)
+            except ProtocolError:
+                continue
+            return Claim(spread(read.previous_assignment), read.generation if version else None)
+        return Claim((), NO_GENERATION)
+
+
+class CooperativeStickyAssignor(_Sticky):
+    """Members keep what they have. What has to move is left out at first, and given to its new owner in the
+    rebalance that follows when the old one has given it up."""
+
+    name = "cooperative-sticky"
+    protocols = frozenset({RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._generation = NO_GENERATION
+
+    def user_data(self, topics: Collection[str]) -> bytes | None:
+        return CooperativeUserData(generation=self._generation).encode(0)
+
+    def assign(self, partitions: Mapping[str, int], members: Mapping[str, Subscription]) -> Assignment:
+        assignment, moved = self._divide(partitions, members)
+        if moved is None:
+            moved = _changing_hands(assignment, members)
+        for partition, member in moved.items():
+            assignment[member].remove(partition)
+        return assignment
+
+    def on_assignment(self, partitions: Collection[TopicPartition], generation: int) -> None:
+        self._generation = generation
+
+    def _claim(self, subscription: Subscription) -> Claim:
+        if subscription.generation != NO_GENERATION:
+            return Claim(subscription.owned, subscription.generation)
+        if subscription.user_data is None:
+            return Claim(subscription.owned, None)
+        try:
+            generation = CooperativeUserData.decode(subscription.user_data, 0).generation
+        except ProtocolError:
+            generation = NO_GENERATION
+        return Claim(subscription.owned, generation)
+
+
+def _changing_hands(assignment: Assignment, members: Mapping[str, Subscription]) -> dict[TopicPartition, str]:
+    """The partitions that go to a member that doesn't have them, while one that does has to give them up."""
+    added: dict[TopicPartition, str] = {}
+    given_up: set[TopicPartition] = set()
+    for member, partitions in assignment.items():
+        has = set(members[member].owned)
+        gets = set(partitions)
+        added.update((partition, member) for partition in gets - has)
+        given_up |= has - gets
+    return {partition: member for partition, member in added.items() if partition in given_up}

@@ -1,0 +1,589 @@
+"""A member of a consumer group: joins, gets its partitions, stays in, and leaves.
+
+Two tasks belong to a member. One joins whenever that is needed and awaits the callbacks; the other sends heartbeats,
+also while callbacks run, and leaves the group when the application has stopped polling. What every answer of the
+coordinator means is in ``machine``. Java's ConsumerCoordinator is what this does; only that Java's rebalances wait for
+poll(), and these don't.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.errors import ErrorCode, ProtocolError
+from ottla_protocol.messages.heartbeat import HeartbeatRequest
+from ottla_protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from ottla_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from ottla_protocol.messages.sync_group import SyncGroupRequest
+
+from ..codes import error_code
+from ..deadline import Deadline
+from ..errors import (
+    ClientError,
+    CommitFailedError,
+    ConfigurationError,
+    FencedInstanceError,
+    GroupError,
+    PollIntervalExceededError,
+    is_retriable,
+)
+from ..types import OffsetAndMetadata, TopicPartition
+from .assignors import Assignor, RebalanceProtocol, Subscription, common_protocol
+from .coordinator import Coordinator
+from .embedded import PROTOCOL_TYPE, read_assignment, subscription_bytes
+from .leader import Leader
+from .machine import Generation, Reaction, Standing, State, Step
+from .offsets import KICKED_OUT, OffsetsClient
+from .settings import MemberCallbacks, MemberSettings, Membership
+
+if TYPE_CHECKING:
+    from ..cluster import Cluster
+
+log = logging.getLogger("ottla_client")
+
+JOIN_LAPSE = 5.0
+"""Seconds that the answer to JoinGroup may take beyond the time that the group waits for its members."""
+LEAVE_SECONDS = 5.0
+"""How long a member that stalls waits for the answer to its LeaveGroup."""
+LONGEST_REASON = 255
+"""Characters of a reason that brokers take (KIP-800)."""
+_LEAVES_SEVERAL = 3
+"""The first version of LeaveGroup that names members in a list."""
+
+
+class GroupMember:
+    """Made by a consumer that subscribes; belongs to one event loop."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group_id: str,
+        *,
+        settings: MemberSettings,
+        assignors: Sequence[Assignor],
+        callbacks: MemberCallbacks,
+        offsets: OffsetsClient | None = None,
+    ) -> None:
+        """``assignors`` in order of preference, this member's own (see ``assignors_named``).
+
+        Raises ConfigurationError for a group without a name, and for assignors that don't go together.
+        """
+        if not group_id:
+            raise ConfigurationError("a group member needs a group_id")
+        self.group_id = group_id
+        self.assignment: frozenset[TopicPartition] = frozenset()
+        """What the member may read now. Changed before ``on_assigned``, after ``on_revoked`` and ``on_lost``."""
+        self.failure: ClientError | None = None
+        """What has gone wrong and was not told yet: ``polled`` raises it."""
+        self.protocol = common_protocol(assignors)
+        self._settings = settings
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._callbacks = callbacks
+        self._cluster = cluster
+        self._coordinator = Coordinator(cluster, group_id)
+        self._offsets = offsets or OffsetsClient(cluster, group_id)
+        self._leader = Leader(cluster, self._wake_joiner)
+        self._standing = Standing()
+        self._topics: frozenset[str] | None = None
+        self._joined_topics: frozenset[str] | None = None
+        self._parked = False  # waits for the application to poll before it joins again
+        self._polled_at = monotonic()
+        self._joiner: asyncio.Task[None] | None = None
+        self._heart: asyncio.Task[None] | None = None
+        self._join_wanted = asyncio.Event()
+        self._beat_wanted = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closed = False
+
+    # ---- what the consumer calls
+
+    def subscribe(self, topics: Collection[str]) -> None:
+        """Be assigned partitions of these topics from now on; a change makes the member join again."""
+        self._topics = frozenset(topics)
+        self._wake_joiner()
+
+    def start(self) -> None:
+        """Join as soon as there is a subscription. Call once, in the event loop."""
+        self._polled_at = monotonic()
+        self._joiner = asyncio.create_task(self._join_forever(), name=f"member of {self.group_id}")
+        self._heart = asyncio.create_task(self._beat_forever(), name=f"heartbeats in {self.group_id}")
+
+    def polled(self) -> None:
+        """The application polled, or waits in a poll: call it at least every ``max_poll_interval_ms`` then.
+
+        Raises ``failure``, once; the member then tries again by itself. Only FencedInstanceError is final, and raised
+        each time.
+        """
+        self._polled_at = monotonic()
+        failure = self.failure
+        if failure is None:
+            return
+        if not isinstance(failure, FencedInstanceError):
+            self.failure = None
+            self._parked = False
+            self._wake_joiner()
+        raise failure
+
+    @property
+    def membership(self) -> Membership | None:
+        """Who this member is while it has an assignment; None while it has not joined, or joins again."""
+        if self._standing.state is not State.STABLE:
+            return None
+        generation = self._standing.generation
+        return Membership(generation.member_id, generation.id, self._settings.group_instance_id)
+
+    @property
+    def state(self) -> State:
+        """Where the member stands with its group."""
+        return self._standing.state
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
+        """Commit as a member.
+
+        Raises as ``OffsetsClient.commit``: CommitFailedError where the member isn't in the group any more, GroupError
+        with REBALANCE_IN_PROGRESS while it joins again.
+        """
+        if not offsets:
+            return
+        member = self.membership
+        sent = self._standing.generation
+        if member is None:
+            raise self._not_a_member()
+        try:
+            await self._offsets.commit(offsets, deadline, member=member)
+        except GroupError as error:
+            reaction = self._standing.react(Step.COMMIT, error.code, sent)
+            if reaction is Reaction.FENCED:
+                self._fail(error)
+            self._wake_joiner()
+            if reaction is Reaction.GO_ON and not self._standing.lost:
+                # The answer was for a generation that is over; the member is in, or on its way into, a new one.
+                raise GroupError(
+                    ErrorCode.REBALANCE_IN_PROGRESS,
+                    f"group {self.group_id!r}: the group has rebalanced while this was committed;"
+                    " commit again what is still assigned",
+                ) from error
+            raise
+
+    async def committed(
+        self,
+        partitions: Collection[TopicPartition] | None,
+        deadline: Deadline,
+        *,
+        require_stable: bool = False,
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The group's offsets, as ``OffsetsClient.fetch``."""
+        return await self._offsets.fetch(partitions, deadline, require_stable=require_stable)
+
+    async def close(self, deadline: Deadline) -> None:
+        """Give up the assignment, with its callback, and leave the group, all by the deadline; a second call does
+        nothing. Static members don't leave: the group waits for them to come back (KIP-345)."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._stop_joining(deadline)
+            lost = self._standing.lost or self._standing.state is not State.STABLE
+            if self.assignment:
+                try:
+                    async with deadline.timeout() as limit:
+                        await self._give_up(self.assignment, lost=lost)
+                except TimeoutError:
+                    if not limit.expired():
+                        raise
+                    log.warning("group %s: the callback was not done before the deadline", self.group_id)
+                self.assignment = frozenset()
+            await self._leave("the consumer is being closed", deadline)
+        finally:
+            self._leader.resign()
+            tasks = [
+                task for task in (self._joiner, self._heart) if task not in (None, asyncio.current_task())
+            ]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ---- joining
+
+    async def _join_forever(self) -> None:
+        """Join whenever there is a reason to."""
+        failures = 0
+        while not self._closed:
+            await self._until_due()
+            try:
+                reaction = await self._join()
+            except ProtocolError as error:
+                self._fail(
+                    ClientError(f"group {self.group_id!r}: a member's metadata can't be read: {error}")
+                )
+                continue
+            except ClientError as error:
+                self._standing.ask_to_rejoin(f"rebalance failed due to {type(error).__name__}")
+                if not is_retriable(error):
+                    self._fail(error)
+                    continue
+                log.info("group %s: joining failed, trying again: %s", self.group_id, error)
+                reaction = Reaction.WAIT
+            if reaction in (Reaction.GO_ON, Reaction.TAKE_ID):
+                failures = 0
+                continue
+            failures += 1
+            # What is answered at once is tried again at once, unless it fails over and over.
+            at_once = reaction not in (Reaction.WAIT, Reaction.FIND_COORDINATOR)
+            await asyncio.sleep(self._cluster.backoff.after(failures - at_once))
+
+    async def _until_due(self) -> None:
+        while True:
+            self._join_wanted.clear()
+            if self._standing.lost and self.assignment:
+                # Told at once, even where the application has to poll before the member joins again.
+                await self._give_up(self.assignment, lost=True)
+                continue
+            reason = self._reason_to_join()
+            if reason is not None and not self._parked and self._topics is not None:
+                self._standing.ask_to_rejoin(reason)
+                return
+            await self._join_wanted.wait()
+
+    def _reason_to_join(self) -> str | None:
+        if self._joined_topics is not None and self._joined_topics != self._topics:
+            return "subscription has changed"
+        if self._leader.outdated():
+            return "cached metadata has changed"
+        return self._standing.rejoin
+
+    async def _join(self) -> Reaction:
+        """One attempt: JoinGroup, SyncGroup, and what comes of it. Raises ClientError, ProtocolError."""
+        standing = self._standing
+        if standing.unprepared:
+            standing.unprepared = False
+            await self._prepare()
+        connection = await self._coordinator.connection(self._short())
+        topics = self._joined_topics = self._topics or frozenset()
+        request = self._join_request(topics)
+        sent = standing.begin_join()
+        rebalance = self._settings.max_poll_interval_ms / 1000
+        timeout = max(self._cluster.request_timeout, rebalance + JOIN_LAPSE)
+        answer = await self._coordinator.submit(connection, request, Deadline(None), timeout)
+        code = error_code(answer.error_code)
+        reaction = self._react(Step.JOIN, code, sent)
+        if reaction is Reaction.TAKE_ID:
+            standing.take_id(answer.member_id)
+        if reaction is not Reaction.GO_ON:
+            return reaction
+        self._check_protocol(answer.protocol_type, answer.protocol_name)
+        sent = Generation(answer.generation_id, answer.member_id, answer.protocol_name)
+        if not standing.complete_join(sent):
+            return Reaction.JOIN_AGAIN
+        self._polled_at = monotonic()  # the application has its full interval from here, as in Java
+        self._beat_wanted.set()
+        return await self._sync(sent, answer)
+
+    def _join_request(self, topics: frozenset[str]) -> JoinGroupRequest:
+        settings = self._settings
+        generation = self._standing.generation
+        protocols = []
+        for name, assignor in self._assignors.items():
+            subscription = Subscription(
+                topics,
+                assignor.user_data(topics),
+                tuple(sorted(self.assignment)),
+                generation.id,
+                settings.client_rack or None,
+            )
+            protocols.append(JoinGroupRequestProtocol(name=name, metadata=subscription_bytes(subscription)))
+        return JoinGroupRequest(
+            group_id=self.group_id,
+            session_timeout_ms=settings.session_timeout_ms,
+            rebalance_timeout_ms=settings.max_poll_interval_ms,
+            member_id=generation.member_id,
+            group_instance_id=settings.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=protocols,
+            reason=(self._standing.rejoin or "")[:LONGEST_REASON],
+        )
+
+    def _check_protocol(self, protocol_type: str | None, protocol: str | None) -> None:
+        """Raises GroupError for a group of another kind, and for an assignor that was not offered."""
+        if protocol_type not in (None, PROTOCOL_TYPE) or protocol not in self._assignors:
+            raise GroupError(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"group {self.group_id!r} goes by {protocol_type or PROTOCOL_TYPE!r} and {protocol!r};"
+                f" this member knows {PROTOCOL_TYPE!r} and {', '.join(map(repr, self._assignors))}",
+            )
+
+    async def _sync(self, sent: Generation, joined: JoinGroupResponse) -> Reaction:
+        """SyncGroup, as leader with everybody's assignment, and the member's own out of its answer."""
+        assert sent.protocol is not None
+        assignor = self._assignors[sent.protocol]
+        request = SyncGroupRequest(
+            group_id=self.group_id,
+            generation_id=sent.id,
+            member_id=sent.member_id,
+            group_instance_id=self._settings.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=sent.protocol,
+        )
+        if joined.leader == sent.member_id:
+            request.assignments = await self._leader.assign(
+                assignor, joined.members, self._short(), skip=joined.skip_assignment
+            )
+        else:
+            self._leader.resign()
+        rebalance = self._settings.max_poll_interval_ms / 1000
+        timeout = max(self._cluster.request_timeout, rebalance + JOIN_LAPSE)
+        answer = await self._coordinator.ask(request, Deadline(None), timeout=timeout)
+        reaction = self._react(Step.SYNC, error_code(answer.error_code), sent)
+        if reaction is not Reaction.GO_ON:
+            return reaction
+        self._check_protocol(answer.protocol_type, answer.protocol_name or sent.protocol)
+        partitions = read_assignment(answer.assignment) if answer.assignment else ()
+        if not self._standing.complete_sync(sent):
+            return Reaction.JOIN_AGAIN
+        await self._adopt(assignor, partitions, sent.id)
+        return Reaction.GO_ON
+
+    def _react(self, step: Step, code: ErrorCode, sent: Generation) -> Reaction:
+        """What an answer means; failures are noted for the application."""
+        reaction = self._standing.react(step, code, sent)
+        if reaction is not Reaction.GO_ON:
+            log.info("group %s: %s answered with %s", self.group_id, step.name.lower(), code.name)
+        if reaction is Reaction.FIND_COORDINATOR:
+            self._coordinator.moved()
+        elif reaction is Reaction.FENCED:
+            self._fail(
+                FencedInstanceError(
+                    code,
+                    f"group {self.group_id!r}: another member has joined with the group_instance_id"
+                    f" {self._settings.group_instance_id!r} and taken this one's place; each process needs its own",
+                )
+            )
+        elif reaction is Reaction.GIVE_UP:
+            self._fail(GroupError(code, f"group {self.group_id!r}: {_REFUSED.get(code, code.name)}"))
+        return reaction
+
+    # ---- changing hands
+
+    async def _prepare(self) -> None:
+        """Before JoinGroup: give up what the protocol asks for. Java's onJoinPrepare."""
+        self._leader.resign()
+        if self._standing.lost:
+            await self._give_up(self.assignment, lost=True)
+        elif self.protocol is RebalanceProtocol.EAGER:
+            await self._give_up(self.assignment)
+        else:
+            await self._give_up({each for each in self.assignment if each.topic not in (self._topics or ())})
+
+    async def _give_up(self, partitions: Set[TopicPartition], *, lost: bool = False) -> None:
+        if partitions:
+            partitions = frozenset(partitions)
+            callback = self._callbacks.on_lost if lost else self._callbacks.on_revoked
+            await self._call(callback, partitions)
+            self.assignment -= partitions
+
+    async def _adopt(
+        self, assignor: Assignor, partitions: Collection[TopicPartition], generation: int
+    ) -> None:
+        """Take over a new assignment. Java's onJoinComplete."""
+        assigned = frozenset(partitions)
+        topics = self._topics or frozenset()
+        if any(each.topic not in topics for each in assigned):
+            self._standing.ask_to_rejoin("received assignment does not match the current subscription")
+            return
+        gone = self.assignment - assigned
+        if gone:
+            await self._give_up(gone)
+            self._standing.ask_to_rejoin("need to revoke partitions and re-join")
+        assignor.on_assignment(tuple(partitions), generation)
+        new = assigned - self.assignment
+        if self._standing.lost:
+            return  # while the callback ran; what is left is given up before the next join
+        self.assignment = assigned
+        await self._call(self._callbacks.on_assigned, new)
+
+    async def _call(
+        self,
+        callback: Callable[[frozenset[TopicPartition]], Awaitable[None]],
+        partitions: frozenset[TopicPartition],
+    ) -> None:
+        self._idle.clear()
+        try:
+            await callback(partitions)
+        except Exception as error:
+            log.exception("group %s: a rebalance callback failed", self.group_id)
+            failure = error if isinstance(error, ClientError) else None
+            if failure is None:
+                failure = ClientError(f"group {self.group_id!r}: a rebalance callback raised {error!r}")
+                failure.__cause__ = error
+            if self.failure is None:
+                self.failure = failure
+        finally:
+            self._idle.set()
+        if self._closed and asyncio.current_task() is self._joiner:
+            raise asyncio.CancelledError  # the callback has closed the consumer
+
+    def _fail(self, failure: ClientError) -> None:
+        """Let the application know at its next poll, and do nothing before."""
+        log.error("%s", failure)
+        self.failure = failure
+        self._parked = True
+        self._wake_joiner()
+
+    def _wake_joiner(self) -> None:
+        self._join_wanted.set()
+
+    def _short(self) -> Deadline:
+        """For what is answered at once."""
+        return Deadline(self._cluster.request_timeout)
+
+    def _not_a_member(self) -> GroupError:
+        """Why nothing can be committed now."""
+        start = f"group {self.group_id!r}: nothing was committed: "
+        if self._standing.state in (State.PREPARING, State.COMPLETING):
+            return GroupError(
+                ErrorCode.REBALANCE_IN_PROGRESS,
+                f"{start}the member is joining a rebalance; commit again when it is done",
+            )
+        why = KICKED_OUT if self._joined_topics is not None else "the member has not joined the group yet"
+        return CommitFailedError(ErrorCode.UNKNOWN_MEMBER_ID, start + why)
+
+    async def _stop_joining(self, deadline: Deadline) -> None:
+        """End the task that joins; a callback that runs may come to its end until the deadline."""
+        if self._joiner is None or self._joiner is asyncio.current_task():
+            return
+        try:
+            async with deadline.timeout() as limit:
+                while not self._idle.is_set():
+                    await self._idle.wait()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            log.warning("group %s: a rebalance callback was cut short by the close", self.group_id)
+        self._joiner.cancel()
+        await asyncio.wait((self._joiner,))
+
+    # ---- heartbeats, and leaving
+
+    async def _beat_forever(self) -> None:
+        """Send heartbeats while the member is in a generation; leave when the application has stopped polling."""
+        interval = self._settings.heartbeat_interval_ms / 1000
+        patience = self._settings.max_poll_interval_ms / 1000
+        next_beat = 0.0
+        while True:
+            self._beat_wanted.clear()
+            if not self._standing.joined:
+                await self._beat_wanted.wait()
+                next_beat = monotonic() + interval
+                continue
+            now = monotonic()
+            stalls_at = self._polled_at + patience
+            if now >= stalls_at:
+                await self._stall()
+            elif now < next_beat:
+                await self._pause(min(next_beat, stalls_at) - now)
+            elif await self._beat():
+                next_beat = now + interval
+            else:
+                await self._pause(self._cluster.backoff.initial)
+
+    async def _pause(self, seconds: float) -> None:
+        """Until then, or until the member is in a new generation."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._beat_wanted.wait()
+        except TimeoutError:
+            pass
+
+    async def _beat(self) -> bool:
+        """One heartbeat; False: try again soon."""
+        sent = self._standing.generation
+        request = HeartbeatRequest(
+            group_id=self.group_id,
+            generation_id=sent.id,
+            member_id=sent.member_id,
+            group_instance_id=self._settings.group_instance_id,
+        )
+        # No answer for a session's length: the coordinator must be looked for anew, as Java does.
+        timeout = min(self._settings.session_timeout_ms / 1000, self._cluster.request_timeout)
+        try:
+            answer = await self._coordinator.ask(request, Deadline(timeout), timeout=timeout)
+        except ClientError as error:
+            if not is_retriable(error):
+                self._fail(error)
+            log.info("group %s: a heartbeat failed: %s", self.group_id, error)
+            return False
+        reaction = self._react(Step.HEARTBEAT, error_code(answer.error_code), sent)
+        self._wake_joiner()
+        return reaction not in (Reaction.FIND_COORDINATOR, Reaction.WAIT)
+
+    async def _stall(self) -> None:
+        """The application doesn't poll: give others the partitions."""
+        interval = self._settings.max_poll_interval_ms
+        failure = PollIntervalExceededError(
+            f"group {self.group_id!r}: the application did not poll for more than max_poll_interval_ms ({interval} ms),"
+            " so the member left the group and its partitions go to others; it joins again now. Make"
+            " max_poll_interval_ms longer, or max_poll_records smaller"
+        )
+        leaver = self._leave_request("consumer poll timeout has expired.")
+        self._standing.lose("consumer pro-actively leaving the group")
+        self._fail(failure)
+        if leaver is not None:
+            await self._send_leave(leaver, Deadline(LEAVE_SECONDS))
+
+    async def _leave(self, reason: str, deadline: Deadline) -> None:
+        """Leave, if this kind of member does. What fails is logged: the session timeout does the same, later."""
+        request = self._leave_request(reason) if self._settings.leave_on_close else None
+        self._standing.lose(reason)
+        if request is not None:
+            await self._send_leave(request, deadline)
+
+    def _leave_request(self, reason: str) -> MemberIdentity | None:
+        """Whom to take out of the group; None for static members, and for one that isn't in it."""
+        member_id = self._standing.generation.member_id
+        static = self._settings.group_instance_id is not None
+        if static or not member_id or self._standing.state is State.UNJOINED:
+            return None
+        return MemberIdentity(member_id=member_id, reason=reason[:LONGEST_REASON])
+
+    async def _send_leave(self, member: MemberIdentity, deadline: Deadline) -> None:
+        try:
+            connection = await self._coordinator.connection(deadline, aside=True)
+            request = LeaveGroupRequest(group_id=self.group_id, members=[member])
+            if connection.version_of(ApiKey.LEAVE_GROUP) < _LEAVES_SEVERAL:
+                request = LeaveGroupRequest(group_id=self.group_id, member_id=member.member_id)
+            answer = await self._coordinator.submit(connection, request, deadline)
+        except ClientError as error:
+            log.warning("group %s: LeaveGroup was not answered: %s", self.group_id, error)
+            return
+        codes = [answer.error_code, *(each.error_code for each in answer.members)]
+        failed = [error_code(code).name for code in codes if code]
+        if failed:
+            log.info("group %s: LeaveGroup was answered with %s", self.group_id, ", ".join(failed))
+
+
+_REFUSED = {
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
+        "the group's other members have none of this one's assignment strategies (INCONSISTENT_GROUP_PROTOCOL);"
+        " give it one that they all have in partition_assignment_strategy"
+    ),
+    ErrorCode.INVALID_SESSION_TIMEOUT: (
+        "the broker doesn't take this session_timeout_ms (INVALID_SESSION_TIMEOUT); it has to be within the broker's"
+        " group.min.session.timeout.ms and group.max.session.timeout.ms"
+    ),
+    ErrorCode.INVALID_GROUP_ID: "the broker doesn't take this group_id (INVALID_GROUP_ID)",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: ("this user may not join the group (GROUP_AUTHORIZATION_FAILED)"),
+    ErrorCode.GROUP_MAX_SIZE_REACHED: (
+        "the group has as many members as the broker allows, group.max.size (GROUP_MAX_SIZE_REACHED)"
+    ),
+}
+"""What the codes of refusals mean, and what to do."""
