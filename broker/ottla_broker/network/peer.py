@@ -1,0 +1,339 @@
+"""This broker's own connections to the others: to fetch, to speak as or with the controller.
+
+Requests go out as they come and are answered in order. A connection serves one purpose, so that a fetch that waits
+for data holds nothing else up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla_protocol.errors import LocalProtocolError, ProtocolError
+from ottla_protocol.exchange import Exchange, RawAnswer
+from ottla_protocol.messages.api_versions import ApiVersionsRequest
+
+if TYPE_CHECKING:
+    from ottla_broker.clock import Clock, TimerHandle
+    from ottla_protocol.schema import Message
+
+MAX_ANSWER_BYTES: Final = 512 * 1024 * 1024
+"""What a broker may answer at most: several partitions' replica.fetch.max.bytes, generously."""
+
+RECONNECT_SECONDS: Final = (0.05, 1.0)
+"""How long a peer that could not be reached is left alone at first, and at most: doubled each time."""
+
+SOFTWARE: Final = ("ottla-broker", "0.1.0")
+
+
+class PeerError(Exception):
+    """The peer could not be asked, or has not answered. Whether it did what it was asked may be unknown."""
+
+
+class PeerUnreachableError(PeerError):
+    """No connection. ``refused``: the peer's machine answered that nobody listens there, so no process does."""
+
+    def __init__(self, message: str, refused: bool) -> None:
+        super().__init__(message)
+        self.refused = refused
+
+
+class PeerTimeoutError(PeerError):
+    """No answer in time; the connection is closed."""
+
+
+class Purpose(Enum):
+    """What a connection is for: one each, so that none waits behind another's long answers."""
+
+    FETCH = "fetch"
+    CONTROL = "control"
+    OTHER = "other"
+
+
+class _Waiting:
+    """A request under way: whom to tell, and the alarm that goes off when its time is up."""
+
+    __slots__ = ("alarm", "future", "name")
+
+    def __init__(self, future: asyncio.Future[Any], name: str) -> None:
+        self.future = future
+        self.name = name
+        self.alarm: TimerHandle | None = None
+
+    def settle(self, value: Any, error: BaseException | None) -> None:
+        if self.alarm is not None:
+            self.alarm.cancel()
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(value)
+        else:
+            self.future.set_exception(error)
+
+
+class PeerConnection(asyncio.BufferedProtocol):
+    """Made by :meth:`open`. Owned by the loop thread.
+
+    ``on_close`` is called once when an open connection has gone, with the reason (None: this side closed it).
+    """
+
+    def __init__(self, host: str, port: int, client_id: str, clock: Clock) -> None:
+        self.host = host
+        self.port = port
+        self.closed = False
+        self.on_close: Callable[[PeerError | None], None] | None = None
+        self._clock = clock
+        self._exchange: Exchange[_Waiting] = Exchange(client_id, MAX_ANSWER_BYTES)
+        self._transport: asyncio.Transport | None = None
+        self._error: PeerError | None = None
+        self._gone = asyncio.Event()
+
+    @classmethod
+    async def open(
+        cls, host: str, port: int, *, client_id: str, timeout: float, clock: Clock
+    ) -> PeerConnection:
+        """Connect and learn what the peer speaks, within ``timeout`` seconds. Raises PeerUnreachableError."""
+        where = f"{host}:{port}"
+        connection = cls(host, port, client_id, clock)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout):
+                await loop.create_connection(lambda: connection, host, port)
+                await connection._shake_hands(timeout)
+        except TimeoutError:
+            connection.close()
+            raise PeerUnreachableError(f"{where} did not answer within {timeout:.3g} s", False) from None
+        except OSError as error:
+            connection.close()
+            refused = isinstance(error, ConnectionRefusedError | ConnectionResetError)
+            raise PeerUnreachableError(f"{where}: {error.strerror or error}", refused) from error
+        except PeerError as error:
+            connection.close()
+            raise PeerUnreachableError(str(error), False) from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def _shake_hands(self, timeout: float) -> None:
+        request = ApiVersionsRequest(client_software_name=SOFTWARE[0], client_software_version=SOFTWARE[1])
+        while True:
+            answer: RawAnswer = await self.submit(
+                request, timeout=timeout, version=self._exchange.handshake_version, raw=True
+            )
+            try:
+                if self._exchange.learn(answer):
+                    return
+            except ProtocolError as error:
+                raise PeerError(f"{self.host}:{self.port} is not a broker: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"<PeerConnection {self.host}:{self.port}{' closed' if self.closed else ''}>"
+
+    def version_of(self, api_key: int) -> int:
+        """The highest version of an API that both sides have. Raises PeerError where there is none."""
+        try:
+            return self._exchange.version_of(api_key)
+        except LocalProtocolError as error:
+            raise PeerError(f"{self.host}:{self.port}: {error}") from error
+
+    def submit(
+        self, request: Message, *, timeout: float, version: int | None = None, raw: bool = False
+    ) -> asyncio.Future[Any]:
+        """Send a request now; the future has the answer.
+
+        It fails with PeerError when the connection breaks, with PeerTimeoutError after ``timeout`` seconds: the
+        connection is closed then, for its answers could not be told apart. Cancelling it forgets the answer only.
+
+        Raises PeerError when the connection is closed, or the peer can't be asked this.
+        """
+        if self.closed:
+            raise self._error or PeerError(f"the connection to {self.host}:{self.port} is closed")
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(future, type(request).__name__)
+        try:
+            parts, _, answered = self._exchange.request(request, waiting, version=version, raw=raw)
+        except LocalProtocolError as error:
+            raise PeerError(f"{self.host}:{self.port}: {error}") from error
+        assert self._transport is not None
+        self._transport.writelines(parts)
+        if answered:
+            waiting.alarm = self._clock.call_later(timeout, self._time_out, waiting, timeout)
+        else:
+            future.set_result(None)
+        return future
+
+    def close(self, error: PeerError | None = None) -> None:
+        """Take no more requests; those under way fail. A second call does nothing."""
+        if self.closed:
+            return
+        self.closed = True
+        self._error = error
+        if self._transport is None:
+            self._gone.set()
+        else:
+            self._transport.abort()
+        reason = error or PeerError(f"the connection to {self.host}:{self.port} is closed")
+        while self._exchange.pending:
+            self._exchange.pending.popleft().token.settle(None, reason)
+        if self.on_close is not None:
+            self.on_close(error)
+
+    async def wait_closed(self) -> None:
+        """Wait until the socket is closed, after :meth:`close`."""
+        await self._gone.wait()
+
+    def _time_out(self, waiting: _Waiting, timeout: float) -> None:
+        message = f"{self.host}:{self.port} did not answer {waiting.name} within {timeout:.3g} s"
+        waiting.settle(None, PeerTimeoutError(message))
+        self.close(PeerError(message))
+
+    # ---- the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if self.closed:
+            self._gone.clear()
+            transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._exchange.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self.closed:
+            return
+        try:
+            answers = self._exchange.received(nbytes)
+        except ProtocolError as error:
+            self.close(PeerError(f"{self.host}:{self.port} does not answer as a broker; it sent {error}"))
+            return
+        for token, value, wrong in answers:
+            if wrong is None:
+                token.settle(value, None)
+            else:
+                failure = PeerError(f"{self.host}:{self.port} sent {wrong}")
+                token.settle(None, failure)
+                self.close(failure)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.closed:
+            how = "the broker closed it" if exc is None else str(exc) or type(exc).__name__
+            self.close(PeerError(f"the connection to {self.host}:{self.port} broke: {how}"))
+        self._gone.set()
+
+
+class _Link:
+    """The way to one broker for one purpose: the open connection, or the attempt to open one."""
+
+    __slots__ = ("connection", "failures", "not_before", "opening")
+
+    def __init__(self) -> None:
+        self.connection: PeerConnection | None = None
+        self.opening: asyncio.Task[PeerConnection] | None = None
+        self.failures = 0
+        self.not_before = 0.0
+
+
+class Peers:
+    """The other brokers, by id, and the connections to them. Owned by the loop thread."""
+
+    def __init__(self, client_id: str, clock: Clock, connect_timeout: float = 10.0) -> None:
+        """``connect_timeout`` in seconds: how long one attempt to connect may take."""
+        self._client_id = client_id
+        self._clock = clock
+        self._connect_timeout = connect_timeout
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._links: dict[tuple[int, Purpose], _Link] = {}
+        self._closed = False
+        # Connections and attempts that are coming to their end.
+        self._closing: set[asyncio.Future[Any]] = set()
+
+    def set_address(self, broker_id: int, host: str, port: int) -> None:
+        """Where a broker is reached from now on. Connections to where it was before are closed."""
+        if self._addresses.get(broker_id) != (host, port):
+            self.forget(broker_id)
+            self._addresses[broker_id] = (host, port)
+
+    def forget(self, broker_id: int) -> None:
+        """A broker that is no more: its connections are closed."""
+        self._addresses.pop(broker_id, None)
+        for key in [key for key in self._links if key[0] == broker_id]:
+            self._drop(self._links.pop(key))
+
+    def address(self, broker_id: int) -> tuple[str, int] | None:
+        return self._addresses.get(broker_id)
+
+    async def connection(self, broker_id: int, purpose: Purpose, timeout: float) -> PeerConnection:
+        """An open connection, opened if need be, within ``timeout`` seconds.
+
+        A peer that could not be reached just now is left alone for a moment first.
+
+        Raises PeerUnreachableError.
+        """
+        address = self._addresses.get(broker_id)
+        if address is None or self._closed:
+            raise PeerUnreachableError(f"the address of broker {broker_id} is not known", False)
+        link = self._links.setdefault((broker_id, purpose), _Link())
+        if link.connection is not None and not link.connection.closed:
+            return link.connection
+        if link.opening is None:
+            link.opening = asyncio.ensure_future(self._open(link, *address))
+            # A failure that nobody waits for any more is told to the next who asks.
+            link.opening.add_done_callback(lambda task: task.cancelled() or task.exception())
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.shield(link.opening)
+        except TimeoutError:
+            raise PeerUnreachableError(
+                f"broker {broker_id} at {address[0]}:{address[1]} was not reached within {timeout:.3g} s",
+                False,
+            ) from None
+
+    async def _open(self, link: _Link, host: str, port: int) -> PeerConnection:
+        try:
+            wait = link.not_before - self._clock.monotonic()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            connection = await PeerConnection.open(
+                host, port, client_id=self._client_id, timeout=self._connect_timeout, clock=self._clock
+            )
+        except PeerUnreachableError:
+            least, most = RECONNECT_SECONDS
+            link.not_before = self._clock.monotonic() + min(most, least * 2**link.failures)
+            link.failures = min(link.failures + 1, 10)
+            raise
+        finally:
+            link.opening = None
+        link.failures = 0
+        link.connection = connection
+        return connection
+
+    async def request(
+        self, broker_id: int, request: Message, *, timeout: float, purpose: Purpose = Purpose.OTHER
+    ) -> Any:
+        """Ask a broker, and wait for its answer. Raises PeerError."""
+        deadline = self._clock.monotonic() + timeout
+        connection = await self.connection(broker_id, purpose, timeout)
+        return await connection.submit(request, timeout=max(0.001, deadline - self._clock.monotonic()))
+
+    async def close(self) -> None:
+        """Close all connections; there will be no others."""
+        self._closed = True
+        for broker_id in list(self._addresses):
+            self.forget(broker_id)
+        while self._closing:
+            await asyncio.wait(self._closing)
+
+    def _drop(self, link: _Link) -> None:
+        if link.opening is not None:
+            link.opening.cancel()
+            self._closing.add(link.opening)
+            link.opening.add_done_callback(self._closing.discard)
+        if link.connection is not None:
+            link.connection.close()
+            closing = asyncio.ensure_future(link.connection.wait_closed())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)

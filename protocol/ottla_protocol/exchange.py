@@ -1,0 +1,275 @@
+"""A client's side of a connection, without the socket: requests become bytes, bytes become answers.
+
+Answers come in the order of the requests, and the correlation id has to agree: after one that does not, nothing
+that follows can be trusted.
+
+What arrives goes into a scratch buffer, from which small answers are copied. An answer that is larger than what
+has come of it gets a buffer of its own size and the rest is received straight into that, so that views of it stay
+valid for as long as somebody holds them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from struct import Struct
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from .api_keys import ApiKey
+from .errors import LocalProtocolError, ProtocolError
+from .header import (
+    RequestHeader,
+    encode_request_header,
+    parse_response_header,
+    response_header_is_flexible,
+)
+from .messages.api_versions import ApiVersionsResponse
+from .registry import response_class
+from .schema import Message
+
+T = TypeVar("T")
+
+SCRATCH_BYTES: Final = 64 * 1024
+MOVED: Final = 4096
+"""The start of an answer is moved to the front of the scratch buffer up to this many bytes, else it gets its own."""
+
+_SIZE: Final = Struct(">i")
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+_API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
+_FIRST_HANDSHAKE: Final = 3
+_REFUSED: Final = b"\x00\x23"
+"""Error 35, UNSUPPORTED_VERSION, at the start of an answer to ApiVersions: what follows is in version 0 (KIP-511)."""
+
+
+class UnsupportedVersionError(LocalProtocolError):
+    """The peer doesn't have the API, or no version of it that is declared here, or not the one asked for."""
+
+
+class RawAnswer(NamedTuple):
+    """An answer that is not decoded: what follows its header, and the version that it is in."""
+
+    body: memoryview
+    version: int
+
+
+class Answer(NamedTuple, Generic[T]):
+    """An answer to the request that ``token`` was given with: the decoded message, a RawAnswer, or what is wrong."""
+
+    token: T
+    value: Any
+    error: ProtocolError | None = None
+
+
+class _Api:
+    """One version of an API on this connection: how its header is written, and how its answers are read."""
+
+    __slots__ = ("flexible_header", "key", "name", "prefix", "response", "tail", "version")
+
+    def __init__(self, key: int, version: int, client_id: str) -> None:
+        header = encode_request_header(RequestHeader(key, version, 0, client_id))
+        self.key = key
+        self.version = version
+        self.name = api_name(key)
+        self.prefix = header[:4]
+        self.tail = header[8:]
+        self.flexible_header = response_header_is_flexible(key, version)
+        self.response = response_class(key)
+
+
+class _Pending(NamedTuple, Generic[T]):
+    correlation: int
+    api: _Api
+    raw: bool
+    token: T
+
+
+class Exchange(Generic[T]):
+    """One connection's conversation. ``T`` is whatever tells the caller whom an answer is for.
+
+    It begins with ApiVersions, in :data:`handshake_version`; :meth:`learn` takes the answer. Owned by whoever owns the
+    connection.
+    """
+
+    def __init__(self, client_id: str, max_answer_bytes: int) -> None:
+        self.handshake_version = _FIRST_HANDSHAKE
+        self.theirs: dict[int, tuple[int, int]] = {}
+        self.pending: deque[_Pending[T]] = deque()
+        self._client_id = client_id
+        self._max_answer_bytes = max_answer_bytes
+        self._newest: dict[int, _Api] = {}
+        self._chosen: dict[tuple[int, int], _Api] = {}
+        self._correlation = 0
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._end = 0
+        self._large: memoryview | None = None
+        self._filled = 0
+
+    # ---- versions
+
+    def learn(self, answer: RawAnswer) -> bool:
+        """Take the answer to ApiVersions. False: ask again, in what ``handshake_version`` is now.
+
+        Raises ProtocolError for an answer that can't be read or that is an error.
+        """
+        refused = bytes(answer.body[:2]) == _REFUSED
+        told = ApiVersionsResponse.decode(answer.body, 0 if refused else answer.version)
+        theirs = {each.api_key: (each.min_version, each.max_version) for each in told.api_keys}
+        if refused and answer.version > 0:
+            self.handshake_version = min(theirs.get(_API_VERSIONS, (0, 0))[1], answer.version - 1)
+            return False
+        if told.error_code:
+            raise ProtocolError(f"ApiVersions is refused with error {told.error_code}")
+        self.theirs = theirs
+        return True
+
+    def common(self, api_key: int) -> tuple[int, int] | None:
+        """The lowest and highest version that both sides have."""
+        theirs = self.theirs.get(api_key)
+        if theirs is None:
+            return None
+        first, last = response_class(api_key).VERSIONS
+        low, high = max(first, theirs[0]), min(last, theirs[1])
+        return (low, high) if low <= high else None
+
+    def version_of(self, api_key: int) -> int:
+        """The highest version that both sides have. Raises UnsupportedVersionError where there is none."""
+        return (self._newest.get(api_key) or self._newest_of(api_key)).version
+
+    def _newest_of(self, api_key: int) -> _Api:
+        both = self.common(api_key)
+        if both is None:
+            theirs = self.theirs.get(api_key)
+            has = "does not have it" if theirs is None else f"has versions {theirs[0]} to {theirs[1]} of it"
+            first, last = response_class(api_key).VERSIONS
+            raise UnsupportedVersionError(
+                f"{api_name(api_key)}: the broker {has}, this side speaks {first} to {last}"
+            )
+        api = self._newest[api_key] = self._version(api_key, both[1])
+        return api
+
+    def _version(self, api_key: int, version: int) -> _Api:
+        api = self._chosen.get((api_key, version))
+        if api is None:
+            both = self.common(api_key)
+            if self.theirs and (both is None or not both[0] <= version <= both[1]):
+                has = "none" if both is None else f"{both[0]} to {both[1]}"
+                raise UnsupportedVersionError(
+                    f"{api_name(api_key)} version {version}: of the versions here the broker has {has}"
+                )
+            api = self._chosen[api_key, version] = _Api(api_key, version, self._client_id)
+        return api
+
+    # ---- requests
+
+    def request(
+        self, message: Message, token: T, *, version: int | None = None, raw: bool = False
+    ) -> tuple[list[Any], int, bool]:
+        """A request's bytes in parts, their sum, and whether an answer will come (produce with acks=0 has none).
+
+        Raises UnsupportedVersionError, and LocalProtocolError for what the version can't carry.
+        """
+        key: Any = message.API_KEY
+        if version is None:
+            api = self._newest.get(key) or self._newest_of(key)
+        else:
+            api = self._chosen.get((key, version)) or self._version(key, version)
+        parts: list[Any] = message.encode_parts(api.version)
+        correlation = self._correlation
+        self._correlation = (correlation + 1) & 0x7FFF_FFFF
+        tail = api.tail
+        size = 8 + len(tail) + sum(map(len, parts))
+        parts.insert(0, _SIZE.pack(size) + api.prefix + _SIZE.pack(correlation) + tail)
+        answered = key != _PRODUCE or message.acks != 0  # type: ignore[attr-defined]
+        if answered:
+            self.pending.append(_Pending(correlation, api, raw, token))
+        return parts, size + 4, answered
+
+    # ---- answers
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes are to be received; never empty."""
+        if self._large is not None:
+            return self._large[self._filled :]
+        return self._scratch[self._end :]
+
+    def received(self, count: int) -> list[Answer[T]]:
+        """The answers that ``count`` more bytes in the buffer make whole.
+
+        An answer with an ``error`` is the last one, and so is everything on this connection. Raises ProtocolError for
+        bytes that are no answer at all; the answers before them are lost with the connection.
+        """
+        large = self._large
+        if large is not None:
+            self._filled += count
+            if self._filled < len(large):
+                return []
+            self._large = None
+            return [self._answer(large)]
+        self._end += count
+        scratch, end = self._scratch, self._end
+        position = 0
+        answers: list[Answer[T]] = []
+        while end - position >= 4:
+            (size,) = _SIZE.unpack_from(scratch, position)
+            if not 4 <= size <= self._max_answer_bytes:
+                raise self._no_answer(size, bytes(scratch[position : min(end, position + 64)]))
+            start, stop = position + 4, position + 4 + size
+            if stop > end:
+                if size + 4 > len(scratch) or end - start > MOVED:
+                    self._large = memoryview(bytearray(size))
+                    self._filled = end - start
+                    self._large[: self._filled] = scratch[start:end]
+                    position = end
+                break
+            answers.append(self._answer(memoryview(bytes(scratch[start:stop]))))
+            position = stop
+            if answers[-1].error is not None:
+                break
+        if position:
+            left = end - position
+            if left:
+                scratch[:left] = bytes(scratch[position:end])
+            self._end = left
+        return answers
+
+    def _answer(self, frame: memoryview) -> Answer[T]:
+        (correlation,) = _SIZE.unpack_from(frame)
+        if not self.pending or correlation != self.pending[0].correlation:
+            expected = (
+                f"{self.pending[0].correlation} ({self.pending[0].api.name})" if self.pending else "none"
+            )
+            raise ProtocolError(
+                f"an answer with the correlation id {correlation} where {expected} was expected"
+            )
+        _, api, raw, token = self.pending.popleft()
+        try:
+            position = 4
+            if api.flexible_header:
+                position = parse_response_header(frame, api.key, api.version)[1]
+            if raw:
+                return Answer(token, RawAnswer(frame[position:], api.version))
+            return Answer(token, api.response.decode(frame, api.version, position))
+        except ProtocolError as error:
+            wrong = ProtocolError(
+                f"an answer to {api.name} version {api.version} that can't be read ({error})"
+            )
+            return Answer(token, None, wrong)
+
+    def _no_answer(self, size: int, start: bytes) -> ProtocolError:
+        """What came instead of an answer, as far as it can be recognised."""
+        text = start.split(b"\r\n")[0].decode("ascii", "replace")
+        if start[:2] in (b"\x15\x03", b"\x16\x03"):
+            return ProtocolError("TLS: it is a TLS listener, and was spoken to in plain text")
+        if start[:5] == b"HTTP/":
+            return ProtocolError(f"{text!r}: it is a web server, not a broker")
+        if text.isprintable() and start[:4].isascii():
+            return ProtocolError(f"{text!r}, which no broker sends")
+        if size > self._max_answer_bytes:
+            return ProtocolError(
+                f"an answer of {size} bytes; {self._max_answer_bytes} is the most that is taken"
+            )
+        return ProtocolError(f"an answer of {size} bytes")
+
+
+def api_name(api_key: int) -> str:
+    """``CreateTopics``, as Kafka's documentation has it."""
+    return "".join(word.capitalize() for word in ApiKey(api_key).name.split("_"))
