@@ -1,0 +1,187 @@
+"""``ottla configs``: describe and alter configs of topics and brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import UnknownTopicError
+from .completion import complete_topics
+from .console import Column, Console, options, run, unknown, unknown_topic
+from .looking import admin_of, pair, plural
+
+if TYPE_CHECKING:
+    from ..admin import Admin, AlterConfig, ConfigEntry, ConfigResource
+
+_BROKER_HELP = "A broker's id instead of a topic; `default` stands for what is set for all brokers."
+
+
+@click.group()
+def configs() -> None:
+    """Configs of topics and brokers: describe, alter.
+
+    \b
+    ottla configs describe orders
+    ottla configs alter orders --set retention.ms=86400000
+    """
+
+
+def _resource(topic: str | None, broker: str | None) -> ConfigResource:
+    from ..admin import ConfigResource
+
+    if (topic is None) is (broker is None):
+        raise click.UsageError("one of TOPIC and --broker ID is needed")
+    if topic is not None:
+        return ConfigResource.topic(topic)
+    if broker != "default" and not str(broker).isdecimal():
+        raise click.BadParameter(f"{broker!r} is neither a broker's id nor `default`", param_hint="--broker")
+    return ConfigResource.broker(None if broker == "default" else int(str(broker)))
+
+
+async def _checked(admin: Admin, resource: ConfigResource) -> None:
+    """End the command for a broker that isn't there, with those that are."""
+    if resource.node is not None:
+        nodes = [str(node.id) for node in (await admin.describe_cluster()).nodes]
+        if resource.name not in nodes:
+            raise click.ClickException(f"unknown broker {resource.name}; there are: {', '.join(nodes)}")
+
+
+async def _configs_of(
+    admin: Admin, resource: ConfigResource, *, documentation: bool = False
+) -> dict[str, ConfigEntry]:
+    await _checked(admin, resource)
+    try:
+        found = await admin.describe_configs([resource], include_documentation=documentation)
+    except UnknownTopicError:
+        pass
+    else:
+        return found[resource]
+    raise unknown_topic(resource.name, await admin.list_topics(include_internal=True))
+
+
+@configs.command()
+@click.argument("topic", required=False, shell_complete=complete_topics)
+@click.option("--broker", metavar="ID", help=_BROKER_HELP)
+@click.option("--all", "everything", is_flag=True, help="Also those at their defaults; after the others.")
+@click.option("--docs", is_flag=True, help="What each one means, as far as the broker says.")
+@options
+def describe(console: Console, topic: str | None, broker: str | None, everything: bool, docs: bool) -> None:
+    """Show the configs of a topic or broker that aren't at their defaults; with --all, the others after them.
+
+    The source says where a value comes from: topic is set on the topic itself, static_broker in the broker's
+    configuration file, dynamic_broker and dynamic_default_broker by `ottla configs alter --broker`.
+
+    \b
+    ottla configs describe orders
+    ottla configs describe orders --all --docs
+    ottla configs describe --broker 1 --json
+    """
+    run(_describe(console, _resource(topic, broker), everything, docs))
+
+
+async def _describe(console: Console, resource: ConfigResource, everything: bool, docs: bool) -> None:
+    async with admin_of(console) as admin:
+        found = await _configs_of(admin, resource, documentation=docs)
+    entries = sorted(found.values(), key=lambda entry: (entry.is_default, entry.name))
+    shown = [entry for entry in entries if everything or not entry.is_default]
+    columns = [
+        Column("Config"),
+        Column("Value"),
+        Column("Source", style=lambda source: "dim" if source == "default" else ""),
+        Column("Read-only"),
+        *([Column("Meaning", "documentation")] if docs else []),
+    ]
+    console.table(
+        columns,
+        [
+            (
+                entry.name,
+                _value(console, entry),
+                entry.source.name.lower(),
+                entry.is_read_only,
+                *([entry.documentation] if docs else []),
+            )
+            for entry in shown
+        ],
+        empty=f"{resource}: all configs are at their defaults; --all shows them" if entries else "no configs",
+    )
+    if shown and len(shown) < len(entries) and not console.as_json:
+        console.note(f"{plural(len(entries) - len(shown), 'config')} at the default; --all shows them too")
+
+
+def _value(console: Console, entry: ConfigEntry) -> str | None:
+    return "(hidden)" if entry.is_sensitive and not console.as_json else entry.value
+
+
+@configs.command()
+@click.argument("topic", required=False, shell_complete=complete_topics)
+@click.option("--broker", metavar="ID", help=_BROKER_HELP)
+@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Give it this value.")
+@click.option("--delete", "deletes", multiple=True, metavar="KEY", help="Go back to the default.")
+@click.option("--append", "appends", multiple=True, metavar="KEY=VALUE", help="Add to a list.")
+@click.option("--subtract", "subtracts", multiple=True, metavar="KEY=VALUE", help="Take from a list.")
+@click.option("--dry-run", is_flag=True, help="Let the broker check it, and change nothing.")
+@options
+def alter(
+    console: Console,
+    topic: str | None,
+    broker: str | None,
+    sets: tuple[str, ...],
+    deletes: tuple[str, ...],
+    appends: tuple[str, ...],
+    subtracts: tuple[str, ...],
+    dry_run: bool,
+) -> None:
+    """Change configs of a topic or broker; those that aren't named stay as they are. Options may be repeated.
+
+    \b
+    ottla configs alter orders --set retention.ms=86400000 --delete segment.bytes
+    ottla configs alter orders --append cleanup.policy=compact
+    ottla configs alter --broker 1 --set log.cleaner.threads=2 --dry-run
+    """
+    from ..admin import AlterConfig, AlterOperation
+
+    changes = [
+        *(AlterConfig(*pair(text, "--set")) for text in sets),
+        *(AlterConfig(key, None, AlterOperation.DELETE) for key in deletes),
+        *(AlterConfig(*pair(text, "--append"), AlterOperation.APPEND) for text in appends),
+        *(AlterConfig(*pair(text, "--subtract"), AlterOperation.SUBTRACT) for text in subtracts),
+    ]
+    if not changes:
+        raise click.UsageError("nothing to do: give --set, --delete, --append or --subtract")
+    run(_alter(console, _resource(topic, broker), changes, dry_run))
+
+
+async def _alter(
+    console: Console, resource: ConfigResource, changes: Sequence[AlterConfig], dry_run: bool
+) -> None:
+    async with admin_of(console) as admin:
+        before = await _configs_of(admin, resource)
+        known = before or await _broker_configs(admin)
+        for change in changes:
+            if change.name not in known:
+                raise unknown("config", change.name, known)
+        await admin.alter_configs({resource: changes}, validate_only=dry_run)
+        after = before if dry_run else await _configs_of(admin, resource)
+    names = dict.fromkeys(change.name for change in changes)
+    if dry_run:
+        console.note("the broker would take it; nothing is changed")
+        return
+    console.table(
+        [Column("Config"), Column("Before"), Column("Now")],
+        [
+            (name, *(_value(console, e) if (e := each.get(name)) else None for each in (before, after)))
+            for name in names
+        ],
+    )
+
+
+async def _broker_configs(admin: Admin) -> dict[str, ConfigEntry]:
+    """The configs that brokers know, for the defaults of all, whose own list has only what is set."""
+    from ..admin import ConfigResource
+
+    nodes = (await admin.describe_cluster()).nodes
+    some = ConfigResource.broker(nodes[0].id)
+    return (await admin.describe_configs([some]))[some]

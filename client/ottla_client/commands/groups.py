@@ -1,0 +1,308 @@
+"""``ottla groups``: list, describe, delete, remove-member; ``reset-offsets`` is in `resetting`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import ClientError, GroupError
+from ..types import TopicPartition
+from .completion import complete_groups
+from .console import Column, Console, options, run, unknown
+from .looking import (
+    admin_of,
+    count_of,
+    is_unknown_group,
+    plural,
+    show_partitions,
+    show_seconds,
+    unknown_group,
+)
+from .resetting import reset_offsets
+
+if TYPE_CHECKING:
+    from ..admin import Admin, GroupDescription, PartitionLag
+
+
+@click.group()
+def groups() -> None:
+    """Groups of consumers: list, describe with lag, reset offsets, delete, remove members.
+
+    \b
+    ottla groups list
+    ottla groups describe billing
+    ottla groups reset-offsets billing --topic orders --to-datetime 2026-03-01T00:00:00Z
+    """
+
+
+groups.add_command(reset_offsets)
+
+
+@groups.command("list")
+@click.argument("pattern", required=False)
+@click.option(
+    "--state", "states", multiple=True, help="Only those in it, as Stable or Empty; may be repeated."
+)
+@options
+def list_groups(console: Console, pattern: str | None, states: tuple[str, ...]) -> None:
+    """List groups, or those whose names match PATTERN (* and ? as in a shell).
+
+    The protocol is the way that partitions are assigned. A group without members is Empty.
+
+    \b
+    ottla groups list
+    ottla groups list 'billing-*' --state Stable --json
+    """
+    run(_list(console, pattern, states))
+
+
+async def _list(console: Console, pattern: str | None, states: Collection[str]) -> None:
+    async with admin_of(console) as admin:
+        listed = {
+            name: group
+            for name, group in (await admin.list_groups(states=states)).items()
+            if pattern is None or fnmatchcase(name, pattern)
+        }
+        described = await _described(admin, listed)
+    rows = []
+    for name, group in listed.items():
+        known = described.get(name)
+        rows.append(
+            (
+                name,
+                group.state or (known.state if known else None),
+                group.type or "classic",
+                known.protocol or None if known else None,
+                len(known.members) if known else None,
+                group.coordinator,
+            )
+        )
+    columns = ["Group", "State", "Type", "Protocol", "Members", "Coordinator"]
+    console.table(columns, rows, empty="no groups" if pattern is None else f"no group matches {pattern}")
+
+
+async def _described(admin: Admin, names: Collection[str]) -> dict[str, GroupDescription]:
+    """What can be told of these groups; those that have gone meanwhile, or are of other kinds, are left out."""
+    from ..admin import PartialError
+
+    try:
+        return await admin.describe_groups(names)
+    except GroupError as error:
+        if not is_unknown_group(error):
+            raise
+        return {}
+    except PartialError as error:
+        for why in error.errors.values():
+            if not is_unknown_group(why):
+                raise
+        return error.results
+
+
+async def _one(admin: Admin, group_id: str) -> GroupDescription:
+    """A group. One that isn't there ends the command, with the names nearest to it."""
+    try:
+        return (await admin.describe_groups([group_id]))[group_id]
+    except ClientError as error:
+        if not is_unknown_group(error):
+            raise
+    raise await unknown_group(admin, group_id)
+
+
+@groups.command()
+@click.argument("name", metavar="GROUP", shell_complete=complete_groups)
+@options
+def describe(console: Console, name: str) -> None:
+    """Show a group: its members, and for each partition what is committed, the end, and the lag.
+
+    The lag in records is the partition's end less the committed offset (gaps that compaction and transactions left
+    count too). The lag in time is now less the timestamp of the first record that isn't read yet, the one at the
+    committed offset: for that, one batch is read from each partition that has a lag. So it depends on the
+    producers' clocks, unless the topic has message.timestamp.type=LogAppendTime. It is 0s where nothing is left to
+    read, and - where nothing is committed.
+
+    \b
+    ottla groups describe billing
+    ottla groups describe billing --json | jq .lag_seconds
+    """
+    run(_describe(console, name))
+
+
+async def _describe(console: Console, name: str) -> None:
+    async with admin_of(console) as admin:
+        group = await _one(admin, name)
+        owners = {partition: member.client_id for member in group.members for partition in member.assignment}
+        lags = await admin.group_lag(name, owners)
+    records = [lag.records for lag in lags.values() if lag.records is not None]
+    seconds = [lag.seconds for lag in lags.values() if lag.seconds is not None]
+    total = sum(records) if records else None
+    longest = max(seconds) if seconds else None
+    rows = [_row(partition, lag, owners.get(partition)) for partition, lag in lags.items()]
+    number = count_of(console)
+    columns = [
+        Column("Topic"),
+        Column("Partition"),
+        Column("Committed", right=True, show=number),
+        Column("End", right=True, show=number),
+        Column("Lag", "lag_records", right=True, show=number, style=_lag_style),
+        Column("Behind", "lag_seconds", right=True, show=show_seconds, style=_lag_style),
+        Column("Client"),
+    ]
+    if console.as_json:
+        names = [column.name for column in columns]
+        console.emit(
+            {
+                **_document(group),
+                "lag_records": total,
+                "lag_seconds": longest,
+                "partitions": [dict(zip(names, row, strict=True)) for row in rows],
+            }
+        )
+        return
+    _show_head(console, group)
+    if rows:
+        console.print()
+        console.table(columns, rows)
+    if total is not None and longest is not None:
+        console.print()
+        lag = f"{number(total)} {'record' if total == 1 else 'records'}"
+        console.print(f"lag in all: {lag}, {show_seconds(longest)} behind")
+
+
+def _row(partition: TopicPartition, lag: PartitionLag, owner: str | None) -> tuple[Any, ...]:
+    committed = None if lag.committed is None else lag.committed.offset
+    seconds = None if lag.seconds is None else round(lag.seconds, 3)
+    return (partition.topic, partition.partition, committed, lag.end, lag.records, seconds, owner)
+
+
+def _lag_style(value: float) -> str:
+    return "bold" if value else "dim"
+
+
+def _document(group: GroupDescription) -> dict[str, Any]:
+    return {
+        "group": group.group_id,
+        "state": group.state,
+        "type": group.type,
+        "protocol_type": group.protocol_type,
+        "protocol": group.protocol or None,
+        "coordinator": group.coordinator,
+        "members": [
+            {
+                "client": member.client_id,
+                "host": member.host,
+                "member_id": member.member_id,
+                "instance_id": member.instance_id,
+                "assignment": [list(partition) for partition in sorted(member.assignment)],
+            }
+            for member in group.members
+        ],
+    }
+
+
+def _show_head(console: Console, group: GroupDescription) -> None:
+    head = [group.state, f"protocol {group.protocol}"] if group.protocol else [group.state]
+    head.append(f"coordinator {group.coordinator}")
+    title = f"{group.group_id}: {', '.join(head)}, {plural(len(group.members), 'member')}"
+    if not group.members:
+        console.print(title)
+        return
+    has_instances = any(member.instance_id for member in group.members)
+    columns = [
+        Column("Client"),
+        Column("Host"),
+        *([Column("Instance")] if has_instances else []),
+        Column("Member"),
+        Column("Assignment", show=show_partitions),
+    ]
+    members = sorted(group.members, key=lambda member: (member.client_id, member.member_id))
+    console.table(
+        columns,
+        [
+            (
+                member.client_id,
+                member.host,
+                *([member.instance_id] if has_instances else []),
+                member.member_id,
+                member.assignment or None,
+            )
+            for member in members
+        ],
+        title=title,
+    )
+
+
+@groups.command()
+@click.argument("names", nargs=-1, required=True, metavar="GROUP…", shell_complete=complete_groups)
+@click.option("-y", "--yes", is_flag=True, help="Don't ask.")
+@options
+def delete(console: Console, names: tuple[str, ...], yes: bool) -> None:
+    """Delete groups with their committed offsets; they must not have members. Asks first, unless --yes is given.
+
+    \b
+    ottla groups delete billing
+    """
+    run(_delete(console, names, yes))
+
+
+async def _delete(console: Console, names: tuple[str, ...], yes: bool) -> None:
+    wanted = list(dict.fromkeys(names))
+    async with admin_of(console) as admin:
+        known = await admin.list_groups()
+        for name in wanted:
+            if name not in known:
+                raise unknown("group", name, known)
+        console.confirm(f"Delete {', '.join(wanted)} with all committed offsets?", yes=yes)
+        await admin.delete_groups(wanted)
+    if console.as_json:
+        console.emit({"deleted": wanted})
+    else:
+        for name in wanted:
+            console.print(f"deleted group {name}")
+
+
+@groups.command("remove-member")
+@click.argument("name", metavar="GROUP", shell_complete=complete_groups)
+@click.argument("members", nargs=-1, metavar="[MEMBER…]")
+@click.option("--all", "everyone", is_flag=True, help="Remove all members.")
+@click.option("-y", "--yes", is_flag=True, help="Don't ask.")
+@options
+def remove_member(console: Console, name: str, members: tuple[str, ...], everyone: bool, yes: bool) -> None:
+    """Remove members from a group by member id, or by instance id for static ones. Asks, unless --yes is given.
+
+    The group shares out their partitions at once, without waiting for the session timeout. A member that is still
+    running joins again.
+
+    \b
+    ottla groups remove-member billing host-3
+    ottla groups remove-member billing --all --yes
+    """
+    if bool(members) is everyone:
+        raise click.UsageError("name members, or give --all")
+    run(_remove(console, name, members, yes))
+
+
+async def _remove(console: Console, name: str, wanted: tuple[str, ...], yes: bool) -> None:
+    from ..admin import MemberToRemove
+
+    async with admin_of(console) as admin:
+        group = await _one(admin, name)
+        known: dict[str, MemberToRemove] = {}
+        for member in group.members:
+            if member.instance_id is not None:
+                known[member.instance_id] = MemberToRemove(instance_id=member.instance_id)
+            known[member.member_id] = MemberToRemove(member.member_id, member.instance_id)
+        for each in wanted:
+            if each not in known:
+                raise unknown("member", each, known)
+        chosen = wanted or tuple(member.instance_id or member.member_id for member in group.members)
+        if chosen:
+            console.confirm(f"Remove {plural(len(chosen), 'member')} from group {name}?", yes=yes)
+            await admin.remove_members(name, [known[each] for each in chosen])
+    if console.as_json:
+        console.emit({"group": name, "removed": list(chosen)})
+    else:
+        for each in chosen:
+            console.print(f"removed member {each} from group {name}")

@@ -1,0 +1,181 @@
+"""What the commands that look after a cluster share: their Admin, what users write, and how values are shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ..errors import ClientError, ConfigurationError, GroupError, UnknownTopicError
+from ..types import TopicPartition
+from .console import Console, unknown, unknown_topic
+from .moments import parse_duration, parse_time
+
+if TYPE_CHECKING:
+    from ..admin import Admin
+    from ..types import TopicMetadata
+
+
+@asynccontextmanager
+async def admin_of(console: Console) -> AsyncIterator[Admin]:
+    """An Admin for the command's cluster; each of its calls has the command's timeout."""
+    from ..admin import Admin
+
+    own = {"default_api_timeout_ms": max(1, round(console.timeout * 1000))}
+    try:
+        admin = Admin(**console.settings.options_of(Admin, **own))
+    except ConfigurationError as error:
+        raise click.UsageError(str(error)) from None
+    try:
+        await admin.start(console.settings.connect_timeout)
+        yield admin
+    finally:
+        await admin.close()
+
+
+async def topics_of(admin: Admin, names: Collection[str]) -> dict[str, TopicMetadata]:
+    """Topics by name. One that isn't there ends the command, with the names nearest to it."""
+    from ..admin import PartialError
+
+    try:
+        return await admin.describe_topics(names)
+    except UnknownTopicError:
+        missing = next(iter(names))
+    except PartialError as error:
+        unknown_ones = [name for name, why in error.errors.items() if isinstance(why, UnknownTopicError)]
+        if not unknown_ones:
+            raise
+        missing = unknown_ones[0]
+    raise unknown_topic(missing, await admin.list_topics(include_internal=True))
+
+
+async def unknown_group(admin: Admin, group_id: str) -> click.ClickException:
+    """The error for a group that isn't there, with the names nearest to it."""
+    return unknown("group", group_id, await admin.list_groups())
+
+
+def is_unknown_group(error: ClientError) -> bool:
+    from ottla_protocol.errors import ErrorCode
+
+    return isinstance(error, GroupError) and error.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+# What users write ---------------------------------------------------------------------------------------------------
+
+
+def pair(text: str, option: str) -> tuple[str, str]:
+    """``key=value``"""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
+    return key.strip(), value.strip()
+
+
+def partitions_in(text: str, option: str) -> tuple[str, list[int] | None]:
+    """``orders`` (all partitions: None), ``orders:0``, ``orders:0,2,4-7``"""
+    topic, colon, numbers = text.partition(":")
+    if not topic:
+        raise click.BadParameter(f"{text!r} names no topic", param_hint=option)
+    return topic, numbers_in(numbers, option) if colon else None
+
+
+def numbers_in(text: str, option: str) -> list[int]:
+    """``0,2,4-7``"""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = (piece.strip() for piece in part.partition("-"))
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise click.BadParameter(
+                f"{text!r} is not a list of partitions such as 0,2,4-7", param_hint=option
+            )
+        found.update(range(int(first), int(last if dash else first) + 1))
+    return sorted(found)
+
+
+_ISO_DURATION: Final = re.compile(
+    r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE
+)
+
+
+def duration_in(text: str, option: str) -> int:
+    """``PT1H30M`` as ISO 8601 and Kafka's tools have it, or ``1h30m``, in milliseconds"""
+    found = _ISO_DURATION.fullmatch(text.strip())
+    if found is not None and any(found.groups()):
+        units = (604_800_000, 86_400_000, 3_600_000, 60_000, 1_000)
+        return round(sum(float(n) * unit for n, unit in zip(found.groups("0"), units, strict=True)))
+    try:
+        return parse_duration(text.strip())
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is not a duration such as PT1H30M, P2D, 1h30m or 2d", param_hint=option
+        ) from None
+
+
+def moment_in(text: str, option: str) -> int:
+    """``2026-03-01T12:00:00``, in local time unless it names a zone, as milliseconds since 1970"""
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
+
+
+# How values are shown -----------------------------------------------------------------------------------------------
+
+_STEPS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s"))
+
+
+def show_seconds(seconds: float) -> str:
+    """``0s``, ``0.4s``, ``42s``, ``12m05s``, ``3h12m``, ``5d03h``"""
+    for size, unit, smaller_size, smaller in _STEPS:
+        if seconds >= size:
+            whole, rest = divmod(int(seconds), size)
+            return f"{whole}{unit}{rest // smaller_size:02}{smaller}"
+    return f"{seconds:.1f}s" if 0 < seconds < 10 else f"{int(seconds)}s"
+
+
+def count_of(console: Console) -> Callable[[int], str]:
+    """Numbers with commas for people at a terminal, and without for whatever reads a pipe."""
+    return (lambda number: f"{number:,}") if console.is_terminal else str
+
+
+def plural(number: int, thing: str) -> str:
+    """``1 partition``, ``3 partitions``"""
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
+def ranges_of(numbers: Iterable[int]) -> str:
+    """``0-3,7``"""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def show_partitions(partitions: Iterable[TopicPartition]) -> str:
+    """``orders:0-3,7 payments:1``"""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return " ".join(f"{topic}:{ranges_of(numbers)}" for topic, numbers in sorted(topics.items()))
+
+
+def known_partitions(
+    wanted: Mapping[str, Collection[int] | None], topics: Mapping[str, TopicMetadata]
+) -> list[TopicPartition]:
+    """The partitions that are wanted (None: all of a topic); one that isn't there ends the command."""
+    found: list[TopicPartition] = []
+    for name, numbers in wanted.items():
+        existing = topics[name].partitions
+        for number in sorted(existing if numbers is None else numbers):
+            if number not in existing:
+                raise click.ClickException(
+                    f"topic {name} has {plural(len(existing), 'partition')}, no {number}"
+                )
+            found.append(TopicPartition(name, number))
+    return found

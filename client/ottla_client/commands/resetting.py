@@ -1,0 +1,300 @@
+"""``ottla groups reset-offsets``: where a group is to go on reading, as Kafka's tool does it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from ..errors import ClientError
+from ..types import OffsetAndMetadata, TopicPartition
+from .completion import complete_groups
+from .console import Column, Console, options, run, unknown
+from .looking import (
+    admin_of,
+    count_of,
+    duration_in,
+    is_unknown_group,
+    known_partitions,
+    moment_in,
+    partitions_in,
+    plural,
+    topics_of,
+)
+from .moments import now_ms
+
+if TYPE_CHECKING:
+    from ..admin import Admin
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What the new offsets are worked out from."""
+
+    admin: Admin
+    committed: Mapping[TopicPartition, OffsetAndMetadata]
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+
+
+Plan = Callable[[Now], Awaitable[dict[TopicPartition, int]]]
+"""The offset that each partition is to have; it is brought into the log's bounds afterwards."""
+
+
+@click.command("reset-offsets")
+@click.argument("name", metavar="GROUP", shell_complete=complete_groups)
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,2,4-7]", help="Where; may be repeated.")
+@click.option("--all-topics", is_flag=True, help="Wherever the group has committed offsets.")
+@click.option("--to-earliest", is_flag=True, help="To the first record there is.")
+@click.option("--to-latest", is_flag=True, help="To the end: only new records will be read.")
+@click.option("--to-offset", type=click.IntRange(min=0), metavar="N")
+@click.option(
+    "--to-datetime", metavar="ISO", help="To the first record not older; local time if no zone is named."
+)
+@click.option(
+    "--by-duration", metavar="PT1H|1h", help="To the first record not older than so long before now."
+)
+@click.option("--shift-by", type=int, metavar="N", help="On by N records, back if it is negative.")
+@click.option("--to-current", is_flag=True, help="Where it is; to the end where nothing is committed.")
+@click.option(
+    "--from-file",
+    type=click.File(encoding="utf-8"),
+    metavar="FILE",
+    help="Lines of topic,partition,offset; - is standard input.",
+)
+@click.option("--execute", is_flag=True, help="Do it; without it, only show what would be done.")
+@click.option("--export", is_flag=True, help="Print the plan as lines for --from-file.")
+@options
+def reset_offsets(
+    console: Console,
+    name: str,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    to_earliest: bool,
+    to_latest: bool,
+    to_offset: int | None,
+    to_datetime: str | None,
+    by_duration: str | None,
+    shift_by: int | None,
+    to_current: bool,
+    from_file: TextIO | None,
+    execute: bool,
+    export: bool,
+) -> None:
+    """Set where a group goes on reading. Shows the old and new offsets, and sets them only with --execute.
+
+    The group must not have members: stop its consumers first. Offsets outside of the log are brought to its nearest
+    end. For a time after the last record the new offset is the end.
+
+    \b
+    ottla groups reset-offsets billing --topic orders --to-earliest
+    ottla groups reset-offsets billing --all-topics --by-duration 2h --execute
+    ottla groups reset-offsets billing --topic orders:0,3 --shift-by -100 --execute
+    ottla groups reset-offsets billing --all-topics --to-current --export > before.csv
+    ottla groups reset-offsets billing --from-file before.csv --execute
+    """
+    plans: list[Plan] = []
+    if to_earliest:
+        plans.append(_to_earliest)
+    if to_latest:
+        plans.append(_to_latest)
+    if to_current:
+        plans.append(_to_current)
+    if to_offset is not None:
+        plans.append(_to_offset(to_offset))
+    if shift_by is not None:
+        plans.append(_shift(shift_by))
+    if to_datetime is not None:
+        plans.append(_to_time(moment_in(to_datetime, "--to-datetime")))
+    if by_duration is not None:
+        plans.append(_to_time(now_ms() - duration_in(by_duration, "--by-duration")))
+    listed = None if from_file is None else _read(from_file)
+    if listed is not None:
+        plans.append(_as_listed(listed))
+    if len(plans) != 1:
+        raise click.UsageError(
+            "one of --to-earliest, --to-latest, --to-offset, --to-datetime, --by-duration, --shift-by, --to-current "
+            "and --from-file is needed"
+        )
+    if execute and export:
+        raise click.UsageError("--export only prints; leave out --execute")
+    if sum((bool(topics), all_topics, listed is not None)) != 1:
+        raise click.UsageError("one of --topic and --all-topics is needed (neither with --from-file)")
+    wanted: dict[str, Collection[int] | None] = {}
+    for text in topics:
+        topic, numbers = partitions_in(text, "--topic")
+        before = wanted.get(topic, ())
+        wanted[topic] = None if numbers is None or before is None else [*before, *numbers]
+    for partition in listed or ():
+        wanted[partition.topic] = [*(wanted.get(partition.topic) or ()), partition.partition]
+    run(_reset(console, name, wanted, plans[0], execute=execute, export=export))
+
+
+async def _reset(
+    console: Console,
+    name: str,
+    wanted: Mapping[str, Collection[int] | None],
+    plan: Plan,
+    *,
+    execute: bool,
+    export: bool,
+) -> None:
+    from ..admin import OffsetSpec
+
+    async with admin_of(console) as admin:
+        members = await _members(console, admin, name, may_be_new=bool(wanted))
+        if members and execute:
+            raise click.ClickException(
+                f"group {name} has {plural(members, 'member')}: stop its consumers, then reset its offsets"
+            )
+        committed = await admin.list_group_offsets(name)
+        if wanted:
+            partitions = known_partitions(wanted, await topics_of(admin, wanted))
+        else:
+            there = await admin.list_topics(include_internal=True)
+            partitions = sorted(
+                p for p in committed if p.topic in there and p.partition in there[p.topic].partitions
+            )
+            if not partitions:
+                raise click.ClickException(
+                    f"group {name} has not committed any offsets; name topics by --topic"
+                )
+        starts = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
+        ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+        now = Now(
+            admin,
+            {p: committed[p] for p in partitions if p in committed},
+            {p: found.offset for p, found in starts.items()},
+            {p: found.offset for p, found in ends.items()},
+        )
+        asked_for = await plan(now)
+        new = {p: min(max(offset, now.starts[p]), now.ends[p]) for p, offset in asked_for.items()}
+        for p, offset in new.items():
+            if offset != asked_for[p]:
+                console.note(f"{p}: offset {asked_for[p]} is outside of the log; taken to {offset}")
+        if execute:
+            await admin.alter_group_offsets(name, new)
+    if export:
+        console.write(_as_csv(new))
+        return
+    number = count_of(console)
+    console.table(
+        [
+            Column("Topic"),
+            Column("Partition"),
+            Column("Old", "old_offset", right=True, show=number),
+            Column("New", "new_offset", right=True, show=number),
+            Column("Lag then", "lag_records", right=True, show=number),
+        ],
+        [
+            (
+                p.topic,
+                p.partition,
+                committed[p].offset if p in committed else None,
+                offset,
+                now.ends[p] - offset,
+            )
+            for p, offset in sorted(new.items())
+        ],
+    )
+    if execute:
+        console.note(f"offsets of group {name} are set")
+    elif members:
+        console.note(
+            f"nothing is changed; group {name} has {plural(members, 'member')}, which must be stopped first"
+        )
+    else:
+        console.note("nothing is changed; add --execute to do it")
+
+
+async def _members(console: Console, admin: Admin, name: str, *, may_be_new: bool) -> int:
+    """How many members the group has. A group that isn't there ends the command unless ``may_be_new``."""
+    try:
+        return len((await admin.describe_groups([name]))[name].members)
+    except ClientError as error:
+        if not is_unknown_group(error):
+            raise
+    missing = unknown("group", name, await admin.list_groups())
+    if not may_be_new:
+        raise missing
+    console.note(f"{missing.message}; the offsets make a new group")
+    return 0
+
+
+# Where to -----------------------------------------------------------------------------------------------------------
+
+
+async def _to_earliest(now: Now) -> dict[TopicPartition, int]:
+    return dict(now.starts)
+
+
+async def _to_latest(now: Now) -> dict[TopicPartition, int]:
+    return dict(now.ends)
+
+
+async def _to_current(now: Now) -> dict[TopicPartition, int]:
+    return {p: now.committed[p].offset if p in now.committed else end for p, end in now.ends.items()}
+
+
+def _to_offset(offset: int) -> Plan:
+    async def plan(now: Now) -> dict[TopicPartition, int]:
+        return dict.fromkeys(now.ends, offset)
+
+    return plan
+
+
+def _shift(by: int) -> Plan:
+    async def plan(now: Now) -> dict[TopicPartition, int]:
+        for partition in now.ends:
+            if partition not in now.committed:
+                raise click.ClickException(f"{partition}: nothing is committed that could be shifted")
+        return {p: committed.offset + by for p, committed in now.committed.items()}
+
+    return plan
+
+
+def _to_time(milliseconds: int) -> Plan:
+    async def plan(now: Now) -> dict[TopicPartition, int]:
+        found = await now.admin.list_offsets(dict.fromkeys(now.ends, max(0, milliseconds)))
+        return {p: now.ends[p] if at.offset < 0 else at.offset for p, at in found.items()}
+
+    return plan
+
+
+def _as_listed(listed: Mapping[TopicPartition, int]) -> Plan:
+    async def plan(now: Now) -> dict[TopicPartition, int]:
+        return {p: listed[p] for p in now.ends}
+
+    return plan
+
+
+def _read(file: TextIO) -> dict[TopicPartition, int]:
+    """Lines of ``topic,partition,offset``, as Kafka's tool writes and reads them."""
+    listed: dict[TopicPartition, int] = {}
+    reader = csv.reader(file)
+    try:
+        for row in reader:
+            if not row:
+                continue
+            fields = [text.strip() for text in row]
+            if len(fields) != 3 or not fields[0] or not (fields[1].isdecimal() and fields[2].isdecimal()):
+                raise click.ClickException(
+                    f"{file.name}, line {reader.line_num}: {','.join(row)!r} is not topic,partition,offset"
+                )
+            listed[TopicPartition(fields[0], int(fields[1]))] = int(fields[2])
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise click.ClickException(f"{file.name}, line {reader.line_num + 1}: {error}") from None
+    if not listed:
+        raise click.ClickException(f"{file.name} has no lines of topic,partition,offset")
+    return listed
+
+
+def _as_csv(offsets: Mapping[TopicPartition, int]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows((p.topic, p.partition, offset) for p, offset in sorted(offsets.items()))
+    return text.getvalue()

@@ -1,0 +1,428 @@
+"""``ottla topics``: list, describe, create, alter, delete, truncate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ottla_protocol.errors import ErrorCode
+
+from ..errors import BrokerError, ClientError, UnknownTopicError
+from ..types import TopicPartition
+from .completion import complete_topics
+from .console import Column, Console, options, run, unknown_topic
+from .looking import admin_of, count_of, known_partitions, numbers_in, pair, plural, topics_of
+from .progress import amount_of_bytes
+from .settings import did_you_mean
+
+if TYPE_CHECKING:
+    from ..admin import Admin, ConfigEntry
+    from ..types import TopicMetadata
+
+
+@click.group()
+def topics() -> None:
+    """Topics: list, describe, create, alter, delete, truncate.
+
+    \b
+    ottla topics create orders --partitions 6 -c retention.ms=86400000
+    ottla topics list
+    ottla topics describe orders
+    """
+
+
+@topics.command("list")
+@click.argument("pattern", required=False)
+@click.option("--internal", is_flag=True, help="Also those of the cluster's own, such as __consumer_offsets.")
+@options
+def list_topics(console: Console, pattern: str | None, internal: bool) -> None:
+    """List topics, or those whose names match PATTERN (* and ? as in a shell).
+
+    \b
+    ottla topics list
+    ottla topics list 'orders-*' --json
+    """
+    run(_list(console, pattern, internal))
+
+
+async def _list(console: Console, pattern: str | None, internal: bool) -> None:
+    async with admin_of(console) as admin:
+        found = await admin.list_topics(include_internal=internal)
+    console.table(
+        [
+            Column("Topic"),
+            Column("Partitions"),
+            Column("Replication", "replication_factor"),
+            Column("Internal"),
+        ],
+        [
+            (name, len(topic.partitions), _replication(topic), topic.is_internal)
+            for name, topic in found.items()
+            if pattern is None or fnmatchcase(name, pattern)
+        ],
+        empty="no topics" if pattern is None else f"no topic matches {pattern}",
+    )
+
+
+def _replication(topic: TopicMetadata) -> int:
+    return max((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+
+
+@topics.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME…", shell_complete=complete_topics)
+@options
+def describe(console: Console, names: tuple[str, ...]) -> None:
+    """Show topics: partitions with leader, replicas, offsets and size, and configs that differ from the default.
+
+    ISR are the replicas in sync. Records are counted by offsets, latest less earliest: gaps that compaction and
+    transactions left count too. The size is the leader's log on disk.
+
+    \b
+    ottla topics describe orders
+    ottla topics describe orders payments --json
+    """
+    run(_describe(console, names))
+
+
+async def _describe(console: Console, names: tuple[str, ...]) -> None:
+    from ..admin import ConfigResource, OffsetSpec
+
+    async with admin_of(console) as admin:
+        found = await topics_of(admin, names)
+        led = {
+            TopicPartition(topic.name, number): partition.leader
+            for topic in found.values()
+            for number, partition in topic.partitions.items()
+            if partition.leader is not None
+        }
+        earliest = await admin.list_offsets(dict.fromkeys(led, OffsetSpec.EARLIEST))
+        latest = await admin.list_offsets(dict.fromkeys(led, OffsetSpec.LATEST))
+        sizes = await _sizes(console, admin, led, found)
+        configs = await admin.describe_configs([ConfigResource.topic(name) for name in found])
+    described = []
+    for topic in found.values():
+        partitions = []
+        for number, partition in sorted(topic.partitions.items()):
+            key = TopicPartition(topic.name, number)
+            first = earliest[key].offset if key in earliest else None
+            end = latest[key].offset if key in latest else None
+            partitions.append(
+                {
+                    "partition": number,
+                    "leader": partition.leader,
+                    "replicas": partition.replicas,
+                    "isr": partition.isr,
+                    "earliest": first,
+                    "latest": end,
+                    "records": None if first is None or end is None else end - first,
+                    "size": sizes.get(key),
+                }
+            )
+        entries = configs[ConfigResource.topic(topic.name)]
+        described.append((topic, partitions, {n: e for n, e in sorted(entries.items()) if not e.is_default}))
+    if console.as_json:
+        console.emit([_document(*each) for each in described])
+        return
+    for index, each in enumerate(described):
+        if index:
+            console.print()
+        _show(console, *each)
+
+
+async def _sizes(
+    console: Console, admin: Admin, led: Mapping[TopicPartition, int], topics: Mapping[str, TopicMetadata]
+) -> dict[TopicPartition, int]:
+    """Bytes of each partition at its leader; with a note, none where the brokers don't tell them to this user."""
+    if not led:
+        return {}
+    try:
+        of_node = await admin.describe_log_dirs(sorted(set(led.values())), topics=topics)
+    except ClientError as error:
+        console.note(f"sizes are not known: {error}")
+        return {}
+    return {
+        partition: replica.size
+        for node, folders in of_node.items()
+        for folder in folders
+        for partition, replica in folder.replicas.items()
+        if led.get(partition) == node and not replica.is_future
+    }
+
+
+def _document(
+    topic: TopicMetadata, partitions: list[dict[str, Any]], configs: Mapping[str, ConfigEntry]
+) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "id": _id(topic),
+        "internal": topic.is_internal,
+        "replication_factor": _replication(topic),
+        "partitions": partitions,
+        "configs": {name: entry.value for name, entry in configs.items()},
+    }
+
+
+def _show(
+    console: Console,
+    topic: TopicMetadata,
+    partitions: list[dict[str, Any]],
+    configs: Mapping[str, ConfigEntry],
+) -> None:
+    number = count_of(console)
+    replicas = {row["partition"]: row["replicas"] for row in partitions}
+
+    def lacking(row: dict[str, Any]) -> bool:
+        return len(row["isr"]) < len(replicas[row["partition"]])
+
+    head = [plural(len(partitions), "partition"), f"replication {_replication(topic)}"]
+    head += [f"id {_id(topic)}"] if topic.id else []
+    head += ["internal"] if topic.is_internal else []
+    head += (
+        [plural(short, "partition") + " under-replicated"] if (short := sum(map(lacking, partitions))) else []
+    )
+    console.table(
+        [
+            Column("Partition"),
+            Column("Leader", right=True),
+            Column("Replicas"),
+            Column("ISR"),
+            Column("Earliest", right=True, show=number),
+            Column("Latest", right=True, show=number),
+            Column("Records", right=True, show=number),
+            Column("Size", right=True, show=amount_of_bytes),
+        ],
+        [tuple(row.values()) for row in partitions],
+        title=f"{topic.name}: {', '.join(head)}",
+    )
+    if configs:
+        console.print()
+        console.table(
+            [Column("Config"), Column("Value"), Column("Source", show=lambda source: source.name.lower())],
+            [(name, entry.value, entry.source) for name, entry in configs.items()],
+        )
+
+
+def _id(topic: TopicMetadata) -> str | None:
+    """A topic's id as Kafka's tools write it: base64 for URLs, without padding."""
+    from base64 import urlsafe_b64encode
+
+    return None if topic.id is None else urlsafe_b64encode(topic.id).decode().rstrip("=")
+
+
+@topics.command()
+@click.argument("name", shell_complete=complete_topics)
+@click.option(
+    "--partitions", type=click.IntRange(min=1), metavar="N", help="The broker's default if not given."
+)
+@click.option(
+    "--replication-factor", type=click.IntRange(min=1, max=32767), metavar="N", help="As --partitions."
+)
+@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
+@click.option(
+    "--if-not-exists", is_flag=True, help="Be content if there is such a topic, whatever it is like."
+)
+@options
+def create(
+    console: Console,
+    name: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+) -> None:
+    """Create a topic.
+
+    \b
+    ottla topics create orders --partitions 6 --replication-factor 3
+    ottla topics create state -c cleanup.policy=compact -c min.insync.replicas=2
+    """
+    given = dict(pair(config, "--config") for config in configs)
+    run(_create(console, name, partitions or -1, replication_factor or -1, given, if_not_exists))
+
+
+async def _create(
+    console: Console,
+    name: str,
+    partitions: int,
+    replication_factor: int,
+    configs: Mapping[str, str],
+    if_not_exists: bool,
+) -> None:
+    from ..admin import CreatedTopic, NewTopic
+
+    async with admin_of(console) as admin:
+        try:
+            made = await admin.create_topics([NewTopic(name, partitions, replication_factor, configs)])
+        except BrokerError as error:
+            if error.code is ErrorCode.INVALID_CONFIG and (hint := await _config_hint(admin, configs)):
+                raise click.ClickException(hint) from None
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            if not if_not_exists:
+                raise click.ClickException(f"there is a topic {name} already") from None
+            topic, created = CreatedTopic(name, None, -1, -1), False
+        else:
+            topic, created = made[name], True
+        if topic.partitions < 0:  # not made here, or by a broker older than Kafka 2.4
+            known = (await topics_of(admin, [name]))[name]
+            topic = CreatedTopic(name, known.id, len(known.partitions), _replication(known))
+    if console.as_json:
+        console.emit(
+            {
+                "topic": name,
+                "created": created,
+                "partitions": topic.partitions,
+                "replication_factor": topic.replication_factor,
+            }
+        )
+        return
+    size = f"{plural(topic.partitions, 'partition')}, replication {topic.replication_factor}"
+    console.print(f"{'created' if created else 'there is already'} topic {name}: {size}")
+
+
+async def _config_hint(admin: Admin, configs: Mapping[str, str]) -> str:
+    """What a config was meant to be that the broker doesn't know, by the configs of some other topic."""
+    from ..admin import ConfigResource
+
+    others = await admin.list_topics(include_internal=True)
+    if not others:
+        return ""
+    some = ConfigResource.topic(next(iter(others)))
+    known = (await admin.describe_configs([some]))[some]
+    for name in configs:
+        if name not in known:
+            return f"unknown config {name}{did_you_mean(name, known)}"
+    return ""
+
+
+@topics.command()
+@click.argument("name", shell_complete=complete_topics)
+@click.option("--partitions", type=click.IntRange(min=1), required=True, metavar="N", help="In all.")
+@options
+def alter(console: Console, name: str, partitions: int) -> None:
+    """Give a topic more partitions; it can't have fewer.
+
+    Records stay where they are, but new ones with the same key may go to another partition than before: order by key
+    is only kept within a partition. For configs see `ottla configs alter`.
+
+    \b
+    ottla topics alter orders --partitions 12
+    """
+    run(_alter(console, name, partitions))
+
+
+async def _alter(console: Console, name: str, partitions: int) -> None:
+    async with admin_of(console) as admin:
+        before = len((await topics_of(admin, [name]))[name].partitions)
+        if partitions == before:
+            raise click.ClickException(f"topic {name} has {plural(before, 'partition')} already")
+        if partitions < before:
+            raise click.ClickException(
+                f"topic {name} has {plural(before, 'partition')}, and can't have fewer"
+            )
+        await admin.create_partitions({name: partitions})
+    if console.as_json:
+        console.emit({"topic": name, "before": before, "partitions": partitions})
+    else:
+        console.print(f"topic {name} has {plural(partitions, 'partition')} now, {before} before")
+
+
+@topics.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME…", shell_complete=complete_topics)
+@click.option("--if-exists", is_flag=True, help="Be content with those that aren't there.")
+@click.option("-y", "--yes", is_flag=True, help="Don't ask.")
+@options
+def delete(console: Console, names: tuple[str, ...], if_exists: bool, yes: bool) -> None:
+    """Delete topics with all their records. Asks first, unless --yes is given.
+
+    \b
+    ottla topics delete orders
+    ottla topics delete test-1 test-2 --if-exists --yes
+    """
+    run(_delete(console, names, if_exists, yes))
+
+
+async def _delete(console: Console, names: tuple[str, ...], if_exists: bool, yes: bool) -> None:
+    async with admin_of(console) as admin:
+        known = await admin.list_topics(include_internal=True)
+        missing = [name for name in names if name not in known]
+        if missing and not if_exists:
+            raise unknown_topic(missing[0], known)
+        doomed = [name for name in dict.fromkeys(names) if name in known]
+        if doomed:
+            console.confirm(f"Delete {', '.join(doomed)} with all records?", yes=yes)
+            try:
+                await admin.delete_topics(doomed)
+            except UnknownTopicError:
+                if not if_exists:
+                    raise
+    if console.as_json:
+        console.emit({"deleted": doomed})
+    else:
+        for name in doomed:
+            console.print(f"deleted topic {name}")
+
+
+@topics.command()
+@click.argument("name", shell_complete=complete_topics)
+@click.option("--before", type=click.IntRange(min=0), metavar="OFFSET", help="Delete the records below it.")
+@click.option("--all", "everything", is_flag=True, help="Delete all records that are there now.")
+@click.option("--partitions", metavar="LIST", help="Only in these, as 0,2,4-7.")
+@click.option("-y", "--yes", is_flag=True, help="Don't ask.")
+@options
+def truncate(
+    console: Console, name: str, before: int | None, everything: bool, partitions: str | None, yes: bool
+) -> None:
+    """Delete the records before an offset, or all of them; the topic stays. Asks first, unless --yes is given.
+
+    A partition that starts behind the offset already is left as it is. Not for topics that are only compacted.
+
+    \b
+    ottla topics truncate orders --all
+    ottla topics truncate orders --before 1000 --partitions 0-2
+    """
+    if (before is None) is not everything:
+        raise click.UsageError("one of --before OFFSET and --all is needed")
+    run(_truncate(console, name, before, numbers_in(partitions, "--partitions") if partitions else None, yes))
+
+
+async def _truncate(
+    console: Console, name: str, before: int | None, numbers: list[int] | None, yes: bool
+) -> None:
+    from ..admin import OffsetSpec
+
+    async with admin_of(console) as admin:
+        wanted = known_partitions({name: numbers}, await topics_of(admin, [name]))
+        starts = await admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.EARLIEST))
+        ends = await admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.LATEST))
+        cuts = {
+            partition: end.offset if before is None else before
+            for partition, end in ends.items()
+            if starts[partition].offset < (end.offset if before is None else before)
+        }
+        beyond = [partition for partition, cut in cuts.items() if cut > ends[partition].offset]
+        if beyond:
+            end = ends[beyond[0]].offset
+            raise click.ClickException(f"partition {beyond[0]} ends at offset {end}, before {before}")
+        count = sum(cut - starts[partition].offset for partition, cut in cuts.items())
+        if cuts:
+            console.confirm(f"Delete {plural(count, 'record')} of {name}?", yes=yes)
+        now = await admin.delete_records(cuts) if cuts else {}
+    number = count_of(console)
+    rows = []
+    for partition in wanted:
+        start = starts[partition].offset
+        moved = now.get(partition, start)
+        rows.append((partition.partition, start, moved, moved - start))
+    console.table(
+        [
+            Column("Partition"),
+            Column("Start before", show=number),
+            Column("Start now", show=number),
+            Column("Deleted", show=number),
+        ],
+        rows,
+    )
