@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from ottla_protocol.records.batch import (
     HEADER_SIZE,
+    BatchHeader,
     CorruptRecordError,
     read_header,
     set_log_append_time,
     write_header,
 )
-from ottla_protocol.records.columns import RecordColumns, decode_columns
+from ottla_protocol.records.columns import RecordColumns, decode_batches, decode_columns
 from ottla_protocol.records.columns import decode as module
 from ottla_protocol.records.record import Record, decode_records, encode_batch, encode_varint
 
@@ -187,3 +188,48 @@ def test_few_records_are_read_without_numpy(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(module, "LEAST_FOR_NUMPY", 20)
     assert check(encode_batch([(TIME, None, b"v", ())] * 19)) == "one by one"
     assert check(encode_batch([(TIME, None, b"v", ())] * 20)) == "by numpy"
+
+
+def test_several_batches_at_once() -> None:
+    chance = random.Random(3)
+    values = [b"v" * 30, b"other"]
+    batches = [
+        encode_batch(
+            [(TIME + i, None, chance.choice(values), ()) for i in range(chance.randint(1, 90))],
+            base_offset=1000 * number,
+            codec=chance.choice((0, 0, 4)),
+        )
+        for number in range(20)
+    ]
+    set_log_append_time(batches[7], 0, read_header(batches[7]), TIME + 5)
+    header = read_header(batches[9])
+    batches[9] = batches[9][:HEADER_SIZE]
+    write_header(batches[9], 0, header._replace(attributes=0, batch_length=HEADER_SIZE - 12, record_count=0))
+    buf = b"...".join(batches)
+    places: list[tuple[int, BatchHeader]] = []
+    position = 0
+    for batch in batches:
+        places.append((position, read_header(buf, position)))
+        position += len(batch) + 3
+    columns = decode_batches(buf, places)
+    assert columns.spans is not None
+    assert records_of(columns) == [record for place, _ in places for record in decode_records(buf, place)]
+
+    # Records that all fit one behind another, though not into the batches that claim them.
+    first, second = places[:2]
+    broken = bytearray(buf)
+    for (place, header), change in ((first, -1), (second, 1)):
+        write_header(broken, place, header._replace(record_count=header.record_count + change))
+    places[:2] = [(place, read_header(broken, place)) for place, _ in places[:2]]
+    with pytest.raises(CorruptRecordError, match="left behind the batch"):
+        decode_batches(broken, places)
+
+
+def test_no_records_in_any_batch() -> None:
+    header = read_header(encode_batch([(TIME, None, b"", ())]))
+    empty = bytearray(HEADER_SIZE)
+    write_header(empty, 0, header._replace(batch_length=HEADER_SIZE - 12, record_count=0))
+    assert (
+        records_of(decode_batches(empty * 2, [(0, read_header(empty)), (HEADER_SIZE, read_header(empty))]))
+        == []
+    )

@@ -114,11 +114,11 @@ def decode_records(
     """
     if header is None:
         header = read_header(buf, position)
-    return decode_data(record_data(buf, position, header, max_bytes), header)
+    return decode_data(bytes(record_data(buf, position, header, max_bytes)), header)
 
 
-def record_data(buf: Buffer, position: int, header: BatchHeader, max_bytes: int | None) -> bytes:
-    """What is behind ``header``, decompressed: nothing if there are no records.
+def record_data(buf: Buffer, position: int, header: BatchHeader, max_bytes: int | None) -> bytes | memoryview:
+    """What is behind ``header``, decompressed, or in place if it wasn't compressed; nothing if there are no records.
 
     Raises CorruptRecordError for a batch that is cut off or claims what cannot be.
     """
@@ -140,9 +140,11 @@ def record_data(buf: Buffer, position: int, header: BatchHeader, max_bytes: int 
     if header.attributes & CODEC_MASK:
         from ottla_protocol.records.compression import decompress
 
-        data = decompress(header.attributes & CODEC_MASK, view[position + HEADER_SIZE : end], max_bytes)
+        data: bytes | memoryview = decompress(
+            header.attributes & CODEC_MASK, view[position + HEADER_SIZE : end], max_bytes
+        )
     else:
-        data = bytes(view[position + HEADER_SIZE : end])
+        data = view[position + HEADER_SIZE : end]
     if count * MIN_RECORD_SIZE > len(data):
         raise CorruptRecordError(f"record batch claims {count} records in {len(data)} bytes")
     return data

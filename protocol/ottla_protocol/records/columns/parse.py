@@ -1,4 +1,4 @@
-"""Where everything is in a batch's records, found with numpy: all records' same field at once.
+"""Where everything is in batches' records, found with numpy: all records' same field at once.
 
 What is found here is right, but not everything that is right is found: whatever is unusual, a broken batch
 included, is left to ``ottla_protocol.records.record``, which also raises the errors.
@@ -14,11 +14,14 @@ from ottla_protocol.records.batch import LOG_APPEND_TIME, BatchHeader, CorruptRe
 from ottla_protocol.records.record import MIN_RECORD_SIZE, Headers, decode_headers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     Integers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
     Octets = NDArray[np.uint8]
+    Piece = tuple[int, BatchHeader]
 
 
 class Spans(NamedTuple):
@@ -46,24 +49,30 @@ class _Unusual(Exception):
     """Something that this module leaves to the careful parser."""
 
 
-def parse(data: bytes, header: BatchHeader) -> Spans | None:
-    """The records of the batch of ``header``, which fill ``data``, or None where they are to be read one by one.
+def parse(data: bytes, pieces: Sequence[Piece]) -> Spans | None:
+    """The records that fill ``data``, or None where they are to be read one by one.
 
-    The header's base timestamp is one that ``has_safe_timestamps``.
+    ``pieces`` are the batches that ``data`` consists of: how many bytes each one's records take, and its
+    header. None of them is empty, and their base timestamps all ``has_safe_timestamps``.
     """
     try:
-        return _parse(data, header)
+        return _parse(data, pieces)
     except (_Unusual, IndexError, TypeError, CorruptRecordError):
         return None
 
 
-def _parse(data: bytes, header: BatchHeader) -> Spans:
-    count = header.record_count
+def _parse(data: bytes, pieces: Sequence[Piece]) -> Spans:
+    count = sum(header.record_count for _, header in pieces)
     octets = np.frombuffer(data, np.uint8)
     starts = _walk(data, octets, count)
     ends = np.empty(count, np.int64)
     ends[:-1] = starts[1:]
     ends[-1] = len(data)
+    if len(pieces) > 1:
+        # Every batch's records are to end with the batch, and the next one's begin there.
+        firsts = np.cumsum([header.record_count for _, header in pieces])[:-1]
+        if not np.array_equal(starts[firsts], np.cumsum([size for size, _ in pieces])[:-1]):
+            raise _Unusual
     # A record's own length has been read already; behind it is a byte of attributes.
     _, at = _numbers(octets, starts, 5)
     stamps, at = _numbers(octets, at + 1, 9)
@@ -85,13 +94,10 @@ def _parse(data: bytes, header: BatchHeader) -> Spans:
             at[row] -= 1
     if not np.array_equal(at + 1, ends):
         raise _Unusual
-    if header.attributes & LOG_APPEND_TIME:
-        timestamps = np.full(count, header.max_timestamp, np.int64)
-    else:
-        timestamps = _signed(stamps) + header.base_timestamp
+    offsets, timestamps = _rebase(pieces, deltas >> 1, _signed(stamps))
     return Spans(
         data,
-        (deltas >> 1) + header.base_offset,
+        offsets,
         timestamps,
         key_starts,
         key_sizes,
@@ -104,14 +110,41 @@ def _parse(data: bytes, header: BatchHeader) -> Spans:
     )
 
 
+def _rebase(pieces: Sequence[Piece], offsets: Integers, timestamps: Integers) -> tuple[Integers, Integers]:
+    """Offsets and timestamps from what the records say, which counts from what their batches' headers say."""
+    base_offset: Integers | int
+    base_timestamp: Integers | int
+    headers = [header for _, header in pieces]
+    append_times = [header.attributes & LOG_APPEND_TIME != 0 for header in headers]
+    bases = [
+        header.max_timestamp if header.attributes & LOG_APPEND_TIME else header.base_timestamp
+        for header in headers
+    ]
+    if len(headers) == 1:
+        base_offset = headers[0].base_offset
+        base_timestamp = bases[0]
+        if append_times[0]:
+            timestamps = np.zeros_like(timestamps)
+    else:
+        counts = [header.record_count for header in headers]
+        base_offset = np.repeat([header.base_offset for header in headers], counts)
+        base_timestamp = np.repeat(bases, counts)
+        if any(append_times):
+            timestamps = timestamps.copy()
+            timestamps[np.repeat(append_times, counts)] = 0
+    return offsets + base_offset, timestamps + base_timestamp
+
+
 # Bytes of a record's length and the record, by the first byte of a length of one byte, and by both bytes of
 # one of two. None where the byte cannot stand there: adding it is a TypeError.
 _STEP: list[Any] = [None if byte & 1 else 1 + (byte >> 1) for byte in range(128)]
 _STEP_LOW: list[Any] = [None if byte & 1 else 2 + ((byte & 127) >> 1) for byte in range(256)]
 _STEP_HIGH: list[Any] = [byte << 6 if byte < 128 else None for byte in range(256)]
-# So many records are stepped through before it is looked whether they are of one size.
+# So many records are stepped through before it is looked whether they are of one size: whether the last few were.
 _BLOCK = 16
-_LENGTH_MASKS = (0, 0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF)
+_ALIKE = 8
+# So many records at first are looked at as one run, and four times as many each time that they all are.
+_RUN = 128
 
 
 def _walk(data: bytes, octets: Octets, count: int) -> Integers:
@@ -126,14 +159,13 @@ def _walk(data: bytes, octets: Octets, count: int) -> Integers:
     stepped: list[int] = []
     append = stepped.append
     position = 0
+    step = 0
     left = count
     step_of = _STEP
     step_low = _STEP_LOW
     step_high = _STEP_HIGH
     while left:
-        step = before = 0
         for _ in range(min(left, _BLOCK)):
-            before = step
             append(position)
             first = data[position]
             if first < 128:
@@ -143,15 +175,17 @@ def _walk(data: bytes, octets: Octets, count: int) -> Integers:
                 step = step_low[first] + step_high[second] if second < 128 else _long_step(octets, position)
             position += step
         left -= min(left, _BLOCK)
-        if step != before or not left:
+        if left < _BLOCK or position - stepped[-_ALIKE] != _ALIKE * step:
             continue
-        repeats = _repeats(data, position - step, position, min(left, (size - position) // step))
-        if repeats > _BLOCK:
-            found.append(np.array(stepped, np.int64))
+        repeats = _repeats(data, position - step, step, min(left, (size - position) // step))
+        run = range(position, position + repeats * step, step)
+        if repeats <= _RUN:
+            stepped += run
+        else:
+            found += (np.array(stepped, np.int64), np.arange(run.start, run.stop, step))
             stepped.clear()
-            found.append(np.arange(position, position + repeats * step, step, dtype=np.int64))
-            position += repeats * step
-            left -= repeats
+        position = run.stop
+        left -= repeats
     if position != size:
         raise _Unusual
     if stepped:
@@ -160,29 +194,40 @@ def _walk(data: bytes, octets: Octets, count: int) -> Integers:
 
 
 def _long_step(octets: Octets, position: int) -> int:
+    """The step of a record whose length takes more than two bytes."""
     numbers, behind = _numbers(octets, np.array([position]), 5)
     if numbers[0] & 1:
         raise _Unusual
     return int(behind[0] - position + (numbers[0] >> 1))
 
 
-def _repeats(data: bytes, like: int, position: int, most: int) -> int:
-    """How many records from ``position`` on, ``most`` at most, begin with the length of the one at ``like``."""
-    step = position - like
-    if step < MIN_RECORD_SIZE or most < _BLOCK:
+def _repeats(data: bytes, like: int, step: int, most: int) -> int:
+    """How many records, ``most`` at most, follow on the one at ``like`` and begin with the same length.
+
+    The bytes of the lengths are cut out of ``data`` at every multiple of ``step``; nothing is as fast.
+    """
+    if step < MIN_RECORD_SIZE:
         return 0
-    length_size = 1
-    while data[like + length_size - 1] > 127:
-        length_size += 1
-    if length_size > 4:
-        return 0
-    # The first few alone: where sizes vary it would be a waste to look at all.
-    for limit in (min(most, 4 * _BLOCK), most):
-        words: NDArray[np.uint32] = np.ndarray((limit,), "<u4", data, position, (step,))
-        same = (words ^ int.from_bytes(data[like : like + 4], "little")) & _LENGTH_MASKS[length_size] == 0
-        if not same.all():
-            return int(same.argmin())
-    return most
+    position = like + step
+    repeats = 0
+    limit = _RUN
+    while repeats < most:
+        looked_at = alike = min(limit, most - repeats)
+        behind = position + looked_at * step
+        at = like
+        while True:
+            byte = data[at : at + 1]
+            column = data[position + at - like : behind : step]
+            alike = min(alike, looked_at - len(column.lstrip(byte)))
+            if byte < b"\x80":
+                break
+            at += 1
+        repeats += alike
+        if alike < looked_at:
+            break
+        position = behind
+        limit *= 4
+    return repeats
 
 
 def _numbers(octets: Octets, at: Integers, most: int) -> tuple[Integers, Integers]:
@@ -228,6 +273,28 @@ def _field(octets: Octets, at: Integers) -> tuple[Integers, Flags | None, Intege
         if numbers[nulls].max() > 1:
             raise _Unusual  # a length below -1
     return numbers >> 1, nulls, at
+
+
+# Memory for more than this comes from the system, and getting it twice is what costs then.
+_GATHER_LIMIT = 512
+
+
+def cut(data: bytes, starts: Integers, sizes: Integers, nulls: Flags | None) -> list[bytes | None]:
+    """The fields at ``starts``, None for those in ``nulls``."""
+    fields: list[bytes | None]
+    size = int(sizes[0])
+    if 0 < size <= _GATHER_LIMIT and (sizes == size).all():
+        # All of one size: numpy makes the bytes objects itself, from its type of so many bytes.
+        everywhere: NDArray[np.void] = np.ndarray((len(data) - size + 1,), f"V{size}", data, 0, (1,))
+        fields = everywhere[starts].tolist()
+    else:
+        fields = [
+            data[start:end] for start, end in zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
+        ]
+    if nulls is not None:
+        for row in np.flatnonzero(nulls).tolist():
+            fields[row] = None
+    return fields
 
 
 def _any_odd(numbers: Integers) -> bool:
