@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla_protocol.records.batch import (
@@ -64,6 +64,7 @@ def check(data: bytes | bytearray, position: int = 0) -> str:
     return "by numpy" if columns.spans is not None else "one by one"
 
 
+@settings(deadline=None)
 @given(st.lists(rows, min_size=1, max_size=12), st.integers(1, 20), st.sampled_from(range(5)))
 def test_the_same_records(few: list[Any], times: int, codec: int) -> None:
     batch = encode_batch(few * times, base_offset=7, codec=codec)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla_protocol.errors import LocalProtocolError
@@ -63,6 +63,7 @@ def one_by_one(given: dict[str, Any], **options: Any) -> bytearray:
     )
 
 
+@settings(deadline=None)
 @given(columns(), st.sampled_from(range(5)))
 def test_the_same_bytes(given: dict[str, Any], codec: int) -> None:
     assert encode_columns(**given, codec=codec) == one_by_one(given, codec=codec)
