@@ -28,6 +28,9 @@ QUICK: dict[str, object] = {
     "log.segment.delete.delay.ms": 500,
 }
 
+# For the tests of the plugin.
+pytest_plugins = ["pytester"]
+
 _numbers = itertools.count(1)
 
 

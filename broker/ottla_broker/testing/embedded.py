@@ -259,6 +259,7 @@ class EmbeddedBroker:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
             await asyncio.wait([starting])
+            starting.exception()  # has been looked at: nobody else will
             await asyncio.to_thread(self.close)
             raise
 
