@@ -1,0 +1,66 @@
+"""What a leader knows of a follower, learnt from its fetches: Kafka's ``Replica``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+UNKNOWN_OFFSET: Final = -1
+
+
+class Remote:
+    """One follower of a partition that is led here. Owned by the partition.
+
+    Attributes:
+        end_offset: its log's end, which is where it fetches from; -1 until it has fetched in this leader's epoch.
+        start_offset: its log's start, -1 while unknown.
+        caught_up: when it last had all that the leader had, in seconds on the monotonic clock.
+        broker_epoch: of the registration it fetches under, -1 where the fetch doesn't say (KIP-903).
+    """
+
+    __slots__ = (
+        "_last_fetch",
+        "_leader_end_at_last_fetch",
+        "broker_epoch",
+        "broker_id",
+        "caught_up",
+        "end_offset",
+        "start_offset",
+    )
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.end_offset = UNKNOWN_OFFSET
+        self.start_offset = UNKNOWN_OFFSET
+        self.caught_up = 0.0
+        self.broker_epoch = -1
+        self._last_fetch = 0.0
+        self._leader_end_at_last_fetch = 0
+
+    def begin(self, now: float, leader_end: int, in_sync: bool) -> None:
+        """A leader's epoch begins: what was known is forgotten; who is in sync has time to show that it still is."""
+        self.end_offset = UNKNOWN_OFFSET
+        self.start_offset = UNKNOWN_OFFSET
+        self.caught_up = now if in_sync else 0.0
+        self._last_fetch = now if in_sync else 0.0
+        self._leader_end_at_last_fetch = leader_end if in_sync else 0
+        self.broker_epoch = -1
+
+    def fetched(self, offset: int, start_offset: int, leader_end: int, now: float, broker_epoch: int) -> None:
+        """It has asked for ``offset``, so it has everything below.
+
+        It is caught up now if that is the leader's end; and it was caught up when it fetched last if it now has what
+        was the leader's end then. So a follower that is always one fetch behind a busy leader counts as in sync.
+        """
+        if offset >= leader_end:
+            self.caught_up = max(self.caught_up, now)
+        elif offset >= self._leader_end_at_last_fetch:
+            self.caught_up = max(self.caught_up, self._last_fetch)
+        self.end_offset = offset
+        self.start_offset = start_offset
+        self.broker_epoch = broker_epoch
+        self._leader_end_at_last_fetch = leader_end
+        self._last_fetch = now
+
+    def is_caught_up(self, leader_end: int, now: float, max_lag: float) -> bool:
+        """Whether it has everything, or had it within the last ``max_lag`` seconds."""
+        return self.end_offset == leader_end or now - self.caught_up <= max_lag
