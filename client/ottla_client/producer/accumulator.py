@@ -1,0 +1,216 @@
+"""The producer's buffer: a queue of batches for each partition, filled by sends and emptied by the sender.
+
+Memory is lent to a batch in steps that double up to its full size, so that many partitions with few records
+each do not take up the buffer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from .batch import CLOSED, Batch
+from .memory import Memory
+from .partitioner import StickyPartition
+from .queue import PartitionQueue, Patience
+from .sequences import IdentityHolder, Sequences
+
+if TYPE_CHECKING:
+    from random import Random
+
+FIRST_STEP = 4096
+"""Bytes that a new batch asks for, unless its first record needs more."""
+SMALLEST_LIMIT = 1024
+"""A batch is allowed so many bytes even for a topic whose brokers have refused larger ones."""
+
+
+class TopicBuffer:
+    """The queues of one topic."""
+
+    __slots__ = ("limit", "name", "partitions", "queues", "sticky")
+
+    def __init__(self, name: str, limit: int, random: Random) -> None:
+        self.name = name
+        self.queues: dict[int, PartitionQueue] = {}
+        self.partitions: list[int] = []
+        """All there are, in order, as far as is known."""
+        self.limit = limit
+        """Bytes that a batch takes; less than batch_size once a broker has found batches too large."""
+        self.sticky = StickyPartition(limit, random)
+
+
+class Accumulator:
+    """All that has been sent and not been acknowledged. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        *,
+        batch_size: int,
+        buffer_memory: int,
+        linger: float,
+        patience: Patience,
+        identities: IdentityHolder | None,
+        random: Random,
+    ) -> None:
+        """``linger`` in seconds; without ``identities`` batches have no sequence numbers."""
+        self.batch_size = batch_size
+        self.linger = linger
+        self.memory = Memory(buffer_memory)
+        self.topics: dict[str, TopicBuffer] = {}
+        self.plain: dict[str, Batch] = {}
+        """By topic: the open batch that records without key go to. What ``Producer.send`` looks at first."""
+        self.lingering: deque[Batch] = deque()
+        """Batches that wait for linger to pass, in the order in which it does."""
+        self.on_ready: Callable[[PartitionQueue], None] = _nobody
+        """Called when a queue has something that may be sent."""
+        self.on_open: Callable[[], None] = _nobody_at_all
+        """Called when a batch has been opened: its time runs."""
+        self._patience = patience
+        self._identities = identities
+        self._random = random
+
+    # ---- where records go
+
+    def topic(self, name: str, partitions: Iterable[int]) -> TopicBuffer:
+        """The queues of ``name``, which has these ``partitions`` now."""
+        buffer = self.topics.get(name)
+        if buffer is None:
+            buffer = self.topics[name] = TopicBuffer(name, self.batch_size, self._random)
+        known = sorted(partitions)
+        if known != buffer.partitions:
+            buffer.partitions = known
+            if buffer.sticky.partition not in known:
+                self._leave_sticky(buffer)
+        return buffer
+
+    def queue(self, topic: TopicBuffer, partition: int) -> PartitionQueue:
+        """The queue of one partition."""
+        queue = topic.queues.get(partition)
+        if queue is None:
+            sequences = None if self._identities is None else Sequences(self._identities)
+            queue = topic.queues[partition] = PartitionQueue(
+                topic.name, partition, self._patience, sequences, self.memory.give_back
+            )
+        return queue
+
+    def sticky_queue(self, topic: TopicBuffer, has_leader: Callable[[str, int], bool]) -> PartitionQueue:
+        """Where records without a key go now."""
+        partition = topic.sticky.partition
+        if partition is None:
+            partitions = topic.partitions
+            if len(partitions) > 1:
+                partitions = [each for each in partitions if has_leader(topic.name, each)] or partitions
+            partition = topic.sticky.draw(
+                partitions, [len(self.queue(topic, each).batches) for each in partitions]
+            )
+        return self.queue(topic, partition)
+
+    def _leave_sticky(self, topic: TopicBuffer) -> None:
+        topic.sticky.forget()
+        self.plain.pop(topic.name, None)
+
+    # ---- room
+
+    def open_batch(self, topic: TopicBuffer, queue: PartitionQueue, *, short_way: bool) -> Batch:
+        """The queue's open batch, or a new one, without room; with ``short_way`` plain records may go to it."""
+        batch = queue.tail
+        if batch is None:
+            batch = queue.open(monotonic())
+            self.lingering.append(batch)
+            self.on_open()
+        if short_way:
+            self.plain[topic.name] = batch
+        return batch
+
+    def step(self, topic: TopicBuffer, batch: Batch | None, size: int, most: int = 0) -> int:
+        """Bytes to ask of the memory so that ``size`` more fit into ``batch`` (None: a new one).
+
+        0: they fit as it is; CLOSED: they don't belong into it, it is full. With ``most`` as many as that are
+        asked for, as far as a batch goes.
+        """
+        left = reserved = 0
+        if batch is not None:
+            left, reserved = batch.left, batch.reserved
+        if size <= left:
+            return 0
+        if reserved - left + size > topic.limit and reserved:
+            return CLOSED
+        welcome = min(max(reserved, FIRST_STEP, most - left), topic.limit - reserved, self.memory.total)
+        return max(size - left, welcome)
+
+    def lend(self, batch: Batch, size: int) -> None:
+        """Let ``batch`` have ``size`` bytes that were taken from the memory."""
+        batch.reserved += size
+        batch.left += size
+
+    def close(self, topic: TopicBuffer, queue: PartitionQueue) -> None:
+        """The queue's open batch, if there is one, takes no more: it is full, or about to be sent."""
+        batch = queue.close_tail()
+        if batch is None:
+            return
+        if self.plain.get(topic.name) is batch:
+            del self.plain[topic.name]
+        if topic.sticky.partition == queue.partition:
+            topic.sticky.batch_closed(batch.size)
+
+    # ---- time
+
+    def lingered(self, now: float) -> float | None:
+        """Make ready what has waited for long enough. Returns when the next will have; None if none waits."""
+        lingering = self.lingering
+        while lingering:
+            batch = lingering[0]
+            due = batch.created + self.linger
+            if not (batch.ready or batch.done) and due > now:
+                return due
+            lingering.popleft()
+            if not (batch.ready or batch.done):
+                self._make_ready(batch)
+        return None
+
+    def hurry(self) -> None:
+        """Make everything ready: somebody waits for it, or for its memory."""
+        lingering = self.lingering
+        while lingering:
+            batch = lingering.popleft()
+            if not (batch.ready or batch.done):
+                self._make_ready(batch)
+
+    def _make_ready(self, batch: Batch) -> None:
+        batch.ready = True
+        self.on_ready(self.topics[batch.topic].queues[batch.partition])
+
+    def shrink(self, topic: TopicBuffer, size: int) -> None:
+        """A broker has found ``size`` bytes too many for a batch: make smaller ones from now on."""
+        topic.limit = max(SMALLEST_LIMIT, min(topic.limit, size // 2))
+
+    # ---- everything
+
+    def all_queues(self) -> Iterator[PartitionQueue]:
+        """Every queue there is."""
+        for topic in self.topics.values():
+            yield from topic.queues.values()
+
+    def expire(self, now: float) -> float | None:
+        """Give up what is out of time. Returns when to look again."""
+        found = [at for queue in self.all_queues() if (at := queue.expire(now)) is not None]
+        return min(found, default=None)
+
+    def unfinished(self) -> list[Batch]:
+        """All batches whose outcome is open, in no order."""
+        return [
+            batch
+            for queue in self.all_queues()
+            for batch in (*queue.batches, *queue.on_wire)
+            if not batch.done
+        ]
+
+
+def _nobody(_: PartitionQueue) -> None:
+    """Before there is a sender."""
+
+
+def _nobody_at_all() -> None:
+    """As ``_nobody``."""

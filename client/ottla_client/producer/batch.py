@@ -1,0 +1,379 @@
+"""Records of one partition on their way together, and what becomes of them.
+
+A batch is open while records are added, then encoded once, and then only its bytes are kept: for retries, which
+need at most a few bytes of the header changed, and for the rare case that it has to be split. What it was told
+about its records stays for the deliveries that point to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import chain, repeat
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from ottla_protocol.records.batch import (
+    HEADER_SIZE,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    write_crc,
+)
+from ottla_protocol.records.columns import encode_columns
+from ottla_protocol.records.record import decode_records
+
+from ..types import RecordMetadata
+
+if TYPE_CHECKING:
+    from ottla_protocol.records.record import Headers
+
+    from .sequences import Identity
+
+logger = logging.getLogger("ottla_client.producer")
+
+RECORD_OVERHEAD = 14
+"""Bytes that a record of usual size takes besides key and value: its length, flags and deltas."""
+KEY_OVERHEAD = 2
+HEADER_OVERHEAD = 6
+"""Bytes a header takes besides its name and value."""
+BATCH_OVERHEAD = HEADER_SIZE
+MAX_RECORD_OVERHEAD = 32
+"""The most that a record's own numbers take, as ``DefaultRecord.recordSizeUpperBound`` counts them."""
+
+CLOSED = -1
+"""``Batch.left`` of a batch that takes no more records."""
+
+_PRODUCER_AT = 43
+_producer = Struct(">qhi")
+
+
+class Batch:
+    """Records of one partition, in order. Times are seconds on the monotonic clock, timestamps milliseconds."""
+
+    __slots__ = (
+        "abandoned",
+        "attempts",
+        "base_offset",
+        "callbacks",
+        "count",
+        "created",
+        "done",
+        "encoded",
+        "error",
+        "headers",
+        "identity",
+        "keys",
+        "last_error",
+        "left",
+        "log_append_time",
+        "on_wire",
+        "partition",
+        "parts",
+        "ready",
+        "record_errors",
+        "reserved",
+        "retrieved",
+        "sequence",
+        "size",
+        "stamp",
+        "stamps",
+        "topic",
+        "values",
+        "waiters",
+    )
+
+    def __init__(self, topic: str, partition: int, created: float) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.created = created
+        self.values: list[bytes | None] = []
+        self.keys: list[bytes | None] = []
+        """Shorter than ``values`` where the last records have no key."""
+        self.headers: list[Headers] = []
+        """As ``keys``."""
+        self.stamps: list[tuple[int, int]] = []
+        """Where a new timestamp begins: (index of the record, timestamp)."""
+        self.stamp = -1
+        """The last record's timestamp."""
+        self.left = 0
+        """Bytes that may be added without asking for more; CLOSED when no record may."""
+        self.reserved = 0
+        """Bytes of the buffer's memory that the batch holds."""
+        self.ready = False
+        """May be sent: it is full, has waited for linger_ms, or somebody wants it out."""
+        self.count = 0
+        """Records, once it is closed."""
+        self.size = 0
+        """Bytes, once it is closed: an estimate until it is encoded."""
+        self.encoded: bytearray | None = None
+        self.identity: Identity | None = None
+        """Whose sequence it has; of the last time that it was sent."""
+        self.sequence: int | None = None
+        """The first record's sequence number, counted on beyond 2**31."""
+        self.attempts = 0
+        """How often it has been sent."""
+        self.on_wire = False
+        """An answer is still to come."""
+        self.abandoned = False
+        """Its time was up while it was on the wire: whoever waited has been told, the answer only settles sequences."""
+        self.last_error: Exception | None = None
+        """Why it was not acknowledged the last time."""
+        self.done = False
+        self.error: Exception | None = None
+        self.record_errors: dict[int, Exception] = {}
+        """What is wrong with single records of a batch that was refused (KIP-467)."""
+        self.base_offset = -1
+        self.log_append_time = -1
+        self.parts: list[tuple[int, Batch]] = []
+        """The batches that it was split into, with the index of their first record."""
+        self.waiters: list[asyncio.Future[None]] = []
+        self.callbacks: list[Callable[[], object]] = []
+        self.retrieved: set[int] = set()
+        """The records whose failure somebody has seen."""
+
+    # ---- filling
+
+    def append(self, value: bytes | None, key: bytes | None, timestamp: int, headers: Headers) -> int:
+        """Add a record; its size has been taken off ``left``. Returns its index."""
+        values = self.values
+        index = len(values)
+        values.append(value)
+        if key is not None:
+            if len(self.keys) < index:
+                self.keys.extend(repeat(None, index - len(self.keys)))
+            self.keys.append(key)
+        if headers:
+            if len(self.headers) < index:
+                self.headers.extend(repeat((), index - len(self.headers)))
+            self.headers.append(headers)
+        if timestamp != self.stamp:
+            self.stamp = timestamp
+            self.stamps.append((index, timestamp))
+        return index
+
+    def extend(
+        self,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+        timestamps: Sequence[int] | int,
+        headers: Sequence[Headers] | None,
+    ) -> int:
+        """Add many records; their size has been taken off ``left``. Returns the first one's index."""
+        index = len(self.values)
+        self.values += values
+        if keys is not None:
+            self.keys.extend(repeat(None, index - len(self.keys)))
+            self.keys += keys
+        if headers is not None:
+            self.headers.extend(repeat((), index - len(self.headers)))
+            self.headers += headers
+        if isinstance(timestamps, int):
+            if timestamps != self.stamp:
+                self.stamp = timestamps
+                self.stamps.append((index, timestamps))
+        else:
+            for at, timestamp in enumerate(timestamps, index):
+                if timestamp != self.stamp:
+                    self.stamp = timestamp
+                    self.stamps.append((at, timestamp))
+        return index
+
+    @property
+    def expected_size(self) -> int:
+        """Bytes, estimated until it is encoded."""
+        return self.size or BATCH_OVERHEAD + self.reserved - self.left
+
+    def close(self) -> None:
+        """Take no more records."""
+        if self.left != CLOSED:
+            self.size = BATCH_OVERHEAD + self.reserved - self.left
+            self.count = len(self.values)
+            self.left = CLOSED
+        self.ready = True
+
+    # ---- sending
+
+    def encode(self, codec: int, level: int | None, identity: Identity | None) -> bytearray:
+        """The batch's bytes, under ``identity`` and the batch's sequence; it must be closed.
+
+        The first time they are made of the records, which are then let go; later only producer, epoch and
+        sequence are put into the header, where they differ.
+        """
+        producer_id, epoch, sequence = fields = self._producer(identity)
+        encoded = self.encoded
+        if encoded is None:
+            count = self.count
+            keys: list[bytes | None] | None = None
+            if self.keys:
+                keys = self.keys
+                keys.extend(repeat(None, count - len(keys)))
+            headers: list[Headers] | None = None
+            if self.headers:
+                headers = self.headers
+                headers.extend(repeat((), count - len(headers)))
+            encoded = encode_columns(
+                self.values,
+                keys=keys,
+                timestamps=self._timestamps(),
+                headers=headers,
+                codec=codec,
+                level=level,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+            )
+            self.encoded = encoded
+            self.size = len(encoded)
+            self.values, self.keys, self.headers = [], [], []
+        else:
+            if _producer.unpack_from(encoded, _PRODUCER_AT) != fields:
+                _producer.pack_into(encoded, _PRODUCER_AT, *fields)
+                write_crc(encoded, 0, len(encoded))
+        self.identity = identity
+        return encoded
+
+    def _producer(self, identity: Identity | None) -> tuple[int, int, int]:
+        """Producer id, epoch and sequence, as they stand in the header."""
+        if identity is None or self.sequence is None:
+            return NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE
+        return identity.producer_id, identity.epoch, self.sequence & 0x7FFFFFFF
+
+    def _timestamps(self) -> list[int] | int:
+        stamps = self.stamps
+        if len(stamps) == 1:
+            return stamps[0][1]
+        ends = [at for at, _ in stamps[1:]] + [self.count]
+        return list(
+            chain.from_iterable(
+                repeat(timestamp, end - at) for (at, timestamp), end in zip(stamps, ends, strict=True)
+            )
+        )
+
+    def split(self) -> list[Batch]:
+        """Two batches of half the records each, which take this one's place; it has been encoded."""
+        assert self.encoded is not None
+        records = decode_records(self.encoded)
+        middle = self.count // 2
+        halves: list[Batch] = []
+        for first, last in ((0, middle), (middle, self.count)):
+            half = Batch(self.topic, self.partition, self.created)
+            for _, timestamp, key, value, headers in records[first:last]:
+                half.append(value, key, timestamp, headers)
+            share = self.reserved * (last - first) // self.count
+            half.reserved = share if first == 0 else self.reserved - halves[0].reserved
+            half.left = 0
+            half.close()
+            half.abandoned = self.abandoned
+            if self.sequence is not None:
+                half.sequence = self.sequence + first
+                half.identity = self.identity
+            halves.append(half)
+            self.parts.append((first, half))
+            half.callbacks.append(self._part_done)
+        self.reserved = 0
+        self.encoded = None
+        return halves
+
+    # ---- the end
+
+    def complete(self, base_offset: int, log_append_time: int = -1) -> None:
+        """The broker has it. ``base_offset`` is -1 where the broker doesn't say."""
+        if not self.done:
+            self.base_offset = base_offset
+            self.log_append_time = log_append_time
+            self._finish()
+
+    def fail(self, error: Exception) -> None:
+        """It will not be sent (again). A batch that is done already stays as it is."""
+        if not self.done:
+            self.error = error
+            if self.left != CLOSED:
+                self.close()
+            self._finish()
+
+    def _part_done(self) -> None:
+        if not self.done and all(part.done for _, part in self.parts):
+            self._finish()
+
+    def _finish(self) -> None:
+        self.done = True
+        self.encoded = None
+        self.values, self.keys, self.headers = [], [], []
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        callbacks, self.callbacks = self.callbacks, []
+        for callback in callbacks:
+            callback()
+
+    async def wait(self) -> None:
+        """Wait until it is done. Cancelling a wait changes nothing for the batch or for who else waits."""
+        if self.done:
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self.waiters.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            with suppress(ValueError):
+                self.waiters.remove(waiter)
+            raise
+
+    # ---- what became of the records
+
+    def _holder(self, index: int) -> tuple[Batch, int]:
+        """The batch that has the record now, and its index there."""
+        batch = self
+        while batch.parts:
+            at = bisect_right(batch.parts, index, key=lambda part: part[0]) - 1
+            first, part = batch.parts[at]
+            index -= first
+            batch = part
+        return batch, index
+
+    def failure(self, index: int) -> Exception | None:
+        """Why record ``index`` was not delivered; None if it was. It counts as seen from now on."""
+        batch, at = self._holder(index)
+        if batch.error is None:
+            return None
+        batch.retrieved.add(at)
+        return batch.record_errors.get(at, batch.error)
+
+    def metadata(self, index: int) -> RecordMetadata:
+        """Where record ``index`` has gone; it was delivered."""
+        batch, at = self._holder(index)
+        offset = batch.base_offset
+        timestamp = batch.log_append_time
+        if timestamp < 0:
+            stamps = batch.stamps
+            timestamp = stamps[bisect_right(stamps, at, key=lambda run: run[0]) - 1][1]
+        return RecordMetadata(batch.topic, batch.partition, offset if offset < 0 else offset + at, timestamp)
+
+    def spans(self, first: int, count: int) -> list[tuple[Batch, int, int]]:
+        """Records ``first`` to ``first + count`` as (batch that has them, first there, how many)."""
+        if not self.parts:
+            return [(self, first, count)]
+        found = []
+        ends = [at for at, _ in self.parts[1:]] + [self.count]
+        for (at, part), end in zip(self.parts, ends, strict=True):
+            start, stop = max(at, first), min(end, first + count)
+            if start < stop:
+                found += part.spans(start - at, stop - start)
+        return found
+
+    def __del__(self) -> None:
+        """Report a failure that nobody has looked at, when nobody can any more."""
+        error: Any = getattr(self, "error", None)
+        if error is not None and len(self.retrieved) < self.count:
+            logger.error(
+                "%d records for %s-%d were not delivered, and nobody asked for the outcome: %s",
+                self.count - len(self.retrieved),
+                self.topic,
+                self.partition,
+                error,
+            )

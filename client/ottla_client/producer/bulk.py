@@ -1,0 +1,91 @@
+"""Many records at once, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigurationError
+from .records import HeadersLike, Serializer, Sizes, check_size, check_timestamp, column, to_headers
+
+if TYPE_CHECKING:
+    from ottla_protocol.records.record import Headers
+
+    from .settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Records as they are given, field by field. ``places`` are their numbers, if not 0, 1, 2 …"""
+
+    values: Sequence[Any]
+    keys: Sequence[Any] | None = None
+    timestamps: Sequence[int] | int | None = None
+    headers: Sequence[HeadersLike] | None = None
+    places: Sequence[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """Records that can be buffered: everything about them has been checked."""
+
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | None
+    timestamps: Sequence[int] | int | None
+    """None: the time at which they are buffered."""
+    headers: Sequence[Headers] | None
+    sizes: Sizes
+    places: Sequence[int]
+
+    @classmethod
+    def checked(
+        cls,
+        given: Columns,
+        settings: Settings,
+        key_serializer: Serializer | None,
+        value_serializer: Serializer | None,
+    ) -> Bulk:
+        """A copy of ``given``, serialised.
+
+        Raises ConfigurationError for columns of different lengths, otherwise as ``Producer.send``.
+        """
+        if isinstance(given.values, str | bytes | bytearray):
+            raise ConfigurationError("values is a single value; send_batch takes a sequence of them")
+        values = column("value", list(given.values), value_serializer)
+        count = len(values)
+        for name, other in (
+            ("keys", given.keys),
+            ("headers", given.headers),
+            ("timestamps_ms", given.timestamps),
+        ):
+            if other is not None and not isinstance(other, int) and len(other) != count:
+                raise ConfigurationError(f"there are {len(other)} {name} for {count} values")
+        keys = None if given.keys is None else column("key", list(given.keys), key_serializer)
+        headers = (
+            None if given.headers is None else [to_headers(each) if each else () for each in given.headers]
+        )
+        timestamps = given.timestamps
+        if timestamps is not None:
+            timestamps = (
+                check_timestamp(timestamps)
+                if isinstance(timestamps, int)
+                else [check_timestamp(each) for each in timestamps]
+            )
+        sizes = Sizes(values, keys, headers)
+        check_size(sizes.largest, settings)
+        return cls(values, keys, timestamps, headers, sizes, given.places or range(count))
+
+    def pick(self, at: Sequence[int]) -> Bulk:
+        """The records at ``at``."""
+        if len(at) == len(self.values):
+            return self
+        chosen = itemgetter(*at) if len(at) > 1 else lambda sequence: (sequence[at[0]],)
+        values = chosen(self.values)
+        keys = None if self.keys is None else chosen(self.keys)
+        headers = None if self.headers is None else chosen(self.headers)
+        timestamps = self.timestamps
+        if timestamps is not None and not isinstance(timestamps, int):
+            timestamps = chosen(timestamps)
+        return Bulk(values, keys, timestamps, headers, Sizes(values, keys, headers), chosen(self.places))

@@ -1,0 +1,199 @@
+"""The way of a record into the buffer: its topic's queues, its partition, and room in a batch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from time import time_ns
+from typing import TYPE_CHECKING
+
+from ..deadline import Deadline
+from ..errors import ClientError, ConfigurationError, UnknownTopicError
+from .batch import CLOSED
+from .partitioner import partition_for_key, partitions_for_keys
+
+if TYPE_CHECKING:
+    from ..cluster import Cluster
+    from .accumulator import Accumulator, TopicBuffer
+    from .batch import Batch
+    from .bulk import Bulk
+    from .delivery import BatchDelivery
+    from .partitioner import Partitioner
+    from .settings import Settings
+
+KEYED_AT_ONCE = 65_536
+"""Records with keys of a ``send_batch`` are dealt out to partitions so many at a time: all get some early."""
+
+
+class Filling:
+    """What sends do before they return. It waits for metadata and for room, and adds without waiting."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        settings: Settings,
+        partitioner: Partitioner | None,
+        *,
+        short_way: bool,
+        check_open: Callable[[], None],
+    ) -> None:
+        """``short_way``: plain records may be added to a topic's open batch without coming here."""
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._settings = settings
+        self._partitioner = partitioner
+        self._short_way = short_way
+        self._check_open = check_open
+
+    async def topic(self, name: str, partition: int | None) -> TopicBuffer:
+        """The queues of topic ``name``, once it is known to exist and to have ``partition``.
+
+        Raises UnknownTopicError, RequestTimeoutError after max_block_ms.
+        """
+        if not isinstance(name, str) or not name:
+            raise ConfigurationError(f"the topic is {name!r}; a name is needed")
+        deadline = Deadline(self._settings.max_block)
+        buffer = self._accumulator.topics.get(name)
+        if buffer is None:
+            found = await self._cluster.wait_for_topic(
+                name, deadline, allow_auto_create=self._settings.auto_create
+            )
+            self._check_open()
+            if name not in self._accumulator.topics:
+                self._cluster.interest((name,))
+            buffer = self._accumulator.topic(name, found.partitions)
+        if partition is not None:
+            if partition not in buffer.partitions:
+                # It may have been added since.
+                now = (await self._cluster.fetch_topics((name,), deadline)).get(name)
+                self._check_open()
+                if now is not None and now.partitions:
+                    buffer = self._accumulator.topic(name, now.partitions)
+            if partition not in buffer.partitions:
+                raise UnknownTopicError(
+                    f"topic {name!r} has no partition {partition!r}; it has 0 to {len(buffer.partitions) - 1}"
+                )
+            self._accumulator.queue(buffer, partition)
+        return buffer
+
+    def partition_of(self, buffer: TopicBuffer, key: bytes | None) -> int | None:
+        """The partition for ``key``; None: whichever records without a key stick to now."""
+        partitions = buffer.partitions
+        if self._partitioner is None:
+            return None if key is None else partitions[partition_for_key(key, len(partitions))]
+        partition = self._partitioner(buffer.name, key, tuple(partitions))
+        if partition not in partitions:
+            raise ConfigurationError(
+                f"the partitioner gave {partition!r} for topic {buffer.name!r}, which has the partitions 0 to "
+                f"{len(partitions) - 1}"
+            )
+        return partition
+
+    async def room(self, buffer: TopicBuffer, partition: int | None, size: int, most: int = 0) -> Batch:
+        """The open batch of ``partition`` (None: the sticky one) with room for ``size`` bytes, and up to ``most``.
+
+        The caller has to fill it before anything else is awaited. Raises BufferFullError after max_block_ms; then, or
+        when it is cancelled, nothing is taken.
+        """
+        accumulator = self._accumulator
+        memory = accumulator.memory
+        deadline: Deadline | None = None
+        held = 0
+        try:
+            while True:
+                if partition is None:
+                    queue = accumulator.sticky_queue(buffer, self._has_leader)
+                else:
+                    queue = accumulator.queue(buffer, partition)
+                step = accumulator.step(buffer, queue.tail, size, most)
+                if step == CLOSED:
+                    accumulator.close(buffer, queue)
+                    accumulator.on_ready(queue)
+                    # The loop gets its turn once a batch, so that what is full can leave.
+                    await asyncio.sleep(0)
+                    self._check_open()
+                    continue
+                if held < step:
+                    if not memory.take(step - held):
+                        accumulator.hurry()
+                        deadline = deadline or Deadline(self._settings.max_block)
+                        await memory.wait(step - held, deadline)
+                        held = step
+                        self._check_open()
+                        continue  # the batch may have left meanwhile
+                    held = step
+                batch = accumulator.open_batch(
+                    buffer, queue, short_way=self._short_way and queue.partition == buffer.sticky.partition
+                )
+                accumulator.lend(batch, step)
+                held -= step
+                return batch
+        finally:
+            if held:
+                memory.give_back(held)
+
+    def _has_leader(self, topic: str, partition: int) -> bool:
+        return self._cluster.leader(topic, partition) is not None
+
+    async def add(
+        self, buffer: TopicBuffer, bulk: Bulk, partition: int | None, delivery: BatchDelivery
+    ) -> None:
+        """Add all of ``bulk``, and tell ``delivery`` where each record is.
+
+        Raises, as ``room``, only while ``delivery`` has nothing yet; later its records are refused there.
+        """
+        if partition is not None or (bulk.keys is None and self._partitioner is None):
+            await self._add_to(buffer, bulk, partition, delivery)
+            return
+        count = len(bulk.values)
+        for first in range(0, count, KEYED_AT_ONCE):
+            dealt: dict[int | None, list[int]] = {}
+            chosen = self._partitions_of(buffer, bulk, first, min(first + KEYED_AT_ONCE, count))
+            for at, each in enumerate(chosen, first):
+                if each in dealt:
+                    dealt[each].append(at)
+                else:
+                    dealt[each] = [at]
+            for each, at_places in dealt.items():
+                await self._add_to(buffer, bulk.pick(at_places), each, delivery)
+
+    def _partitions_of(self, buffer: TopicBuffer, bulk: Bulk, first: int, last: int) -> Sequence[int | None]:
+        keys = bulk.keys
+        if keys is None or self._partitioner is not None or None in keys[first:last]:
+            return [
+                self.partition_of(buffer, None if keys is None else keys[at]) for at in range(first, last)
+            ]
+        partitions = buffer.partitions
+        chosen = partitions_for_keys(keys[first:last], len(partitions))  # type: ignore[arg-type]
+        return chosen if partitions[-1] == len(partitions) - 1 else [partitions[each] for each in chosen]
+
+    async def _add_to(
+        self, buffer: TopicBuffer, bulk: Bulk, partition: int | None, delivery: BatchDelivery
+    ) -> None:
+        count = len(bulk.values)
+        sizes = bulk.sizes
+        first = 0
+        while first < count:
+            try:
+                batch = await self.room(buffer, partition, sizes.of(first, first + 1), sizes.of(first, count))
+            except ClientError as error:
+                if not len(delivery):
+                    raise
+                delivery._refuse(bulk.places[first:], error)
+                return
+            last = max(first + 1, sizes.fitting(first, count, batch.left))
+            batch.left -= sizes.of(first, last)
+            timestamps = bulk.timestamps
+            if timestamps is None:
+                timestamps = time_ns() // 1_000_000
+            elif not isinstance(timestamps, int):
+                timestamps = timestamps[first:last]
+            index = batch.extend(
+                bulk.values[first:last],
+                None if bulk.keys is None else bulk.keys[first:last],
+                timestamps,
+                None if bulk.headers is None else bulk.headers[first:last],
+            )
+            delivery._add(batch, index, bulk.places[first:last])
+            first = last

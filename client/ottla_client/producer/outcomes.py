@@ -1,0 +1,103 @@
+"""What the answer for a batch means: one table from the error code to what is done.
+
+Source: Kafka's ``Sender.completeBatch``, ``TransactionManager.canRetry`` and which exceptions are
+``InvalidMetadataException``.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from ottla_protocol.errors import RETRIABLE, ErrorCode
+
+from ..errors import BrokerError, ProducerFencedError, RecordTooLargeError, UnknownTopicError
+
+
+class Outcome(Enum):
+    """What is done about a batch after an answer."""
+
+    DONE = auto()
+    """The broker has it."""
+    RETRY = auto()
+    """The same bytes again, after the back-off."""
+    MOVED = auto()
+    """As RETRY, and the metadata is out of date."""
+    SPLIT = auto()
+    """Too large: two halves in its place, or a failure if it is a single record."""
+    RESEQUENCE = auto()
+    """The broker misses the sequences before it: RETRY if those are still to come, else a new epoch (KIP-360)."""
+    FAIL = auto()
+    """Its records are refused."""
+    STOP = auto()
+    """As FAIL, and nothing this producer sends will be accepted."""
+
+
+_METADATA_IS_OLD = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.LISTENER_NOT_FOUND,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INCONSISTENT_TOPIC_ID,
+)
+
+OUTCOMES: dict[ErrorCode, Outcome] = {
+    **dict.fromkeys(ErrorCode, Outcome.FAIL),
+    **dict.fromkeys(RETRIABLE, Outcome.RETRY),
+    **dict.fromkeys(_METADATA_IS_OLD, Outcome.MOVED),
+    ErrorCode.NONE: Outcome.DONE,
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: Outcome.DONE,
+    ErrorCode.MESSAGE_TOO_LARGE: Outcome.SPLIT,
+    ErrorCode.RECORD_LIST_TOO_LARGE: Outcome.SPLIT,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: Outcome.RESEQUENCE,
+    ErrorCode.UNKNOWN_PRODUCER_ID: Outcome.RESEQUENCE,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Outcome.STOP,
+    ErrorCode.PRODUCER_FENCED: Outcome.STOP,
+}
+"""By error code. Without idempotence there are no sequences, and RESEQUENCE is FAIL."""
+
+
+def code_of(number: int) -> ErrorCode:
+    """The code of a number; what this client doesn't know is UNKNOWN_SERVER_ERROR, as in Java."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+_ADVICE = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not write to it",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
+        "this user may not write idempotently: grant it IDEMPOTENT_WRITE, or set enable_idempotence=False"
+    ),
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "its name is not one that the broker allows",
+    ErrorCode.INVALID_REQUIRED_ACKS: 'acks must be 0, 1 or "all"',
+    ErrorCode.INVALID_RECORD: "a compacted topic needs a key in each record",
+    ErrorCode.INVALID_TIMESTAMP: (
+        "a timestamp is too far from the broker's clock: see the topic's message.timestamp.before.max.ms and "
+        "message.timestamp.after.max.ms"
+    ),
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "the broker is too old for this compression_type",
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: "the topic keeps an older record format (message.format.version)",
+    ErrorCode.POLICY_VIOLATION: "a policy of the broker refused it",
+}
+
+
+def refusal(code: ErrorCode, where: str, told: str | None, *, bytes_sent: int) -> BrokerError:
+    """The exception for records that ``where``'s leader refused; ``told`` is the broker's own explanation."""
+    why = told or _ADVICE.get(code, "")
+    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        return RecordTooLargeError(
+            f"{where} does not take a record that makes a batch of {bytes_sent} bytes: raise the topic's "
+            "max.message.bytes (or the broker's message.max.bytes), or send less in a record"
+        )
+    text = f"{where} refused the records with {code.name}" + (f": {why}" if why else "")
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return UnknownTopicError(text)
+    if code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
+        return ProducerFencedError(code, text)
+    return BrokerError(code, text)

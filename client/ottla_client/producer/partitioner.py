@@ -1,0 +1,153 @@
+"""Which partition a record goes to: by its key as the Java client has it, or, without a key, stuck to one for a while.
+
+Keys are hashed with murmur2 so that a record lands where the Java client would put it: the same key in the
+same partition, whoever produces. Records without a key fill whole batches of one partition before the next is
+drawn (KIP-480, KIP-794), and partitions whose queues are short are drawn more often.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from random import Random
+from struct import Struct
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy
+
+Partitioner: TypeAlias = Callable[[str, bytes | None, Sequence[int]], int]
+"""``partitioner(topic, key, partitions)`` gives one of ``partitions``, which are in ascending order.
+
+``key`` is the serialised key, None for a record without one.
+"""
+
+_SEED = 0x9747B28C
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+# A key of up to 32 words is read by a Struct made once; longer ones are rare, and their Struct is made anew.
+_words = tuple(Struct(f"<{count}I").unpack_from for count in range(33))
+
+# Hashes that are remembered: keys come again and again, and a look-up costs a tenth of the hash. Long keys are
+# not remembered, so that what is kept stays below a few megabytes.
+_REMEMBERED = 16_384
+_LONGEST_REMEMBERED = 64
+
+# From this many keys on numpy, where it is installed, hashes them faster together than one by one.
+_WORTH_NUMPY = 64
+
+
+def murmur2(data: bytes) -> int:
+    """The hash of the Java client's ``Utils.murmur2``, as an unsigned number of 32 bits."""
+    length = len(data)
+    h = _SEED ^ length
+    count = length >> 2
+    if count:
+        unpack = _words[count] if count <= 32 else Struct(f"<{count}I").unpack_from
+        for k in unpack(data):
+            k = k * _M & _MASK
+            h = h * _M & _MASK ^ (k ^ k >> 24) * _M & _MASK
+    rest = length & 3
+    if rest:
+        h = (h ^ int.from_bytes(data[-rest:], "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    return h ^ h >> 15
+
+
+_remembered_murmur2 = lru_cache(_REMEMBERED)(murmur2)
+
+
+def partition_for_key(key: bytes, count: int) -> int:
+    """The partition, of ``count``, that the Java client's default partitioner gives ``key``."""
+    h = _remembered_murmur2(key) if len(key) <= _LONGEST_REMEMBERED else murmur2(key)
+    return (h & 0x7FFFFFFF) % count
+
+
+def partitions_for_keys(keys: Sequence[bytes], count: int) -> list[int]:
+    """As ``partition_for_key`` for many; with numpy, where it is installed, at a fraction of the cost."""
+    if len(keys) >= _WORTH_NUMPY:
+        try:
+            import numpy
+        except ImportError:
+            pass
+        else:
+            return _with_numpy(numpy, keys, count)
+    return [partition_for_key(key, count) for key in keys]
+
+
+def _with_numpy(np: Any, keys: Sequence[bytes], count: int) -> list[int]:
+    """Keys of equal length are one matrix of bytes, hashed column by column."""
+    lengths = np.fromiter(map(len, keys), dtype=np.int64, count=len(keys))
+    result = np.empty(len(keys), dtype=np.int64)
+    for length in np.unique(lengths):
+        where = np.flatnonzero(lengths == length)
+        if len(where) < _WORTH_NUMPY:
+            result[where] = [partition_for_key(keys[at], count) for at in where]
+            continue
+        chosen = keys if len(where) == len(keys) else [keys[at] for at in where]
+        result[where] = (_hash_equal_lengths(np, chosen, int(length)) & np.uint32(0x7FFFFFFF)) % count
+    partitions: list[int] = result.tolist()
+    return partitions
+
+
+def _hash_equal_lengths(np: Any, keys: Sequence[bytes], length: int) -> numpy.ndarray[Any, Any]:
+    """murmur2 of keys of ``length`` bytes each. Products of uint32 arrays wrap at 32 bits, as Java's do."""
+    m = np.uint32(_M)
+    rows = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), length)
+    h = np.full(len(keys), _SEED ^ length, dtype=np.uint32)
+    whole = length & ~3
+    words = np.ascontiguousarray(rows[:, :whole]).view("<u4").astype(np.uint32, copy=False)
+    for column in range(whole >> 2):
+        k = words[:, column] * m
+        k ^= k >> np.uint32(24)
+        h = h * m ^ k * m
+    if whole != length:
+        for column in range(whole, length):
+            h ^= rows[:, column].astype(np.uint32) << np.uint32(8 * (column - whole))
+        h *= m
+    h ^= h >> np.uint32(13)
+    h *= m
+    return h ^ h >> np.uint32(15)  # type: ignore[no-any-return]
+
+
+class StickyPartition:
+    """The partition that a topic's records without a key go to now.
+
+    It changes when a batch has been closed and at least ``batch_size`` bytes have gone to it: not earlier, so
+    that slow producers fill batches too, and not in the middle of a batch, so that none is cut short.
+    """
+
+    __slots__ = ("_batch_size", "_produced", "_random", "partition")
+
+    def __init__(self, batch_size: int, random: Random) -> None:
+        self.partition: int | None = None
+        """None: to be drawn."""
+        self._batch_size = batch_size
+        self._produced = 0
+        self._random = random
+
+    def batch_closed(self, size: int) -> None:
+        """A batch of ``size`` bytes of the current partition takes no more records."""
+        self._produced += size
+        if self._produced >= self._batch_size:
+            self.forget()
+
+    def forget(self) -> None:
+        """Draw a partition anew next time."""
+        self.partition = None
+        self._produced = 0
+
+    def draw(self, available: Sequence[int], queued: Sequence[int]) -> int:
+        """Choose among ``available``, the one with n batches ``queued`` with weight greatest + 1 - n."""
+        if len(available) == 1:
+            chosen = available[0]
+        else:
+            ceiling = max(queued) + 1
+            sums = list(accumulate(ceiling - length for length in queued))
+            chosen = available[bisect_right(sums, self._random.randrange(sums[-1]))]
+        self.partition = chosen
+        self._produced = 0
+        return chosen

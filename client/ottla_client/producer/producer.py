@@ -1,0 +1,416 @@
+"""The producer that programs use."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from random import Random
+from time import time_ns
+from typing import TYPE_CHECKING, Any
+
+from ..cluster import Cluster
+from ..deadline import Deadline
+from ..errors import ClosedError, ConfigurationError, RequestTimeoutError
+from .accumulator import Accumulator
+from .batch import RECORD_OVERHEAD
+from .bulk import Bulk, Columns
+from .delivery import BatchDelivery, Delivery
+from .filling import Filling
+from .queue import Patience
+from .records import (
+    HeadersLike,
+    Serializer,
+    check_size,
+    check_timestamp,
+    record_size,
+    to_bytes,
+    to_headers,
+)
+from .sender import Sender
+from .sequences import IdentityHolder
+from .settings import checked
+
+if TYPE_CHECKING:
+    import ssl
+    from types import TracebackType
+
+    import pyarrow
+
+    from ..types import RecordMetadata
+    from .partitioner import Partitioner
+
+logger = logging.getLogger("ottla_client.producer")
+
+
+class Producer:
+    """Sends records to topics, many at a time, each once and in the order of sending by partition.
+
+    ::
+
+        async with Producer("127.0.0.1:9092") as producer:
+            delivery = await producer.send("flights", b"...", key=b"EWR")   # in the buffer
+            metadata = await delivery                                       # acknowledged
+
+    ``send`` returns as soon as the record is in the buffer. From there it goes out with others of its partition
+    when a batch is full or has waited for ``linger_ms``. What fails for a passing reason is sent again, until
+    ``delivery_timeout_ms`` is over, without being doubled or overtaken (idempotence). Await the delivery to learn
+    that a record has arrived; a failure that nobody looks at is logged as an error.
+
+    A send that is cancelled, or raises, has buffered nothing. A producer belongs to the event loop that started it.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] = "127.0.0.1:9092",
+        *,
+        client_id: str = "ottla-producer",
+        acks: int | str = "all",
+        enable_idempotence: bool | None = None,
+        linger_ms: float = 5,
+        batch_size: int = 131_072,
+        max_request_size: int = 1_048_576,
+        compression_type: str | None = None,
+        compression_level: int | None = None,
+        buffer_memory: int = 33_554_432,
+        max_block_ms: float = 60_000,
+        delivery_timeout_ms: float = 120_000,
+        request_timeout_ms: int = 30_000,
+        max_in_flight_requests_per_connection: int = 5,
+        partitioner: Partitioner | None = None,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        allow_auto_create_topics: bool = True,
+        metadata_max_age_ms: int = 300_000,
+        retry_backoff_ms: int = 100,
+        retry_backoff_max_ms: int = 1_000,
+        connections_max_idle_ms: int = 540_000,
+        security_protocol: str = "PLAINTEXT",
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """Options as in the Java client; where they differ:
+
+        - ``enable_idempotence``: None, the default, is True as long as ``acks`` and
+          ``max_in_flight_requests_per_connection`` (at most 5) allow it. True insists: a ConfigurationError where
+          they don't. Without idempotence a retry may double records and let others overtake them.
+        - ``batch_size``: bytes before compression, 128 KiB. Java has 16 KiB; what is done once a batch costs more in
+          Python. A batch borrows memory as it grows, so many partitions don't use up ``buffer_memory``.
+        - ``partitioner``: called as ``partitioner(topic, key, partitions)``. By default keys go where the Java client
+          sends them, and records without a key fill a batch of one partition before the next.
+        - Serializers are callables that take what ``send`` is given and return bytes. None is not passed to them.
+
+        Raises ConfigurationError for options that can't be right.
+        """
+        self._settings = settings = checked(
+            acks=acks,
+            enable_idempotence=enable_idempotence,
+            linger_ms=linger_ms,
+            batch_size=batch_size,
+            max_request_size=max_request_size,
+            compression_type=compression_type,
+            compression_level=compression_level,
+            buffer_memory=buffer_memory,
+            max_block_ms=max_block_ms,
+            delivery_timeout_ms=delivery_timeout_ms,
+            request_timeout_ms=request_timeout_ms,
+            max_in_flight_requests_per_connection=max_in_flight_requests_per_connection,
+            allow_auto_create_topics=allow_auto_create_topics,
+        )
+        for name, given in (
+            ("partitioner", partitioner),
+            ("key_serializer", key_serializer),
+            ("value_serializer", value_serializer),
+        ):
+            if given is not None and not callable(given):
+                raise ConfigurationError(f"{name} is {given!r}; something callable is needed")
+        self._cluster = Cluster(
+            bootstrap_servers,
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            retry_backoff_max_ms=retry_backoff_max_ms,
+            metadata_max_age_ms=metadata_max_age_ms,
+            connections_max_idle_ms=connections_max_idle_ms,
+            security_protocol=security_protocol,
+            ssl_context=ssl_context,
+        )
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._identities = IdentityHolder() if settings.idempotent else None
+        self._accumulator = Accumulator(
+            batch_size=settings.batch_size,
+            buffer_memory=settings.buffer_memory,
+            linger=settings.linger,
+            patience=Patience(
+                settings.delivery_timeout,
+                self._cluster.backoff.after,
+                one_at_a_time=settings.max_in_flight == 1,
+            ),
+            identities=self._identities,
+            random=Random(),
+        )
+        self._plain = self._accumulator.plain
+        self._filling = Filling(
+            self._cluster,
+            self._accumulator,
+            settings,
+            partitioner,
+            # Only records that need no look at all may take the short way.
+            short_way=value_serializer is None and partitioner is None,
+            check_open=self._check_open,
+        )
+        self._sender: Sender | None = None
+        self._closing = False
+        self._closed: asyncio.Event | None = None
+        self._fatal: Exception | None = None
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Reach the cluster. Raises BootstrapError when nobody answers within max_block_ms."""
+        if self._sender is not None or self._closing:
+            raise ClosedError("a producer is started once; make a new one")
+        self._closed = asyncio.Event()
+        await self._cluster.start(Deadline(self._settings.max_block))
+        if self._closing:
+            raise ClosedError("the producer was closed while it started")
+        self._sender = Sender(
+            self._cluster, self._accumulator, self._settings, self._identities, self._broken
+        )
+        self._sender.start()
+
+    async def close(self, timeout: float | None = 30) -> None:
+        """Send what is in the buffer, for ``timeout`` seconds at most (None: as long as it takes), and disconnect.
+
+        What could not be sent by then fails its deliveries, and RequestTimeoutError says how many records that were.
+        When ``close`` is cancelled the same happens at once. A second call waits for the first.
+        """
+        if self._closing:
+            if self._closed is not None:
+                await self._closed.wait()
+            return
+        self._closing = True
+        self._plain.clear()
+        left = 0
+        try:
+            self._accumulator.memory.refuse(
+                ClosedError("the producer was closed while a send waited for room")
+            )
+            if self._sender is not None:
+                left = await self._finish(Deadline(timeout))
+        finally:
+            left += self._abandon(ClosedError("the producer was closed before the records were acknowledged"))
+            try:
+                if self._sender is not None:
+                    await self._sender.stop()
+            finally:
+                try:
+                    await self._cluster.close()
+                finally:
+                    if self._closed is not None:
+                        self._closed.set()
+        if left and self._fatal is None:
+            raise RequestTimeoutError(
+                f"the producer was closed with {left} records that no broker had acknowledged within {timeout:g} s; "
+                "their deliveries have failed"
+            )
+
+    async def _finish(self, deadline: Deadline) -> int:
+        """Wait for what is in the buffer, until the deadline. Returns how many records were given up then."""
+        try:
+            await self._flush(deadline)
+        except TimeoutError:
+            return self._abandon(ClosedError("the producer was closed before the records were acknowledged"))
+        return 0
+
+    def _abandon(self, error: Exception) -> int:
+        return sum(queue.abandon(error) for queue in self._accumulator.all_queues())
+
+    def _broken(self, error: Exception) -> None:
+        """Nothing this producer sends will be accepted any more."""
+        if self._fatal is None:
+            self._fatal = error
+            self._plain.clear()
+            self._accumulator.memory.refuse(error)
+            self._abandon(error)
+
+    async def __aenter__(self) -> Producer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except RequestTimeoutError as lost:
+            if error is None:
+                raise
+            logger.error("%s", lost)  # what ended the block goes first
+
+    # ---- sending
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersLike = (),
+    ) -> Delivery:
+        """Put a record into the buffer; the Delivery that is returned tells what becomes of it.
+
+        Waits, for ``max_block_ms`` at most, while the topic's metadata isn't known or the buffer is full, and gives
+        the event loop a turn once a batch. A ``value`` of None is a tombstone. ``timestamp_ms`` is now by default.
+        ``headers`` are pairs of a str and bytes, or a mapping.
+
+        Raises, with nothing buffered: SerializationError, RecordTooLargeError, BufferFullError, UnknownTopicError,
+        RequestTimeoutError (no metadata), ClosedError.
+        """
+        # The short way, a microsecond long: bytes that fit into the batch that is open for records without a key.
+        if (
+            key is None
+            and partition is None
+            and timestamp_ms is None
+            and value.__class__ is bytes
+            and not headers
+        ):
+            batch = self._plain.get(topic)
+            if batch is not None:
+                left = batch.left - len(value) - RECORD_OVERHEAD
+                if left >= 0:
+                    batch.left = left
+                    values = batch.values
+                    index = len(values)
+                    values.append(value)
+                    now = time_ns() // 1_000_000
+                    if now != batch.stamp:
+                        batch.stamp = now
+                        batch.stamps.append((index, now))
+                    return Delivery((batch, index))
+        self._check_open()
+        value = to_bytes("value", value, self._value_serializer)
+        key = to_bytes("key", key, self._key_serializer)
+        pairs = to_headers(headers) if headers else ()
+        if timestamp_ms is not None:
+            check_timestamp(timestamp_ms)
+        size = record_size(value, key, pairs)
+        check_size(size, self._settings)
+        buffer = self._accumulator.topics.get(topic)
+        if buffer is None or (partition is not None and partition not in buffer.queues):
+            buffer = await self._filling.topic(topic, partition)
+        if partition is None:
+            partition = self._filling.partition_of(buffer, key)
+        batch = await self._filling.room(buffer, partition, size)
+        batch.left -= size
+        if timestamp_ms is None:
+            timestamp_ms = time_ns() // 1_000_000
+        return Delivery((batch, batch.append(value, key, timestamp_ms, pairs)))
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersLike = (),
+    ) -> RecordMetadata:
+        """``send``, and wait until the record is acknowledged."""
+        return await (
+            await self.send(
+                topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+            )
+        )
+
+    async def send_batch(
+        self,
+        topic: str,
+        values: Sequence[Any],
+        *,
+        keys: Sequence[Any] | None = None,
+        partition: int | None = None,
+        timestamps_ms: Sequence[int] | int | None = None,
+        headers: Sequence[HeadersLike] | None = None,
+    ) -> BatchDelivery:
+        """Put many records of a topic into the buffer, at a fraction of what as many calls of ``send`` cost.
+
+        ``keys``, ``timestamps_ms`` and ``headers`` are as long as ``values``; one timestamp may stand for all. Without
+        keys, or with ``partition``, the records keep their order and go out in whole batches; with keys those of
+        each partition keep theirs.
+
+        The BatchDelivery, when awaited, gives the ranges of offsets that the records have been given. Everything is
+        checked before the first record is buffered, errors as in ``send``. When the buffer is full for
+        ``max_block_ms`` with some of the records in it, the BatchDelivery has the failure of the others. When it is
+        cancelled while it waits for room, the records that are in the buffer already will be sent.
+        """
+        self._check_open()
+        columns = Columns(values, keys, timestamps_ms, headers)
+        bulk = Bulk.checked(columns, self._settings, self._key_serializer, self._value_serializer)
+        delivery = BatchDelivery(topic)
+        if not bulk.values:
+            return delivery
+        buffer = self._accumulator.topics.get(topic)
+        if buffer is None or (partition is not None and partition not in buffer.queues):
+            buffer = await self._filling.topic(topic, partition)
+        await self._filling.add(buffer, bulk, partition, delivery)
+        return delivery
+
+    async def send_arrow(self, topic: str, table: pyarrow.Table | pyarrow.RecordBatch) -> BatchDelivery:
+        """``send_batch`` of a pyarrow Table or RecordBatch.
+
+        Columns: ``value``, and optionally ``key`` (both binary or string), ``partition`` (an integer, null for the
+        partitioner), ``timestamp`` (a timestamp, or milliseconds) and ``headers`` (a list of structs of key and value,
+        or a map). Raises ConfigurationError for columns that don't fit, and for others; otherwise as ``send_batch``.
+        """
+        from .arrow import columns_of
+
+        self._check_open()
+        bulks = [
+            (partition, Bulk.checked(columns, self._settings, self._key_serializer, self._value_serializer))
+            for partition, columns in columns_of(table)
+        ]
+        delivery = BatchDelivery(topic)
+        for partition, bulk in bulks:
+            buffer = await self._filling.topic(topic, partition)
+            await self._filling.add(buffer, bulk, partition, delivery)
+        return delivery
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Send everything now, and wait until all that is in the buffer at this moment is acknowledged or has failed.
+
+        Whether it failed is for the deliveries to say. Raises RequestTimeoutError after ``timeout`` seconds.
+        """
+        self._check_open()
+        try:
+            await self._flush(Deadline(timeout))
+        except TimeoutError:
+            raise RequestTimeoutError(
+                f"{len(self._accumulator.unfinished())} batches were not acknowledged within {timeout:g} s; "
+                "they are still being sent"
+            ) from None
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """The topic's partitions. Waits for its metadata; errors as in ``send``."""
+        self._check_open()
+        return list((await self._filling.topic(topic, None)).partitions)
+
+    # ---- how
+
+    def _check_open(self) -> None:
+        if self._fatal is not None:
+            raise self._fatal
+        if self._closing:
+            raise ClosedError("the producer is closed")
+        if self._sender is None:
+            raise ClosedError('the producer is not started: use "async with", or await start()')
+
+    async def _flush(self, deadline: Deadline) -> None:
+        """Raises TimeoutError at the deadline."""
+        self._accumulator.hurry()
+        async with deadline.timeout():
+            for batch in self._accumulator.unfinished():
+                await batch.wait()

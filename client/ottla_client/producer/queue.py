@@ -1,0 +1,274 @@
+"""The batches of one partition: which may go next, and what an answer does to them. No I/O, no clock.
+
+What comes back from the wire is one of three: ``answered`` with a code, ``lost`` when there was no answer, and
+``expire`` when time is up. Together with ``sequences`` this is all that decides whether a batch is sent again,
+so it is what the tests hold against a model of a broker.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import DeliveryTimeoutError, UnknownTopicError
+from .batch import Batch
+from .outcomes import OUTCOMES, Outcome, code_of, refusal
+from .sequences import Sequences
+
+if TYPE_CHECKING:
+    from .sequences import Identity
+
+
+class Answer(NamedTuple):
+    """What a broker says of one batch; as in a ProduceResponse."""
+
+    code: int
+    base_offset: int = -1
+    log_append_time: int = -1
+    message: str | None = None
+    record_errors: tuple[tuple[int, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long and how often. Seconds."""
+
+    delivery_timeout: float
+    backoff: Callable[[int], float]
+    """Seconds to wait before the attempt after the n-th."""
+    one_at_a_time: bool = False
+    """Send a batch only when the one before it has been answered: order without sequences."""
+
+
+class PartitionQueue:
+    """Batches in the order in which they are to lie in the log; those to be sent again are at the front."""
+
+    __slots__ = (
+        "_patience",
+        "_release",
+        "batches",
+        "not_before",
+        "on_wire",
+        "partition",
+        "sequences",
+        "tail",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        patience: Patience,
+        sequences: Sequences | None,
+        release: Callable[[int], None],
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.batches: deque[Batch] = deque()
+        self.tail: Batch | None = None
+        """The last batch, if it may take records still."""
+        self.on_wire: list[Batch] = []
+        self.not_before = 0.0
+        """The end of the back-off, on the monotonic clock."""
+        self.sequences = sequences
+        self._patience = patience
+        self._release = release
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    # ---- filling
+
+    def open(self, now: float) -> Batch:
+        """A new batch at the end."""
+        assert self.tail is None
+        batch = self.tail = Batch(self.topic, self.partition, now)
+        self.batches.append(batch)
+        return batch
+
+    def close_tail(self) -> Batch | None:
+        """Let the last batch take no more records; returns it if it was open."""
+        batch = self.tail
+        if batch is not None:
+            self.tail = None
+            batch.close()
+        return batch
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to send and nothing to wait for."""
+        return not self.batches and not self.on_wire
+
+    # ---- sending
+
+    def ready(self, now: float) -> Batch | None:
+        """The batch that may be sent now; None if none may."""
+        if not self.batches or now < self.not_before:
+            return None
+        batch = self.batches[0]
+        if self._patience.one_at_a_time and self.on_wire:
+            return None
+        if not batch.ready or (self.sequences is not None and not self.sequences.may_send(batch)):
+            return None
+        return batch
+
+    def take(self) -> tuple[Batch, Identity | None]:
+        """Put the batch that ``ready`` named, and that is closed, on the wire."""
+        batch = self.batches.popleft()
+        identity = None if self.sequences is None else self.sequences.number(batch)
+        batch.attempts += 1
+        batch.on_wire = True
+        self.on_wire.append(batch)
+        return batch, identity
+
+    # ---- what comes back
+
+    def answered(self, batch: Batch, answer: Answer, now: float) -> Outcome:
+        """Do what the broker's answer asks for; returns what that was. STOP and MOVED concern the caller, too."""
+        code = code_of(answer.code)
+        outcome = OUTCOMES[code]
+        self._off_wire(batch)
+        if outcome is Outcome.DONE:
+            self._acknowledged(batch, answer)
+            return outcome
+        error = refusal(code, str(self), answer.message, bytes_sent=batch.size)
+        batch.last_error = error
+        if batch.abandoned:
+            self._give_up(batch, error)
+        elif outcome is Outcome.SPLIT and batch.count > 1:
+            self._split(batch)
+        elif outcome is Outcome.RESEQUENCE and self.sequences is not None:
+            self._put_back(batch, self.not_before)
+            self.sequences.out_of_order(batch)
+        elif outcome in (Outcome.RETRY, Outcome.MOVED):
+            self._repeat(batch, now)
+        else:
+            for index, message in answer.record_errors:
+                batch.record_errors[index] = refusal(code, str(self), message, bytes_sent=batch.size)
+            self._give_up(batch, error)
+        return outcome
+
+    def lost(self, batch: Batch, error: Exception, now: float) -> None:
+        """There was no answer: ``batch`` is sent again, whether or not the broker has it."""
+        self._off_wire(batch)
+        batch.last_error = error
+        if batch.abandoned:
+            self._give_up(batch, error)
+        else:
+            self._repeat(batch, now)
+
+    def refused(self, batch: Batch, error: Exception) -> None:
+        """``batch`` can't be sent at all."""
+        self._off_wire(batch)
+        self._give_up(batch, error)
+
+    def expire(self, now: float) -> float | None:
+        """Give up what is out of time. Returns when the next batch will be; None if there is none."""
+        timeout = self._patience.delivery_timeout
+        limit = now - timeout
+        for batch in [each for each in self.batches if each.created <= limit]:
+            self._give_up_waiting(batch, self._too_late(batch))
+        for batch in self.on_wire:
+            if batch.created <= limit and not batch.abandoned:
+                # Its answer is still waited for, because the sequences behind it depend on that.
+                batch.abandoned = True
+                self._release_memory(batch)
+                batch.fail(self._too_late(batch))
+        waiting = [each.created for each in (*self.batches, *self.on_wire) if not each.abandoned]
+        return min(waiting) + timeout if waiting else None
+
+    def abandon(self, error: Exception) -> int:
+        """Give up everything with ``error``, on the wire or not. Returns how many records that were."""
+        records = 0
+        for batch in list(self.batches):
+            records += len(batch.values) or batch.count
+            self._give_up_waiting(batch, error)
+        for batch in self.on_wire:
+            if not batch.abandoned:
+                records += batch.count
+                batch.abandoned = True
+                self._release_memory(batch)
+                batch.fail(error)
+        return records
+
+    # ---- how
+
+    def _off_wire(self, batch: Batch) -> None:
+        batch.on_wire = False
+        self.on_wire.remove(batch)
+
+    def _acknowledged(self, batch: Batch, answer: Answer) -> None:
+        if self.sequences is not None:
+            self.sequences.acknowledged(batch)
+        self._release_memory(batch)
+        batch.complete(answer.base_offset, answer.log_append_time)
+
+    def _repeat(self, batch: Batch, now: float) -> None:
+        self._put_back(batch, now + self._patience.backoff(batch.attempts))
+        if self.sequences is not None:
+            self.sequences.off_wire()
+
+    def _put_back(self, batch: Batch, not_before: float) -> None:
+        """Back into the queue, before all that has been sent later or never."""
+        batches = self.batches
+        if batch.sequence is None:
+            batches.appendleft(batch)
+        else:
+            at = 0
+            for each in batches:
+                if each.sequence is None or each.sequence > batch.sequence:
+                    break
+                at += 1
+            batches.insert(at, batch)
+        if batches[0] is batch:
+            self.not_before = max(self.not_before, not_before)
+
+    def _split(self, batch: Batch) -> None:
+        parts = batch.split()
+        if self.sequences is not None:
+            self.sequences.split(batch, parts)
+        for part in reversed(parts):
+            self._put_back(part, self.not_before)
+
+    def _give_up(self, batch: Batch, error: Exception) -> None:
+        self._release_memory(batch)
+        batch.fail(error)
+        if self.sequences is not None and batch.sequence is not None:
+            self.sequences.given_up(batch)
+
+    def _give_up_waiting(self, batch: Batch, error: Exception) -> None:
+        if batch is self.tail:
+            self.close_tail()
+        self.batches.remove(batch)
+        self._give_up(batch, error)
+
+    def _release_memory(self, batch: Batch) -> None:
+        reserved, batch.reserved = batch.reserved, 0
+        if reserved:
+            if batch is self.tail:
+                self.close_tail()
+            self._release(reserved)
+
+    def _too_late(self, batch: Batch) -> Exception:
+        seconds = self._patience.delivery_timeout
+        last = batch.last_error
+        if isinstance(last, UnknownTopicError):
+            error: Exception = UnknownTopicError(
+                f"{self.topic} did not exist, or had no partition {self.partition}, for {seconds:g} s "
+                "(delivery_timeout_ms)"
+            )
+        elif batch.attempts == 0 and not batch.on_wire:
+            error = DeliveryTimeoutError(
+                f"records for {self} could not be sent within {seconds:g} s (delivery_timeout_ms): no broker took them"
+            )
+        else:
+            why = "" if last is None else f"; the last attempt: {last}"
+            error = DeliveryTimeoutError(
+                f"records for {self} were not acknowledged within {seconds:g} s (delivery_timeout_ms), in "
+                f"{batch.attempts} attempts; the broker may have them{why}"
+            )
+        error.__cause__ = last
+        return error

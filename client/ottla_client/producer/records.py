@@ -1,0 +1,155 @@
+"""What a caller gives for a record, checked and made into what a batch holds. Nothing is buffered before that."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, repeat
+from operator import add
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..errors import RecordTooLargeError, SerializationError
+from .batch import BATCH_OVERHEAD, HEADER_OVERHEAD, KEY_OVERHEAD, MAX_RECORD_OVERHEAD, RECORD_OVERHEAD
+
+if TYPE_CHECKING:
+    from ottla_protocol.records.record import Headers
+
+    from .settings import Settings
+
+Serializer: TypeAlias = Callable[[Any], bytes | None]
+HeadersLike: TypeAlias = "Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]"
+
+_INT64 = 2**63
+
+
+def to_bytes(what: str, given: object, serializer: Serializer | None) -> bytes | None:
+    """A key or value as bytes; None stays None, and goes to no serializer. Raises SerializationError."""
+    if given is None:
+        return None
+    if serializer is not None:
+        try:
+            given = serializer(given)
+        except Exception as error:
+            raise SerializationError(
+                f"the {what}_serializer failed for {_short(given)}: {type(error).__name__}: {error}; nothing was sent"
+            ) from error
+    if given is None or given.__class__ is bytes:
+        return given
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    made = "is" if serializer is None else "was made"
+    raise SerializationError(
+        f"the {what} {made} {_short(given)}, a {type(given).__name__}; bytes are needed"
+        + (f": give a {what}_serializer, or encode it" if serializer is None else "")
+    )
+
+
+def to_headers(given: HeadersLike) -> Headers:
+    """Headers as a tuple of pairs. Raises SerializationError for names that aren't text, and values not bytes."""
+    pairs = given.items() if isinstance(given, Mapping) else given
+    made = []
+    try:
+        for name, value in pairs:
+            if not isinstance(name, str):
+                raise TypeError(f"the name {name!r} is not a str")
+            name.encode("utf-8", "surrogateescape")
+            if value is not None and not isinstance(value, bytes | bytearray | memoryview):
+                raise TypeError(f"the value of {name!r} is a {type(value).__name__}; bytes are needed")
+            made.append((name, None if value is None else bytes(value)))
+    except (TypeError, ValueError) as error:
+        raise SerializationError(f"headers are pairs of a str and bytes (or None): {error}") from error
+    return tuple(made)
+
+
+def check_timestamp(timestamp_ms: object) -> int:
+    """A timestamp in milliseconds. Raises SerializationError for what isn't one."""
+    if not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms < _INT64 // 2:
+        raise SerializationError(
+            f"a timestamp is {timestamp_ms!r}; milliseconds since 1970, a whole number, are needed"
+        )
+    return timestamp_ms
+
+
+def record_size(value: bytes | None, key: bytes | None, headers: Headers) -> int:
+    """Bytes that a record takes in a batch, estimated; a few more or less where it is unusual."""
+    size = RECORD_OVERHEAD
+    if value is not None:
+        size += len(value)
+    if key is not None:
+        size += KEY_OVERHEAD + len(key)
+    for name, content in headers:
+        size += HEADER_OVERHEAD + len(name) + (0 if content is None else len(content))
+    return size
+
+
+def check_size(size: int, settings: Settings) -> None:
+    """Raise RecordTooLargeError for a record of ``size`` (by ``record_size``) that can never be sent."""
+    size += BATCH_OVERHEAD + MAX_RECORD_OVERHEAD - RECORD_OVERHEAD
+    if size > settings.max_request_size:
+        raise RecordTooLargeError(
+            f"a record is {size} bytes, more than the {settings.max_request_size} of max_request_size: raise that (and "
+            "the topic's max.message.bytes, if it is lower), or send less in a record; nothing was sent"
+        )
+    if size > settings.buffer_memory:
+        raise RecordTooLargeError(
+            f"a record is {size} bytes, more than the {settings.buffer_memory} of buffer_memory: raise that; nothing "
+            "was sent"
+        )
+
+
+def column(what: str, given: Sequence[Any], serializer: Serializer | None) -> Sequence[bytes | None]:
+    """As ``to_bytes`` for many, in C where they are all bytes already."""
+    if serializer is None and set(map(type, given)) <= _BYTES:
+        return given
+    return [to_bytes(what, each, serializer) for each in given]
+
+
+_BYTES = {bytes}
+
+
+class Sizes:
+    """The sizes of many records, and how many of them fit into how many bytes."""
+
+    __slots__ = ("_ends", "_uniform", "largest")
+
+    def __init__(
+        self,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[Headers] | None,
+    ) -> None:
+        sizes = self._of(values, RECORD_OVERHEAD)
+        if keys is not None:
+            sizes = list(map(add, sizes, self._of(keys, KEY_OVERHEAD)))
+        if headers is not None:
+            sizes = list(
+                map(add, sizes, [record_size(None, None, each) - RECORD_OVERHEAD for each in headers])
+            )
+        self._uniform = sizes[0] if sizes.count(sizes[0]) == len(sizes) else 0
+        self.largest = self._uniform or max(sizes)
+        self._ends = [] if self._uniform else list(accumulate(sizes, initial=0))
+
+    @staticmethod
+    def _of(fields: Sequence[bytes | None], overhead: int) -> list[int]:
+        try:
+            lengths = list(map(len, fields))  # type: ignore[arg-type]
+        except TypeError:
+            lengths = [0 if field is None else len(field) for field in fields]
+        return list(map(add, lengths, repeat(overhead)))
+
+    def of(self, first: int, last: int) -> int:
+        """Bytes of the records from ``first`` to before ``last``."""
+        if self._uniform:
+            return self._uniform * (last - first)
+        return self._ends[last] - self._ends[first]
+
+    def fitting(self, first: int, last: int, room: int) -> int:
+        """The end of the records from ``first``, none behind ``last``, that fit into ``room`` bytes."""
+        if self._uniform:
+            return min(last, first + max(room, 0) // self._uniform)
+        return min(last, bisect_right(self._ends, self._ends[first] + room, lo=first) - 1)
+
+
+def _short(given: object) -> str:
+    text = repr(given)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,422 @@
+"""Brings batches to the brokers: a task a broker, several requests on the way, answers taken as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from ottla_protocol.errors import RETRIABLE, ErrorCode, LocalProtocolError
+from ottla_protocol.messages.init_producer_id import InitProducerIdRequest
+from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+from ..deadline import Deadline
+from ..errors import (
+    BrokerError,
+    ClientError,
+    ConnectionLostError,
+    UnknownTopicError,
+    UnsupportedApiError,
+    is_retriable,
+)
+from .outcomes import Outcome, code_of, refusal
+from .queue import Answer
+from .sequences import Identity
+from .settings import REQUEST_OVERHEAD
+
+if TYPE_CHECKING:
+    from ..cluster import Cluster
+    from ..connection import Connection
+    from .accumulator import Accumulator
+    from .batch import Batch
+    from .queue import PartitionQueue
+    from .sequences import IdentityHolder
+    from .settings import Settings
+
+logger = logging.getLogger("ottla_client.producer")
+
+
+class Sender:
+    """Owns the way from the accumulator to the brokers: routes, timers and tasks."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        settings: Settings,
+        identities: IdentityHolder | None,
+        on_fatal: Callable[[Exception], None],
+    ) -> None:
+        self.cluster = cluster
+        self.accumulator = accumulator
+        self.settings = settings
+        self._identities = identities
+        self._on_fatal = on_fatal
+        self._loop = asyncio.get_running_loop()
+        self._nodes: dict[int, NodeSender] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: dict[object, asyncio.TimerHandle] = {}
+        self._reviving: set[str] = set()
+        self._identifying = False
+        self._stopped = False
+        accumulator.on_ready = self.route
+        accumulator.on_open = self._opened
+        self._forget_cluster = cluster.on_change(self._metadata_changed)
+
+    def start(self) -> None:
+        """Ask for an identity, if one is needed."""
+        self._need_identity()
+
+    async def stop(self) -> None:
+        """End all tasks and timers."""
+        self._stopped = True
+        self._forget_cluster()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # ---- routes
+
+    def route(self, queue: PartitionQueue) -> None:
+        """``queue`` may have something to send: tell the task of its leader."""
+        if not queue.batches or self._stopped:
+            return
+        leader = self.cluster.leader(queue.topic, queue.partition)
+        if leader is None:
+            self._no_leader(queue)
+            return
+        node = self._nodes.get(leader)
+        if node is None:
+            node = self._nodes[leader] = NodeSender(self, leader)
+            self.spawn(node.run())
+        node.add(queue)
+
+    def route_later(self, queue: PartitionQueue, delay: float) -> None:
+        """Route ``queue`` after ``delay`` seconds."""
+        if queue not in self._timers and not self._stopped:
+            self._timers[queue] = self._loop.call_later(delay, self._route_now, queue)
+
+    def _route_now(self, queue: PartitionQueue) -> None:
+        self._timers.pop(queue, None)
+        self.route(queue)
+
+    def route_all(self) -> None:
+        """Route every queue that has something."""
+        for queue in self.accumulator.all_queues():
+            if queue.batches:
+                self.route(queue)
+
+    def _metadata_changed(self) -> None:
+        for name, topic in self.accumulator.topics.items():
+            found = self.cluster.topic(name)
+            if found is not None and found.partitions:
+                self.accumulator.topic(name, found.partitions)
+            if any(queue.batches for queue in topic.queues.values()):
+                for queue in topic.queues.values():
+                    self.route(queue)
+
+    def _no_leader(self, queue: PartitionQueue) -> None:
+        """Nobody leads the partition. The next change of the metadata brings the queue here again."""
+        name = queue.topic
+        self.cluster.stale(name)
+        if self.cluster.topic(name) is None:
+            if self.cluster.topic_error(name) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                queue.batches[0].last_error = UnknownTopicError(f"topic {name!r} does not exist")
+            if self.settings.auto_create and name not in self._reviving:
+                self._reviving.add(name)
+                self.spawn(self._revive(name))
+
+    async def _revive(self, name: str) -> None:
+        """Let the brokers make a topic again that has been deleted under the producer, if they do so."""
+        try:
+            await self.cluster.fetch_topics(
+                (name,), Deadline(self.settings.request_timeout), allow_auto_create=True
+            )
+        except ClientError as error:
+            logger.debug("asking for topic %r, which has gone, failed: %s", name, error)
+        finally:
+            await asyncio.sleep(self.cluster.backoff.after(1))
+            self._reviving.discard(name)
+        self.route_all()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run ``work`` as a task that ends with the sender. A task that breaks is a defect, and ends the producer."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("the producer's sender broke", exc_info=error)
+            self._on_fatal(error if isinstance(error, Exception) else RuntimeError(str(error)))
+
+    # ---- time
+
+    def _opened(self) -> None:
+        """A batch has been opened: see that somebody comes when it has lingered, and when it is too old."""
+        if "linger" not in self._timers:
+            self._timers["linger"] = self._loop.call_later(self.settings.linger, self._lingered)
+        if "expiry" not in self._timers:
+            self._timers["expiry"] = self._loop.call_later(self.settings.delivery_timeout, self._expire)
+
+    def _lingered(self) -> None:
+        del self._timers["linger"]
+        now = monotonic()
+        due = self.accumulator.lingered(now)
+        if due is not None:
+            self._timers["linger"] = self._loop.call_later(due - now, self._lingered)
+
+    def _expire(self) -> None:
+        del self._timers["expiry"]
+        now = monotonic()
+        due = self.accumulator.expire(now)
+        if due is not None:
+            # Not for every batch by itself: a twentieth of a second late is soon enough.
+            self._timers["expiry"] = self._loop.call_later(max(due - now, 0.05), self._expire)
+        self._need_identity()
+        self.route_all()
+
+    # ---- identity
+
+    def _need_identity(self) -> None:
+        if self._identities is not None and self._identities.current is None and not self._identifying:
+            self._identifying = True
+            self.spawn(self._identify())
+
+    async def _identify(self) -> None:
+        """Ask the cluster for a producer id, for as long as it takes; what is buffered may expire meanwhile."""
+        assert self._identities is not None
+        failures = 0
+        # No transaction, so its timeout says nothing; the Java client sends the greatest there is.
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
+        while True:
+            try:
+                answer = await self.cluster.request(None, request, Deadline(self.settings.request_timeout))
+                code = code_of(answer.error_code)
+                if code == ErrorCode.NONE:
+                    break
+                error: ClientError = refusal(code, "the cluster", None, bytes_sent=0)
+                if code not in RETRIABLE:
+                    self._on_fatal(error)
+                    return
+            except UnsupportedApiError as missing:
+                fatal = UnsupportedApiError(
+                    f"{missing}; for brokers before 0.11 set enable_idempotence=False"
+                )
+                fatal.__cause__ = missing
+                self._on_fatal(fatal)
+                return
+            except ClientError as failed:
+                if not is_retriable(failed):
+                    self._on_fatal(failed)
+                    return
+                error = failed
+            failures += 1
+            logger.debug("no producer id yet: %s", error)
+            await asyncio.sleep(self.cluster.backoff.after(failures))
+        self._identifying = False
+        self._identities.current = Identity(answer.producer_id, answer.producer_epoch)
+        self.route_all()
+
+    # ---- what comes back
+
+    def settle(self, queue: PartitionQueue, batch: Batch, answer: Answer) -> None:
+        """An answer for ``batch`` has come."""
+        outcome = queue.answered(batch, answer, monotonic())
+        if outcome is Outcome.MOVED:
+            self.cluster.stale(queue.topic)
+        elif outcome is Outcome.SPLIT and batch.parts:
+            self.accumulator.shrink(self.accumulator.topics[queue.topic], batch.size)
+        elif outcome is Outcome.RESEQUENCE:
+            self._need_identity()
+        elif outcome is Outcome.STOP:
+            assert batch.last_error is not None
+            self._on_fatal(batch.last_error)
+        if queue.batches:
+            self.route(queue)
+
+    def lost(self, queue: PartitionQueue, batch: Batch, error: Exception) -> None:
+        """No answer for ``batch`` will come."""
+        queue.lost(batch, error, monotonic())
+        self.cluster.stale(queue.topic)
+        if queue.batches:
+            self.route(queue)
+
+
+class NodeSender:
+    """What is on its way to one broker."""
+
+    def __init__(self, sender: Sender, node_id: int) -> None:
+        self._sender = sender
+        self._settings = sender.settings
+        self._cluster = sender.cluster
+        self._node_id = node_id
+        self._queues: dict[PartitionQueue, None] = {}
+        """Those that may have something to send; served in turn."""
+        self._in_flight = 0
+        self._quiet_until = 0.0
+        """The broker has asked not to be sent anything until then (KIP-219)."""
+        self._wake = asyncio.Event()
+
+    def add(self, queue: PartitionQueue) -> None:
+        """``queue`` may have something to send."""
+        self._queues[queue] = None
+        if self._in_flight < self._settings.max_in_flight:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Send what there is, and wait for more; ends by cancellation."""
+        failures = 0
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if (quiet := self._quiet_until - monotonic()) > 0:
+                await asyncio.sleep(quiet)
+            while self._queues and self._in_flight < self._settings.max_in_flight:
+                try:
+                    connection = await self._cluster.connection(
+                        self._node_id, Deadline(self._settings.request_timeout)
+                    )
+                except (ClientError, TimeoutError) as error:
+                    failures += 1
+                    await self._unreachable(error, failures)
+                    continue
+                failures = 0
+                chosen = self._choose(monotonic())
+                if not chosen:
+                    break
+                await self._send(connection, chosen)
+
+    async def _unreachable(self, error: Exception, failures: int) -> None:
+        """The broker can't be reached: look whether others lead its partitions now, after a while."""
+        self._cluster.stale()
+        for queue in self._queues:
+            if queue.batches:
+                queue.batches[0].last_error = error
+        await asyncio.sleep(self._cluster.backoff.after(failures))
+        for queue in list(self._queues):
+            self._unless_moved(queue)
+
+    def _unless_moved(self, queue: PartitionQueue) -> bool:
+        """Whether this broker leads the partition still; if not, the queue goes elsewhere."""
+        if self._cluster.leader(queue.topic, queue.partition) == self._node_id:
+            return True
+        self._queues.pop(queue, None)
+        self._sender.route(queue)
+        return False
+
+    def _choose(self, now: float) -> list[tuple[PartitionQueue, Batch]]:
+        """Put a batch of each partition on the wire, as far as max_request_size goes; first come, first served."""
+        chosen: list[tuple[PartitionQueue, Batch]] = []
+        room = self._settings.max_request_size - REQUEST_OVERHEAD
+        topics = self._sender.accumulator.topics
+        for queue in list(self._queues):
+            if not self._unless_moved(queue):
+                continue
+            batch = queue.ready(now)
+            if batch is None:
+                # It comes back with the next answer, batch or linger; only a back-off needs a timer.
+                del self._queues[queue]
+                if queue.batches and now < queue.not_before:
+                    self._sender.route_later(queue, queue.not_before - now)
+                continue
+            size = batch.expected_size
+            if chosen and size > room:
+                break
+            del self._queues[queue]
+            if batch is queue.tail:
+                self._sender.accumulator.close(topics[queue.topic], queue)
+            batch, identity = queue.take()
+            try:
+                batch.encode(self._settings.codec, self._settings.compression_level, identity)
+            except LocalProtocolError as error:
+                queue.refused(batch, error)
+                self._sender.route(queue)
+                continue
+            chosen.append((queue, batch))
+            room -= batch.size
+            if queue.batches:
+                self._queues[queue] = None
+        return chosen
+
+    async def _send(self, connection: Connection, chosen: list[tuple[PartitionQueue, Batch]]) -> None:
+        topics: dict[str, list[PartitionProduceData]] = {}
+        for queue, batch in chosen:
+            topics.setdefault(queue.topic, []).append(
+                PartitionProduceData(index=queue.partition, records=batch.encoded)
+            )
+        acks = self._settings.acks
+        request = ProduceRequest(
+            acks=acks,
+            timeout_ms=int(self._settings.request_timeout * 1000),
+            topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
+        )
+        try:
+            future = connection.submit(request, timeout=self._settings.request_timeout)
+        except UnsupportedApiError as error:
+            for queue, batch in chosen:
+                queue.refused(batch, error)
+                self._sender.route(queue)
+            return
+        except ClientError as error:
+            self._lose(chosen, error)
+            return
+        if acks == 0:
+            try:
+                await connection.drain()
+            except ClientError as error:
+                self._lose(chosen, error)
+                return
+            for queue, batch in chosen:
+                self._sender.settle(queue, batch, Answer(0))
+            return
+        self._in_flight += 1
+        future.add_done_callback(partial(self._answered, chosen))
+
+    def _answered(self, chosen: list[tuple[PartitionQueue, Batch]], future: asyncio.Future[Any]) -> None:
+        self._in_flight -= 1
+        error = ConnectionLostError("the request was given up") if future.cancelled() else future.exception()
+        if error is not None:
+            self._lose(chosen, error if isinstance(error, Exception) else ConnectionLostError(str(error)))
+        else:
+            self._take(chosen, future.result())
+        if self._queues:
+            self._wake.set()
+
+    def _take(self, chosen: list[tuple[PartitionQueue, Batch]], response: Any) -> None:
+        if response.throttle_time_ms > 0:
+            self._quiet_until = monotonic() + response.throttle_time_ms / 1000
+        answers = {
+            (topic.name, partition.index): partition
+            for topic in response.responses
+            for partition in topic.partition_responses
+        }
+        for queue, batch in chosen:
+            found = answers.get((queue.topic, queue.partition))
+            if found is None:
+                missing = BrokerError(
+                    ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker's answer says nothing of {queue}"
+                )
+                self._sender.lost(queue, batch, missing)
+                continue
+            answer = Answer(
+                found.error_code,
+                found.base_offset,
+                found.log_append_time_ms,
+                found.error_message,
+                tuple((each.batch_index, each.batch_index_error_message) for each in found.record_errors),
+            )
+            self._sender.settle(queue, batch, answer)
+
+    def _lose(self, chosen: list[tuple[PartitionQueue, Batch]], error: Exception) -> None:
+        for queue, batch in chosen:
+            self._sender.lost(queue, batch, error)
