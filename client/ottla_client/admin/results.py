@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 from ottla_protocol.errors import ErrorCode
 
+from ..codes import error_code
 from ..errors import BrokerError, ClientError, FencedInstanceError, GroupError, UnknownTopicError
 
 K = TypeVar("K")
@@ -92,11 +93,8 @@ def error_of(number: int, what: str, message: str | None = None) -> BrokerError:
 
     ``what`` says for which thing, ``message`` is the broker's own text, if it sent one.
     """
-    try:
-        code = ErrorCode(number)
-        name = code.name
-    except ValueError:
-        code, name = ErrorCode.UNKNOWN_SERVER_ERROR, f"error code {number}, which is newer than this client"
+    code = error_code(number)
+    name = code.name if code == number else f"error code {number}, which is newer than this client"
     meaning = message or _MEANING.get(code)
     text = f"{what}: {name if meaning is None else f'{meaning} ({name})'}"
     if code in _UNKNOWN_TOPIC:

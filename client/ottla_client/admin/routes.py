@@ -225,7 +225,7 @@ def _late(error: ClientError, attempts: int) -> ClientError:
     if isinstance(error, RequestTimeoutError) and attempts == 1:
         return error
     return RequestTimeoutError(
-        f"no time left after {attempts} {'try' if attempts == 1 else 'tries'}; {error}"
+        f"{error} (no time left after {attempts} {'try' if attempts == 1 else 'tries'})"
     )
 
 

@@ -1,0 +1,84 @@
+"""Admin's calls about configs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ottla_client import Admin
+from ottla_client.admin import (
+    AlterConfig,
+    AlterOperation,
+    ConfigResource,
+    ConfigSource,
+    PartialError,
+    ResourceType,
+)
+from ottla_client.errors import BrokerError, UnknownTopicError
+from ottla_protocol.errors import ErrorCode
+
+
+async def test_configs_of_a_topic(admin: Admin, new_topic: Callable[..., str]) -> None:
+    topic = ConfigResource.topic(new_topic(retention_ms=5000))
+    found = (await admin.describe_configs([topic], include_synonyms=True, include_documentation=True))[topic]
+    retention = found["retention.ms"]
+    assert (retention.value, retention.source, retention.is_default) == ("5000", ConfigSource.TOPIC, False)
+    assert retention.synonyms[0] == ("retention.ms", "5000", ConfigSource.TOPIC)
+    assert retention.documentation
+    assert found["segment.bytes"].is_default
+    assert not found["segment.bytes"].is_sensitive
+    only = (await admin.describe_configs([topic], keys=["retention.ms"]))[topic]
+    assert list(only) == ["retention.ms"]
+
+
+async def test_configs_are_changed_one_by_one(admin: Admin, new_topic: Callable[..., str]) -> None:
+    topic = ConfigResource.topic(new_topic(retention_ms=5000))
+
+    async def alter(name: str, value: str | None, operation: AlterOperation, **options: bool) -> str | None:
+        await admin.alter_configs({topic: [AlterConfig(name, value, operation)]}, **options)
+        return (await admin.describe_configs([topic]))[topic][name].value
+
+    assert await alter("segment.ms", "70000", AlterOperation.SET, validate_only=True) != "70000"
+    assert await alter("segment.ms", "70000", AlterOperation.SET) == "70000"
+    assert await alter("cleanup.policy", "compact", AlterOperation.APPEND) == "delete,compact"
+    assert await alter("cleanup.policy", "delete", AlterOperation.SUBTRACT) == "compact"
+    assert await alter("segment.ms", None, AlterOperation.DELETE) == "604800000"
+    assert (await admin.describe_configs([topic]))[topic]["retention.ms"].value == "5000"
+
+
+async def test_what_can_not_be_is_refused(admin: Admin, new_topic: Callable[..., str]) -> None:
+    topic = ConfigResource.topic(new_topic())
+    other = ConfigResource.topic(topic.name + "-not")
+    with pytest.raises(BrokerError) as caught:
+        await admin.alter_configs({topic: [AlterConfig("retention.ms", "soon")]})
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+    with pytest.raises(UnknownTopicError):
+        await admin.describe_configs([other])
+    with pytest.raises(PartialError) as partial:
+        await admin.describe_configs([topic, other])
+    assert list(partial.value.results) == [topic]
+    assert list(partial.value.errors) == [other]
+
+
+async def test_configs_of_brokers(admin: Admin) -> None:
+    node = (await admin.describe_cluster()).nodes[0].id
+    broker, every = ConfigResource.broker(node), ConfigResource.broker(None)
+    change = "log.index.interval.bytes"
+    await admin.alter_configs({every: [AlterConfig(change, "8192")]})
+    found = await admin.describe_configs([broker, every])
+    assert "listeners" in found[broker]
+    assert found[every][change].value == "8192"
+    assert found[every][change].source is ConfigSource.DYNAMIC_DEFAULT_BROKER
+    await admin.alter_configs({broker: [AlterConfig(change, "16384")]})
+    assert (await admin.describe_configs([broker]))[broker][change].source is ConfigSource.DYNAMIC_BROKER
+    for resource in (broker, every):
+        await admin.alter_configs({resource: [AlterConfig(change, operation=AlterOperation.DELETE)]})
+
+
+def test_resources_have_names() -> None:
+    assert str(ConfigResource.topic("orders")) == "topic orders"
+    assert str(ConfigResource.broker(3)) == "broker 3"
+    assert str(ConfigResource.broker(None)) == "broker defaults"
+    assert ConfigResource(ResourceType.BROKER_LOGGER, "3").node == 3
+    assert ConfigResource.broker(None).node is None

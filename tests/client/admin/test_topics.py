@@ -1,0 +1,178 @@
+"""Admin's calls about topics and their records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.client.admin.records import put
+from tests.support.processes import BrokerProcess
+from tests.support.waiting import until
+
+from ottla_client import Admin, TopicPartition
+from ottla_client.admin import NewPartitions, NewTopic, OffsetSpec, PartialError, TimedOffset
+from ottla_client.errors import BrokerError, ConfigurationError, UnknownTopicError
+from ottla_protocol.errors import ErrorCode
+
+Name = Callable[..., str]
+Topic = Callable[..., str]
+
+
+async def test_a_topic_from_its_making_to_its_end(admin: Admin, new_name: Name) -> None:
+    name = new_name("made")
+    new = NewTopic(name, 3, 1, {"retention.ms": "123456"})
+    assert (await admin.create_topics([new], validate_only=True))[name].partitions == 3
+    assert name not in await admin.list_topics()
+    made = (await admin.create_topics([new]))[name]
+    assert (made.name, made.partitions, made.replication_factor) == (name, 3, 1)
+    await until_known(admin, name)
+    topic = (await admin.describe_topics([name]))[name]
+    assert topic.id == made.id
+    assert sorted(topic.partitions) == [0, 1, 2]
+    assert not topic.is_internal
+    await admin.create_partitions({name: 5})
+    await until_known(admin, name, 5)
+    await admin.delete_topics([name])
+    with pytest.raises(UnknownTopicError, match=name):
+        await admin.describe_topics([name])
+
+
+async def until_known(admin: Admin, name: str, partitions: int = 1) -> None:
+    """Kafka's brokers learn of changes a moment after the controller has answered."""
+    count = 0
+
+    async def look() -> None:
+        nonlocal count
+        found = (await admin.list_topics()).get(name)
+        count = 0 if found is None else len(found.partitions)
+
+    for _ in range(200):
+        await look()
+        if count >= partitions:
+            return
+        await until(lambda: True)
+    raise AssertionError(f"{name} has {count} partitions")
+
+
+async def test_partitions_and_replicas_may_be_left_to_the_broker(admin: Admin, new_name: Name) -> None:
+    name = new_name("default")
+    made = (await admin.create_topics([NewTopic(name)]))[name]
+    assert (made.partitions, made.replication_factor) == (1, 1)
+
+
+async def test_replicas_may_be_assigned(admin: Admin, new_name: Name) -> None:
+    name = new_name("assigned")
+    node = (await admin.describe_cluster()).nodes[0].id
+    await admin.create_topics([NewTopic(name, assignment={0: [node], 1: [node]})])
+    await until_known(admin, name, 2)
+    await admin.create_partitions({name: NewPartitions(3, [[node]])}, validate_only=True)
+    await admin.create_partitions({name: NewPartitions(3, [[node]])})
+    await until_known(admin, name, 3)
+
+
+async def test_one_thing_that_fails_raises_its_error(admin: Admin, new_topic: Topic) -> None:
+    name = new_topic()
+    with pytest.raises(BrokerError, match=name) as caught:
+        await admin.create_topics([NewTopic(name)])
+    assert caught.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    with pytest.raises(BrokerError) as caught:
+        await admin.create_topics([NewTopic("no good?")])
+    assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    with pytest.raises(BrokerError) as caught:
+        await admin.create_partitions({name: 1})
+    assert caught.value.code is ErrorCode.INVALID_PARTITIONS
+    with pytest.raises(UnknownTopicError):
+        await admin.delete_topics([name + "-not"])
+
+
+async def test_of_several_things_those_that_worked_are_told_too(
+    admin: Admin, new_topic: Topic, new_name: Name
+) -> None:
+    old, new = new_topic(), new_name("new")
+    with pytest.raises(PartialError, match=r"1 of 2 failed") as caught:
+        await admin.create_topics([NewTopic(old), NewTopic(new)])
+    assert list(caught.value.results) == [new]
+    assert caught.value.errors[old].code is ErrorCode.TOPIC_ALREADY_EXISTS  # type: ignore[attr-defined]
+    with pytest.raises(PartialError) as caught:
+        await admin.delete_topics([old, new, old + "-not"])
+    assert sorted(caught.value.results) == sorted([old, new])
+    assert isinstance(caught.value.errors[old + "-not"], UnknownTopicError)
+
+
+async def test_no_things_are_no_requests(admin: Admin) -> None:
+    assert await admin.describe_topics([]) == {}
+    assert await admin.create_topics([]) == {}
+    assert await admin.list_offsets({}) == {}
+    await admin.delete_topics([])
+
+
+async def test_internal_topics_are_listed_on_demand(admin: Admin, new_name: Name) -> None:
+    await admin.list_group_offsets(new_name("group"))  # has the offsets' topic made
+    assert "__consumer_offsets" not in await admin.list_topics()
+    assert (await admin.list_topics(include_internal=True))["__consumer_offsets"].is_internal
+
+
+async def test_offsets_by_place_and_time(admin: Admin, broker: BrokerProcess, new_topic: Topic) -> None:
+    name = new_topic(2)
+    first, second = TopicPartition(name, 0), TopicPartition(name, 1)
+    put(broker, name, 0, 1000, 3000, 2000)
+    put(broker, name, 0, 4000)
+
+    async def at(spec: int) -> list[tuple[int, int]]:
+        found = await admin.list_offsets({first: spec, second: spec})
+        return [(found[p].offset, found[p].timestamp) for p in (first, second)]
+
+    assert await at(OffsetSpec.EARLIEST) == [(0, -1), (0, -1)]
+    assert await at(OffsetSpec.LATEST) == [(4, -1), (0, -1)]
+    assert await at(OffsetSpec.MAX_TIMESTAMP) == [(3, 4000), (-1, -1)]
+    assert await at(2500) == [(1, 3000), (-1, -1)]
+    assert await at(4001) == [(-1, -1), (-1, -1)]
+    found = await admin.list_offsets({first: OffsetSpec.LATEST}, isolation_level="read_committed")
+    assert found[first].offset == 4
+    with pytest.raises(ConfigurationError, match="isolation_level"):
+        await admin.list_offsets({first: OffsetSpec.LATEST}, isolation_level="sometimes")
+    with pytest.raises(ConfigurationError, match="milliseconds"):
+        await admin.list_offsets({first: -7})
+    with pytest.raises(UnknownTopicError, match="has 2 partitions"):
+        await admin.list_offsets({TopicPartition(name, 2): OffsetSpec.LATEST})
+
+
+@pytest.mark.parametrize("codec", [0, 1, 4])
+async def test_timestamps_by_offset(
+    admin: Admin, broker: BrokerProcess, new_topic: Topic, codec: int
+) -> None:
+    name = new_topic()
+    partition = TopicPartition(name, 0)
+    put(broker, name, 0, 1000, 3000, 2000, codec=codec)
+    put(broker, name, 0, 4000, codec=codec)
+
+    async def at(offset: int) -> TimedOffset | None:
+        return (await admin.timestamps_of({partition: offset}))[partition]
+
+    assert [await at(offset) for offset in range(4)] == [(0, 1000), (1, 3000), (2, 2000), (3, 4000)]
+    assert await at(4) is None
+    with pytest.raises(BrokerError) as caught:
+        await at(5)
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def test_many_timestamps_at_once(admin: Admin, broker: BrokerProcess, new_topic: Topic) -> None:
+    name = new_topic(20)
+    for number in range(20):
+        put(broker, name, number, 1000 + number)
+    found = await admin.timestamps_of({TopicPartition(name, number): 0 for number in range(20)})
+    assert [timed.timestamp for timed in found.values() if timed] == [1000 + n for n in range(20)]
+
+
+async def test_records_are_deleted(admin: Admin, broker: BrokerProcess, new_topic: Topic) -> None:
+    name = new_topic(2)
+    first, second = TopicPartition(name, 0), TopicPartition(name, 1)
+    put(broker, name, 0, *range(5))
+    put(broker, name, 1, *range(5))
+    assert await admin.delete_records({first: 3, second: -1}) == {first: 3, second: 5}
+    starts = await admin.list_offsets({first: OffsetSpec.EARLIEST, second: OffsetSpec.EARLIEST})
+    assert [starts[p].offset for p in (first, second)] == [3, 5]
+    with pytest.raises(PartialError) as caught:
+        await admin.delete_records({first: 99, second: 5})
+    assert caught.value.errors[first].code is ErrorCode.OFFSET_OUT_OF_RANGE  # type: ignore[attr-defined]
+    assert caught.value.results == {second: 5}
