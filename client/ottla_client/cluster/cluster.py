@@ -466,7 +466,7 @@ class Cluster:
             return await self._links.get(key, (node.host, node.port), deadline)
         except (ConnectError, NotABrokerError) as error:
             self.stale()
-            if (node.host, node.port) in self.bootstrap:
+            if (node.host, node.port) in self.bootstrap or self._links.reached(key):
                 raise
             told = type(error)(
                 f"{error}; {node.host}:{node.port} is what the cluster says to be the address of broker {node_id}"

@@ -37,7 +37,7 @@ class LinkSettings:
 class Link:
     """The way to one address: its connection while there is one, and what became of the last attempt."""
 
-    __slots__ = ("address", "connection", "error", "failures", "not_before", "opening")
+    __slots__ = ("address", "connection", "error", "failures", "not_before", "opening", "reached")
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.address = address
@@ -46,6 +46,7 @@ class Link:
         self.failures = 0
         self.not_before = 0.0
         self.error: Exception | None = None
+        self.reached = False
 
 
 class Links:
@@ -70,6 +71,11 @@ class Links:
         """What the last attempt failed with; None where it succeeded, or there was none."""
         link = self._links.get(key)
         return None if link is None else link.error
+
+    def reached(self, key: Hashable) -> bool:
+        """Whether a broker has ever answered at the address."""
+        link = self._links.get(key)
+        return link is not None and link.reached
 
     def resting(self, key: Hashable) -> bool:
         """Whether the back-off after a failure is still on."""
@@ -125,6 +131,7 @@ class Links:
         finally:
             link.opening = None
         link.error = None
+        link.reached = True
         link.failures = 0
         link.not_before = 0.0
         link.connection = connection

@@ -1,0 +1,59 @@
+"""Fixtures of the tests of connections and clusters."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.base.fake import FakeBroker
+
+from ottla_client.cluster import Cluster
+
+# Quick back-offs: nothing else differs from the defaults.
+QUICK: dict[str, Any] = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5}
+
+
+def sockets() -> int:
+    """How many sockets this process has open."""
+    count = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            count += os.readlink(entry).startswith("socket:")
+        except FileNotFoundError:
+            continue
+    return count
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits until it holds; gives up after seconds that no machine needs."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeBroker]:
+    async with FakeBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+async def new_cluster() -> AsyncIterator[Callable[..., Cluster]]:
+    """Makes clusters with quick back-offs; all are closed at the end, and no task may be left then."""
+    made: list[Cluster] = []
+
+    def make(bootstrap: str, **options: Any) -> Cluster:
+        made.append(Cluster(bootstrap, **{**QUICK, **options}))
+        return made[-1]
+
+    before = asyncio.all_tasks()
+    yield make
+    for cluster in made:
+        await cluster.close()
+    servers = {"_serve", "FakeBroker._serve"}
+    left = {t for t in asyncio.all_tasks() - before if t.get_coro().__qualname__ not in servers}  # type: ignore[union-attr]
+    assert not left
