@@ -17,6 +17,16 @@ import click
 GROUP = "ottla.commands"
 
 
+# How `ottla --help` groups what there is; commands of other packages come last.
+SECTIONS = {
+    "Records": ("produce", "consume"),
+    "Cluster": ("topics", "groups", "configs", "cluster"),
+    "Broker": ("broker", "log"),
+    "Tools": ("bench", "completion"),
+}
+_OTHERS = "Others"
+
+
 class Commands(click.Group):
     """Finds commands by entry point, and loads the one that is called."""
 
@@ -31,6 +41,37 @@ class Commands(click.Group):
             return known
         target = dict(_installed_commands()).get(cmd_name) or _registered_command(cmd_name)
         return None if target is None else _load(cmd_name, target)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As in click, but an unknown name is answered with the nearest ones."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], self.list_commands(ctx), n=2, cutoff=0.7)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise click.UsageError(f"No such command {args[0]!r}{hint}", ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What there is, in sections. A command whose packages aren't installed says so."""
+        left = self.list_commands(ctx)
+        width = formatter.width - 6 - max(map(len, left), default=0)
+        for title, wanted in {**SECTIONS, _OTHERS: tuple(left)}.items():
+            names = [name for name in wanted if name in left]
+            left = [name for name in left if name not in names]
+            if names:
+                with formatter.section(title):
+                    formatter.write_dl([(name, self._help_of(ctx, name, width)) for name in names])
+
+    def _help_of(self, ctx: click.Context, name: str, width: int) -> str:
+        try:
+            command = self.get_command(ctx, name)
+        except click.ClickException as error:
+            return error.message
+        return "" if command is None else command.get_short_help_str(width)
 
 
 def _installed_commands() -> Iterator[tuple[str, str]]:
@@ -71,7 +112,18 @@ def _load(name: str, target: str) -> click.Command:
     return command
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="ottla", prog_name="ottla")
 def main() -> None:
-    """A Kafka broker in Python, and what goes with it."""
+    """A Kafka broker in Python, and what goes with it.
+
+    Everything but "broker" and "log" works with any Kafka cluster: -b HOST:PORT or OTTLA_BOOTSTRAP_SERVER says which,
+    by default 127.0.0.1:9092. "ottla COMMAND --help" shows examples.
+
+    \b
+    ottla broker                                   run a broker here
+    ottla topics create flights --partitions 4
+    ottla produce flights flights.csv --format csv --key tailnum
+    ottla consume flights --from -5 --exit         the last five of each partition
+    ottla groups describe billing                  how far a group is behind
+    """

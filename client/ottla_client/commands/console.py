@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import functools
+import gc
 import io
 import json
 import os
@@ -40,6 +41,8 @@ T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+# Objects made, less those freed, before garbage is collected.
+_COLLECT_AFTER = 200_000
 ENVIRONMENT = "OTTLA_BOOTSTRAP_SERVER"
 
 
@@ -171,14 +174,16 @@ class Console:
         for name, value in values.items():
             self.print(f"{name:<{width}}  {Column(name).text(value)}".rstrip())
 
-    def progress(self, what: str, *, total: float | None = None, unit: str = "records") -> Progress:
+    def progress(
+        self, what: str, *, total: float | None = None, unit: str = "records", hidden: bool = False
+    ) -> Progress:
         """A bar (``total`` known) or a counter on standard error; shows nothing unless that is a terminal.
 
-        ``unit`` "bytes" is shown in KiB, MiB, …; anything else is counted.
+        ``unit`` "bytes" is shown in KiB, MiB, …; anything else is counted. ``hidden`` shows nothing at all.
         """
         from .progress import Progress
 
-        return Progress(what, total, unit, visible=self.talks)
+        return Progress(what, total, unit, visible=self.talks and not hidden)
 
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask before something that can't be undone; ``yes`` is the option ``--yes``.
@@ -248,6 +253,9 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     Ctrl-C and SIGTERM cancel the coroutine: it may catch CancelledError to finish cleanly, and raises it again. A
     second Ctrl-C doesn't wait for that.
     """
+    # Records are made by the million here and are no part of cycles: looking for those all the time would take a
+    # third of the whole run.
+    gc.set_threshold(_COLLECT_AFTER, 20, 50)
     try:
         with asyncio.Runner() as runner:
             return runner.run(_terminable(main))

@@ -42,7 +42,7 @@ def _pairs(
     "files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True), metavar="[FILE]..."
 )
 @click.option(
-    "-f",
+    "-F",
     "--format",
     "form",
     type=click.Choice(list(_PARSERS)),
@@ -104,6 +104,7 @@ def _pairs(
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
     default="none",
     show_default=True,
+    help="Of the batches, in which records travel and are stored.",
 )
 @click.option(
     "--acks",
@@ -157,18 +158,18 @@ def produce(
     on_error: str,
     errors_file: str | None,
 ) -> None:
-    r"""Send records to TOPIC, from FILEs or standard input (-).
+    """Send records to TOPIC, from FILEs or standard input (-).
 
     Lines end with LF or CRLF; a byte order mark is dropped. Ctrl-C sends what was read, and says how much that was.
     Exits with 1 if a line was broken (with --on-error stop) or a record could not be delivered.
 
     \b
     echo hello | ottla produce greetings
-    ottla produce flights flights.csv --format csv --key tailnum
-    ottla produce events events.jsonl -f json -k user.id --timestamp at
-    ottla produce users users.tsv -K '\t' --null-value ''
-    ottla produce flights *.csv -f csv --on-error file --errors rejects.jsonl
-    ottla produce images logo.png -f raw -H type=image/png
+    ottla produce flights flights.csv -F csv --key tailnum
+    ottla produce events events.jsonl -F json -k user.id --timestamp at
+    ottla produce users users.tsv -K '\\t' --null-value ''
+    ottla produce flights *.csv -F csv --on-error file --errors rejects.jsonl
+    ottla produce images logo.png -F raw -H type=image/png
     """
     fields = Fields(
         key=key,
@@ -213,11 +214,12 @@ def _client_options(
         Producer,
         client_id="ottla-produce",
         acks=acks if acks == "all" else int(acks),
-        enable_idempotence=acks == "all",
         compression_type=None if compression == "none" else compression,
         linger_ms=linger,
         max_block_ms=ms,
         request_timeout_ms=max(1, min(30_000, ms - linger)),
         delivery_timeout_ms=max(ms, linger + 1),
+        max_request_size=1 << 20,
+        buffer_memory=32 << 20,
         allow_auto_create_topics=create,
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from time import monotonic
 from typing import IO, TYPE_CHECKING, Any
 
@@ -70,6 +70,7 @@ class Sending:
         """Send all. Ends the process with 1 if a broken line has stopped it, or a delivery failed."""
         from ..producer import Producer
 
+        self._limits = client_options["max_request_size"], client_options["buffer_memory"]
         if not client_options["allow_auto_create_topics"]:
             await require_topics(self._console, Producer, [self._topic], self._partition)
         if STDIN in files and self._console.talks and sys.stdin.isatty():
@@ -119,8 +120,19 @@ class Sending:
     async def _send(self, producer: Producer, records: Records) -> None:
         if self._on_error == "stop" and records.broken:
             # What stands behind the broken line isn't sent: after mending it one goes on from there.
-            _cut(records, records.broken[0].line)
-        delivery = await producer.send_batch(
+            _keep_records(records, [line < records.broken[0].line for line in records.lines])
+        try:
+            delivery = await self._send_batch(producer, records)
+        except RecordTooLargeError:
+            self._take_out_large(records)
+            delivery = await self._send_batch(producer, records)
+        self._open.append((delivery, records))
+        await self._settle(_DELIVERIES)
+        if self._failed and self._on_error == "stop":
+            raise _StopError
+
+    async def _send_batch(self, producer: Producer, records: Records) -> BatchDelivery:
+        return await producer.send_batch(
             self._topic,
             records.values,
             keys=records.keys,
@@ -128,10 +140,25 @@ class Sending:
             timestamps_ms=records.timestamps,
             headers=records.headers,
         )
-        self._open.append((delivery, records))
-        await self._settle(_DELIVERIES)
-        if self._failed and self._on_error == "stop":
-            raise _StopError
+
+    def _take_out_large(self, records: Records) -> None:
+        """Make those broken that are too large to be sent; with "stop", drop all behind the first too."""
+        from ..producer.batch import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, RECORD_OVERHEAD
+        from ..producer.records import record_size
+
+        keep = []
+        for index, value in enumerate(records.values):
+            key = records.keys[index] if records.keys else None
+            size = record_size(value, key, records.headers[index] if records.headers else ())
+            size += BATCH_OVERHEAD + MAX_RECORD_OVERHEAD - RECORD_OVERHEAD  # as the producer reckons it
+            if size > min(self._limits):
+                keep.append(False)
+                reason = f"a record of {size} bytes; -X max_request_size is {self._limits[0]}"
+                records.broken.append(Broken(records.file, records.lines[index], reason, value or b""))
+            else:
+                keep.append(not (records.broken and self._on_error == "stop"))
+        records.broken.sort(key=lambda broken: broken.line)
+        _keep_records(records, keep)
 
     async def _settle(self, at_most: int) -> None:
         """Take up what has become of deliveries until only ``at_most`` of them are open."""
@@ -145,8 +172,8 @@ class Sending:
                 delivered = await delivery
             except BatchDeliveryError as error:
                 delivered, failed = error.delivered, error.failed
-            for partition, offset, count, _ in delivered:
-                self._partitions.setdefault(partition, _Extent()).add(offset, count)
+            for part in delivered:
+                self._partitions.setdefault(part.partition, _Extent()).add(part.base_offset, part.count)
             self._bytes += sum(len(value) for value in records.values if value is not None)
             for indices, reason in failed:
                 self._fail(records, indices, reason)
@@ -239,11 +266,10 @@ def _batches(parser: Parser, files: Sequence[str]) -> Iterator[Records]:
         yield parser.feed(piece)
 
 
-def _cut(records: Records, line: int) -> None:
-    """Drop the records from a line on."""
-    count = bisect_left(records.lines, line)
-    records.lines = records.lines[:count]
+def _keep_records(records: Records, keep: Sequence[bool]) -> None:
+    """Drop the records that are not to be kept."""
+    records.lines = list(compress(records.lines, keep))
     for name in ("values", "keys", "headers", "timestamps"):
         column = getattr(records, name)
         if column is not None:
-            del column[count:]
+            setattr(records, name, list(compress(column, keep)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import click
@@ -34,16 +34,16 @@ class Settings:
         return min(self.timeout, _TO_CONNECT)
 
     def options_of(
-        self, client: Callable[..., Any], *, beside: Callable[..., Any] | None = None, **own: Any
+        self, client: Callable[..., Any], beside: Collection[Callable[..., Any]] = (), /, **own: Any
     ) -> dict[str, Any]:
         """Keyword arguments for a client class: ``own``, then what ``-X`` says.
 
-        Values are turned into the type of the option's default. ``beside`` is another class that a command makes
-        with the same options: those that it alone has are left out. Raises click.BadParameter for a name that the class
-        doesn't have, one that the command sets by itself, and a value of another type.
+        Values are turned into the type of the option's default. ``beside`` are other classes that a command makes
+        with the same options: those that they alone have are left out. Raises click.BadParameter for a name that no
+        class has, one that the command sets by itself, and a value of another type.
         """
         known = _parameters(client)
-        others = _parameters(beside) if beside is not None else {}
+        others = {name for other in beside for name in _parameters(other)}
         made: dict[str, Any] = {"bootstrap_servers": self.bootstrap_servers, **own}
         for key, text in self._given.items():
             if key in _TLS or (key in others and key not in known):
@@ -94,7 +94,7 @@ def _convert(key: str, text: str, default: object) -> Any:
         return _WORDS[text.lower()]
     if isinstance(default, (int, float)):
         try:
-            return type(default)(text)
+            return float(text) if isinstance(default, float) or "." in text else int(text)
         except ValueError:
             raise click.BadParameter(f"{key} is a number, not {text!r}", param_hint="-X") from None
     if default is None or default is inspect.Parameter.empty:

@@ -2,45 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any
+import re
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ottla_protocol.errors import ErrorCode
 
 from ..deadline import Deadline
-from ..types import TopicMetadata
-from .console import Console, unknown_topic
+from .console import Console, printable, unknown_topic
+
+if TYPE_CHECKING:
+    from ..cluster import Cluster
+
+
+@asynccontextmanager
+async def _cluster(console: Console, client: Callable[..., Any]) -> AsyncIterator[Cluster]:
+    """The cluster; ``client`` is the class that the command is going to make with the same options."""
+    from ..cluster import Cluster
+
+    cluster = Cluster(**console.settings.options_of(Cluster, [client]))
+    try:
+        await cluster.start(Deadline(console.settings.connect_timeout))
+        yield cluster
+    finally:
+        await cluster.close()
 
 
 async def require_topics(
     console: Console, client: Callable[..., Any], names: Collection[str], partition: int | None = None
-) -> dict[str, TopicMetadata]:
-    """The topics' metadata. ``client`` is the class that the command is going to make with the same options.
-
-    Raises click.ClickException for a topic that isn't there, with the nearest names, and for a partition that it
-    doesn't have; BootstrapError.
+) -> None:
+    """Raises click.ClickException for a topic that isn't there, with the nearest names, and where one of them doesn't
+    have a partition of that number; BootstrapError.
     """
-    from ..cluster import Cluster
-
-    deadline = Deadline(console.timeout)
-    cluster = Cluster(**console.settings.options_of(Cluster, beside=client))
-    try:
-        await cluster.start(Deadline(console.settings.connect_timeout))
+    async with _cluster(console, client) as cluster:
+        deadline = Deadline(console.timeout)
         topics = await cluster.fetch_topics(names, deadline)
         for name in names:
             topic = topics.get(name)
             if topic is None or topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise unknown_topic(name, await cluster.fetch_topics(None, deadline))
             if topic.error == ErrorCode.INVALID_TOPIC_EXCEPTION:
-                raise click.ClickException(f"{name!r} can't be the name of a topic")
+                raise click.ClickException(f"{printable(name)!r} can't be the name of a topic")
             if topic.error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise click.ClickException(f"topic {name}: not authorized")
             if partition is not None and topic.partitions and partition not in topic.partitions:
                 raise click.ClickException(
                     f"topic {name} has no partition {partition}: it has {len(topic.partitions)}, counted from 0"
                 )
-    finally:
-        await cluster.close()
-    return topics
+
+
+async def matching_topics(console: Console, client: Callable[..., Any], pattern: str) -> list[str]:
+    """Names of the topics whose whole name matches, internal ones left out.
+
+    Raises click.ClickException where there is none; BootstrapError.
+    """
+    matches = re.compile(pattern).fullmatch
+    async with _cluster(console, client) as cluster:
+        topics = await cluster.fetch_topics(None, Deadline(console.timeout))
+    names = sorted(name for name, topic in topics.items() if matches(name) and not topic.is_internal)
+    if not names:
+        raise click.ClickException(f"no topic matches {pattern}")
+    return names

@@ -1,0 +1,113 @@
+"""Where ``ottla consume`` writes: a file, a pipe or a terminal, without making the event loop wait for its reader."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import stat
+import sys
+from collections.abc import Callable
+
+from .console import OutputClosedError
+
+# A pipe or terminal that can be written to takes this many bytes without blocking (PIPE_BUF).
+_WHOLE = 4096
+# Seconds that a write may go on after Ctrl-C, so that what is committed is what has been written.
+_GRACE = 1.0
+
+
+class Output:
+    """Bytes go out as they come; nothing is held back, so that what was written may be committed."""
+
+    def __init__(self, path: str | None) -> None:
+        """``path`` None is standard output. Raises OSError."""
+        self._path = path
+        self._blocks = False
+        if path is None:
+            self._fd = sys.stdout.fileno()
+        else:
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        mode = os.fstat(self._fd).st_mode
+        self._is_file = stat.S_ISREG(mode)
+        self._is_pipe = stat.S_ISFIFO(mode)
+        if path is None and not self._is_file:
+            # Opened anew, so that whoever else has standard output keeps one that blocks.
+            try:
+                self._fd = os.open(
+                    f"/proc/self/fd/{self._fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+                )
+            except OSError:  # a socket, another user's terminal, no /proc
+                self._blocks = True
+        self.bytes = 0
+        """Bytes written so far."""
+
+    async def write(self, data: bytes) -> None:
+        """Write all of it. Raises OutputClosedError when the reader has gone, OSError.
+
+        Cancelled, it raises CancelledError when all is written, or when the reader takes too long over that.
+        """
+        if self._is_file:
+            self._write_file(data)
+            return
+        writing = asyncio.ensure_future(self._write_slowly(data))
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.wait([writing], timeout=_GRACE)
+            if not writing.done():
+                writing.cancel()
+            elif (error := writing.exception()) is not None:
+                raise error from None
+            raise
+
+    def _write_file(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            try:
+                written = os.write(self._fd, view)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, self._path or "standard output") from None
+            self.bytes += written
+            view = view[written:]
+
+    async def _write_slowly(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            if self._blocks and not select.select((), (self._fd,), (), 0)[1]:
+                await self._writable()
+            try:
+                written = os.write(self._fd, view[:_WHOLE] if self._blocks else view)
+            except BlockingIOError:
+                await self._writable()
+                continue
+            except BrokenPipeError:
+                raise OutputClosedError from None
+            self.bytes += written
+            view = view[written:]
+
+    async def _writable(self) -> None:
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+
+        def is_ready() -> None:
+            if not ready.done():
+                ready.set_result(None)
+
+        loop.add_writer(self._fd, is_ready)
+        try:
+            await ready
+        finally:
+            loop.remove_writer(self._fd)
+
+    def watch(self, gone: Callable[[], object]) -> None:
+        """Call ``gone`` when the reader of a pipe has closed it, even while there is nothing to write."""
+        if self._is_pipe:
+            # Nothing can be read from a pipe's writing end: it becomes readable with the error alone.
+            asyncio.get_running_loop().add_reader(self._fd, gone)
+
+    def close(self) -> None:
+        if self._is_pipe:
+            asyncio.get_running_loop().remove_reader(self._fd)
+        if self._fd != sys.stdout.fileno():
+            os.close(self._fd)

@@ -1,0 +1,226 @@
+"""What ``ottla consume`` does: where it begins and ends, writing, and a group's commits."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from ..types import OffsetAndMetadata, TopicPartition
+from .console import Console, OutputClosedError
+from .output import Output
+from .places import Place, offsets_of
+from .progress import amount_of_bytes
+from .rendering import Rendering
+from .topics_known import matching_topics, require_topics
+
+if TYPE_CHECKING:
+    from ..consumer import Consumer, RebalanceListener
+    from ..types import ConsumerRecord
+
+# Milliseconds that a poll waits, so the longest that reaching the end of a partition can go unnoticed.
+_POLL_MS = 100
+# Records that are taken and written at once.
+AT_ONCE = 20_000
+# Seconds between a group's commits.
+_COMMIT_EVERY = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be consumed. ``pattern`` stands for ``topics``; no ``partitions``: all of them."""
+
+    topics: tuple[str, ...]
+    pattern: str | None
+    partitions: frozenset[int]
+    group: str | None
+    begin: Place
+    until: Place | None
+    count: int | None
+
+
+class Receiving:
+    """One run of ``ottla consume``."""
+
+    def __init__(self, console: Console, wanted: Wanted, rendering: Rendering, output: str | None) -> None:
+        """``output`` is a file's name; None: standard output."""
+        self._console = console
+        self._wanted = wanted
+        self._rendering = rendering
+        self._path = output
+        self._left = wanted.count
+        self._records = 0
+        self._bounds: dict[TopicPartition, int] = {}
+        """Where to stop in each partition: the first offset that isn't wanted. Without --until there are none."""
+        self._written: dict[TopicPartition, int] = {}
+        """Behind the last record that was written, and not committed yet."""
+        self._committed_at = monotonic()
+
+    async def run(self, client_options: dict[str, Any]) -> None:
+        from ..consumer import Consumer
+
+        topics = await self._topics(Consumer)
+        output = Output(self._path)
+        consumer = Consumer(**client_options)
+        task = asyncio.current_task()
+        gone = False
+
+        def reader_has_gone() -> None:
+            nonlocal gone
+            if not gone and task is not None:
+                gone = True
+                task.cancel()
+
+        output.watch(reader_has_gone)
+        started = monotonic()
+        try:
+            await consumer.start()
+            await output.write(self._rendering.head)
+            await self._begin(consumer, topics)
+            await self._receive(consumer, output)
+            await self.commit(consumer)
+        except asyncio.CancelledError:
+            if task is not None:
+                task.uncancel()
+            await self.commit(consumer)
+            if gone:
+                raise OutputClosedError from None
+            raise
+        except OutputClosedError:
+            await self.commit(consumer)
+            raise
+        finally:
+            await consumer.close()
+            output.close()
+            self._tell(output, monotonic() - started)
+
+    async def _topics(self, client: type[Consumer]) -> list[str]:
+        """Names of the topics. Raises click.ClickException where there are none."""
+        if self._wanted.pattern is not None:
+            return await matching_topics(self._console, client, self._wanted.pattern)
+        await require_topics(
+            self._console, client, self._wanted.topics, max(self._wanted.partitions, default=None)
+        )
+        return list(dict.fromkeys(self._wanted.topics))
+
+    async def _begin(self, consumer: Consumer, topics: Sequence[str]) -> None:
+        wanted = self._wanted
+        if wanted.group is not None:
+            listener = _commit_first(self, consumer)
+            if wanted.pattern is not None:
+                consumer.subscribe(pattern=wanted.pattern, listener=listener)
+            else:
+                consumer.subscribe(topics, listener=listener)
+            return
+        partitions = [
+            TopicPartition(topic, partition)
+            for topic in topics
+            for partition in sorted(await consumer.partitions_for(topic) or ())
+            if not wanted.partitions or partition in wanted.partitions
+        ]
+        consumer.assign(partitions)
+        for partition, offset in (await offsets_of(wanted.begin, partitions, consumer)).items():
+            consumer.seek(partition, offset)
+        await self._bound(consumer, partitions)
+
+    async def _bound(self, consumer: Consumer, partitions: Collection[TopicPartition]) -> None:
+        """Find out where to stop in partitions that are new."""
+        if self._wanted.until is None:
+            return
+        new = [partition for partition in partitions if partition not in self._bounds]
+        if new:
+            self._bounds |= await offsets_of(self._wanted.until, new, consumer)
+
+    async def _receive(self, consumer: Consumer, output: Output) -> None:
+        """Take and write records until there are enough of them."""
+        talks = self._console.talks and (self._path is not None or not self._console.is_terminal)
+        with self._console.progress(
+            "from " + (self._wanted.pattern or ", ".join(self._wanted.topics)), hidden=not talks
+        ) as bar:
+            while not await self._is_done(consumer):
+                at_once = AT_ONCE if self._left is None else min(self._left, AT_ONCE)
+                taken = await consumer.getmany(timeout_ms=_POLL_MS, max_records=at_once)
+                for partition, records in taken.items():
+                    await self._write(partition, records, output)
+                bar.update(self._records)
+                if self._wanted.group is not None and monotonic() - self._committed_at >= _COMMIT_EVERY:
+                    await self.commit(consumer)
+
+    async def _is_done(self, consumer: Consumer) -> bool:
+        if self._left == 0:
+            return True
+        if self._wanted.until is None:
+            return False
+        assigned = consumer.assignment()
+        if self._wanted.group is not None:
+            await self._bound(consumer, assigned)
+        for partition in assigned:
+            # The position, not the last record's offset: the log may end with what no consumer is given.
+            if await consumer.position(partition) < self._bounds[partition]:
+                return False
+        return bool(assigned)
+
+    async def _write(
+        self, partition: TopicPartition, records: Sequence[ConsumerRecord[bytes, bytes]], output: Output
+    ) -> None:
+        bound = self._bounds.get(partition)
+        if bound is not None and records and records[-1].offset >= bound:
+            records = records[: bisect_left(records, bound, key=lambda record: record.offset)]
+        if not records:
+            return
+        data = self._rendering.render(records)
+        before = output.bytes
+        try:
+            await output.write(data)
+        finally:
+            if output.bytes - before == len(data):
+                self._records += len(records)
+                self._written[partition] = records[-1].offset + 1
+                if self._left is not None:
+                    self._left -= len(records)
+
+    async def commit(self, consumer: Consumer, only: Collection[TopicPartition] | None = None) -> None:
+        """Commit what was written; of partitions that are being given away, or of all."""
+        self._committed_at = monotonic()
+        if self._wanted.group is None:
+            return
+        offsets = {
+            partition: OffsetAndMetadata(offset)
+            for partition, offset in self._written.items()
+            if only is None or partition in only
+        }
+        for partition in offsets:
+            del self._written[partition]
+        if offsets:
+            await consumer.commit(offsets)
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """Partitions that others have already: nothing of them can be committed."""
+        for partition in partitions:
+            self._written.pop(partition, None)
+
+    def _tell(self, output: Output, seconds: float) -> None:
+        """Say to people what went to a file."""
+        if self._path is not None and self._console.talks:
+            rate = self._records / max(seconds, 1e-9)
+            self._console.note(
+                f"{self._records:,} records ({amount_of_bytes(output.bytes)}) to {self._path} in {seconds:.2f} s: "
+                f"{rate:,.0f} records/s"
+            )
+
+
+def _commit_first(receiving: Receiving, consumer: Consumer) -> RebalanceListener:
+    """Commits what was written of partitions before others in the group get them."""
+    from ..consumer import RebalanceListener
+
+    class CommitFirst(RebalanceListener):
+        async def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> None:
+            await receiving.commit(consumer, revoked)
+
+        def on_partitions_lost(self, lost: frozenset[TopicPartition]) -> None:
+            receiving.forget(lost)
+
+    return CommitFirst()

@@ -1,0 +1,209 @@
+"""How ``ottla consume`` writes records: as text, JSON, CSV, raw bytes, or by a template. Each renders many at once."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from string import Formatter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .console import text_or_base64
+from .moments import show_time
+
+if TYPE_CHECKING:
+    from ..types import ConsumerRecord
+
+    Record = ConsumerRecord[bytes, bytes]
+
+FIELDS = ("topic", "partition", "offset", "timestamp", "headers", "key", "value")
+_CSV_FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value")
+_TEMPLATE_FIELDS = (*FIELDS, "time")
+
+_value_of: Callable[[Any], bytes | None] = attrgetter("value")
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+# What may move the cursor, ring, or change colours; tabulators and line ends are harmless.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """``head`` is written once before all records, ``render`` makes the bytes of some, line ends included."""
+
+    render: Callable[[Sequence[Record]], bytes]
+    head: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """What has been asked for. ``show`` are the fields; empty: the format's usual ones.
+
+    ``null`` stands for a key or value that isn't there, ``ending`` behind each record (raw, template), ``at_terminal``
+    says that control characters have to be escaped.
+    """
+
+    show: tuple[str, ...] = ()
+    null: str = "null"
+    ending: bytes = b"\n"
+    at_terminal: bool = False
+
+    def text(self, data: bytes | None) -> str:
+        """Bytes as text: what is not UTF-8 as ``\\xff``."""
+        if data is None:
+            return self.null
+        text = data.decode(errors="backslashreplace")
+        return _CONTROLS.sub(_escape, text) if self.at_terminal else text
+
+
+def _escape(match: re.Match[str]) -> str:
+    return f"\\x{ord(match[0]):02x}"
+
+
+def make_rendering(form: str, style: Style, template: str | None) -> Rendering:
+    """``form`` is text, json, csv or raw; a template goes before it. Raises click.BadParameter for a bad one."""
+    if template is not None:
+        return Rendering(_by_template(template, style))
+    if form == "csv":
+        show = style.show or _CSV_FIELDS
+        return Rendering(_csv_rows(show, style), (",".join(show) + "\n").encode())
+    if form == "json":
+        return Rendering(_json_lines)
+    if form == "raw":
+        return Rendering(_raw(style))
+    if style.show and style.show != ("value",):
+        return Rendering(_columns(style.show, style))
+    return Rendering(_values(style))
+
+
+def _raw(style: Style) -> Callable[[Sequence[Record]], bytes]:
+    """Values byte for byte, with ``ending`` behind each; tombstones are empty."""
+    ending = style.ending
+
+    def render(records: Sequence[Record]) -> bytes:
+        return ending.join([_value_of(record) or b"" for record in records]) + ending
+
+    return render
+
+
+def _values(style: Style) -> Callable[[Sequence[Record]], bytes]:
+    """A value a line, without a step a record where all of them are plain text."""
+
+    def render(records: Sequence[Record]) -> bytes:
+        values = list(map(_value_of, records))
+        if None not in values and not style.at_terminal:
+            data = b"\n".join(values) + b"\n"  # type: ignore[arg-type]
+            if _is_utf8(data):
+                return data
+        return "".join([style.text(value) + "\n" for value in values]).encode()
+
+    return render
+
+
+def _is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _columns(show: Sequence[str], style: Style) -> Callable[[Sequence[Record]], bytes]:
+    """The fields that were asked for, with tabulators between."""
+    getters = _text_getters(show, style)
+
+    def render(records: Sequence[Record]) -> bytes:
+        return "".join(["\t".join([get(record) for get in getters]) + "\n" for record in records]).encode()
+
+    return render
+
+
+def _csv_rows(show: Sequence[str], style: Style) -> Callable[[Sequence[Record]], bytes]:
+    """Rows as RFC 4180 has them; a null is an empty field."""
+    getters = _text_getters(show, Style(null="", at_terminal=style.at_terminal))
+
+    def render(records: Sequence[Record]) -> bytes:
+        rows = io.StringIO(newline="")
+        csv.writer(rows, lineterminator="\n").writerows(
+            [[get(record) for get in getters] for record in records]
+        )
+        return rows.getvalue().encode()
+
+    return render
+
+
+def _text_getters(show: Sequence[str], style: Style) -> list[Callable[[Record], str]]:
+    known: dict[str, Callable[[Record], str]] = {
+        "topic": lambda record: record.topic,
+        "partition": lambda record: str(record.partition),
+        "offset": lambda record: str(record.offset),
+        "timestamp": lambda record: show_time(record.timestamp),
+        "time": lambda record: show_time(record.timestamp),
+        "headers": lambda record: ",".join(
+            f"{style.text(name.encode())}={style.text(value)}" for name, value in record.headers
+        ),
+        "key": lambda record: style.text(record.key),
+        "value": lambda record: style.text(record.value),
+    }
+    return [known[name] for name in show]
+
+
+def _json_lines(records: Sequence[Record]) -> bytes:
+    """An object a line. Timestamps are milliseconds; bytes that aren't UTF-8 are base64, and marked so."""
+    lines = []
+    for record in records:
+        fields: dict[str, object] = {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp if record.timestamp >= 0 else None,
+        }
+        fields |= text_or_base64("key", record.key)
+        fields |= text_or_base64("value", record.value)
+        if record.headers:
+            fields["headers"] = [
+                {"name": name, **text_or_base64("value", value)} for name, value in record.headers
+            ]
+        lines.append(_encode(fields) + "\n")
+    return "".join(lines).encode()
+
+
+def _by_template(template: str, style: Style) -> Callable[[Sequence[Record]], bytes]:
+    """``{field}`` or ``{field:>10}``, ``\\t``, ``\\n``; timestamp in milliseconds, time in ISO 8601."""
+    template = template.replace("\\t", "\t").replace("\\n", "\n").replace("\\0", "\0")
+    try:
+        parts = list(Formatter().parse(template))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--template") from None
+    names = [name for _, name, _, _ in parts if name is not None]
+    for name in names:
+        if name not in _TEMPLATE_FIELDS:
+            raise click.BadParameter(
+                f"{{{name}}} is none of {', '.join(_TEMPLATE_FIELDS)}", param_hint="--template"
+            )
+    numbers: dict[str, Callable[[Record], int]] = {
+        "partition": lambda record: record.partition,
+        "offset": lambda record: record.offset,
+        "timestamp": lambda record: record.timestamp,
+    }
+    texts = dict(zip(_TEMPLATE_FIELDS, _text_getters(_TEMPLATE_FIELDS, style), strict=True)) | numbers
+    wanted = [(name, texts[name]) for name in dict.fromkeys(names)]
+    try:
+        template.format(**{name: 0 if name in numbers else "" for name, _ in wanted})
+    except (ValueError, LookupError) as error:
+        raise click.BadParameter(str(error), param_hint="--template") from None
+    ending = style.ending.decode(errors="surrogateescape")
+
+    def render(records: Sequence[Record]) -> bytes:
+        return "".join(
+            [template.format(**{name: get(record) for name, get in wanted}) + ending for record in records]
+        ).encode(errors="surrogateescape")
+
+    return render

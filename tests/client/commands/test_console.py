@@ -1,0 +1,219 @@
+"""Output, options and errors that all commands share."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ottla_client.cli import main
+from ottla_client.commands.console import (
+    Column,
+    Console,
+    options,
+    plain_table,
+    printable,
+    run,
+    text_or_base64,
+    unknown_topic,
+)
+from ottla_client.commands.moments import parse_duration, parse_time, show_time
+from ottla_client.commands.progress import amount_of_bytes
+from ottla_client.commands.settings import Settings
+from ottla_client.errors import BootstrapError
+
+
+def make_client(
+    bootstrap_servers: str = "",
+    *,
+    client_id: str = "x",
+    linger_ms: float = 5,
+    acks: bool = True,
+    level: int | None = None,
+    security_protocol: str = "PLAINTEXT",
+    ssl_context: object = None,
+) -> None:
+    """Something with a client's options."""
+
+
+def options_of(*pairs: str, **own: Any) -> dict[str, Any]:
+    return Settings("b:1", 5, pairs).options_of(make_client, **own)
+
+
+def test_options_are_turned_into_the_type_of_their_default() -> None:
+    given = options_of("linger.ms=2.5", "acks=no", "level=3", "client-id=me", client_id="other")
+    assert given == {
+        "bootstrap_servers": "b:1",
+        "linger_ms": 2.5,
+        "acks": False,
+        "level": 3,
+        "client_id": "me",
+    }
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        ("linger", "'linger' is not KEY=VALUE"),
+        ("lingerms=1", "no option lingerms; did you mean linger_ms?"),
+        ("linger_ms=soon", "linger_ms is a number"),
+        ("acks=2", "acks is true or false"),
+        ("ssl_context=x", "no option ssl_context"),
+        ("ssl_cafile=ca.pem", "needs security_protocol=SSL"),
+    ],
+)
+def test_a_wrong_option_says_what_is_right(pair: str, message: str) -> None:
+    with pytest.raises(click.BadParameter, match=message.replace("?", r"\?")):
+        options_of(pair)
+
+
+def test_tls_options_make_a_context(tmp_path: Any) -> None:
+    import ssl
+
+    context = options_of("security_protocol=SSL", "ssl_check_hostname=false")["ssl_context"]
+    assert isinstance(context, ssl.SSLContext)
+    assert not context.check_hostname
+    with pytest.raises(click.BadParameter, match=r"nowhere\.pem"):
+        options_of("security_protocol=SSL", f"ssl_cafile={tmp_path}/nowhere.pem")
+
+
+def test_plain_tables_are_aligned_and_safe() -> None:
+    columns = [Column("Topic"), Column("Lag"), Column("Members")]
+    rows = [("a\x1b[31m", 5, []), ("bb", None, ["x", "y"])]
+    assert plain_table(columns, rows) == (
+        "TOPIC      LAG  MEMBERS\na\\x1b[31m    5  -\nbb           -  x,y\n"
+    )
+
+
+def test_tables_are_json_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(Settings("b:1", 5), as_json=True)
+    console.table(["Topic", Column("In sync", "isr"), "First offset"], [("a", {2, 1}, 3)])
+    assert json.loads(capsys.readouterr().out) == [{"topic": "a", "isr": [1, 2], "first_offset": 3}]
+    console.table(["Topic"], [], empty="no topics")
+    assert json.loads(capsys.readouterr().out) == []
+    console.details({"Cluster id": "x", "Nodes": 3})
+    assert json.loads(capsys.readouterr().out) == {"cluster_id": "x", "nodes": 3}
+
+
+def test_tables_are_drawn_at_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    console = Console(Settings("b:1", 5))
+    console.is_terminal = True
+    console.table(["Topic", "Lag"], [("flights", 12)], title="Groups")
+    drawn = capsys.readouterr().out
+    assert "Groups" in drawn
+    assert "flights" in drawn
+    assert "─" in drawn
+
+
+def test_without_rich_there_is_plain_text(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "ottla_client.commands.drawing", raising=False)
+    monkeypatch.setitem(sys.modules, "rich", None)
+    console = Console(Settings("b:1", 5))
+    console.is_terminal = console.talks = True
+    console.table(["Topic", "Lag"], [("flights", 12)])
+    assert capsys.readouterr().out == "TOPIC    LAG\nflights   12\n"
+    with console.progress("sending", total=100, unit="bytes") as bar:
+        monkeypatch.setattr(bar, "_shown", 0.0)
+        bar.update(50, note="5 records")
+    assert "sending  50% 50 B" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "line"),
+    [
+        (BootstrapError("nobody\nthere"), 1, "Error: nobody there\n"),
+        (FileNotFoundError(2, "No such file", "x.csv"), 1, "Error: x.csv: No such file\n"),
+        (TimeoutError(), 1, "Error: TimeoutError\n"),
+        (asyncio.CancelledError(), 143, ""),
+        (KeyboardInterrupt(), 130, ""),
+        (click.UsageError("not so"), 2, "Error: not so\n"),
+    ],
+)
+def test_an_error_is_one_line_and_an_exit_code(raised: BaseException, code: int, line: str) -> None:
+    async def fail() -> None:
+        raise raised
+
+    @click.command()
+    @options
+    def command(console: Console) -> None:
+        run(fail())
+
+    result = CliRunner().invoke(command)
+    assert result.exit_code == code
+    assert result.stderr.endswith(line)
+    assert "Traceback" not in result.stderr
+
+
+def test_a_question_needs_somebody_who_answers() -> None:
+    @click.command()
+    @options
+    def command(console: Console) -> None:
+        console.confirm("really?", yes=console.timeout == 1)
+        console.print("done")
+
+    assert CliRunner().invoke(command, ["--timeout", "1"]).stdout == "done\n"
+    refused = CliRunner().invoke(command)
+    assert refused.exit_code == 2
+    assert "--yes" in refused.stderr
+
+
+def test_unknown_names_have_the_nearest_beside_them() -> None:
+    assert (
+        unknown_topic("flihgts", ["flights", "x"]).message == "unknown topic flihgts; did you mean flights?"
+    )
+    assert unknown_topic("\x1b", []).message == "unknown topic \\x1b"
+
+
+def test_text_that_can_do_nothing_to_a_terminal() -> None:
+    assert printable("é\x1b[2J\n\x9b\ud800") == "é\\x1b[2J\\n\\x9b\\ud800"
+    assert text_or_base64("v", b"\xff") == {"v": "/w==", "v_encoding": "base64"}
+    assert text_or_base64("v", None) == {"v": None}
+
+
+def test_times_and_durations() -> None:
+    assert parse_time("1970-01-01T00:00:01.5Z") == 1500
+    assert parse_time("1970-01-01T01:00:00+01:00") == 0
+    assert parse_time("1700000000000") == 1_700_000_000_000
+    assert parse_duration("1h30m") == 5_400_000
+    assert show_time(1500) == "1970-01-01T00:00:01.500Z"
+    assert show_time(-1) == ""
+    assert show_time(1 << 60) == str(1 << 60)
+    for text in ("soon", ""):
+        with pytest.raises(ValueError, match="is no time"):
+            parse_time(text)
+        with pytest.raises(ValueError, match="is no duration"):
+            parse_duration(text)
+    assert [amount_of_bytes(n) for n in (0, 1023, 1536, 1 << 50)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "1024.0 TiB",
+    ]
+
+
+def test_help_shows_what_there_is_in_sections_and_an_unknown_command_its_neighbour() -> None:
+    shown = CliRunner().invoke(main, ["--help"])
+    assert shown.exit_code == 0
+    assert "Records:" in shown.output
+    assert "produce " in shown.output
+    wrong = CliRunner().invoke(main, ["produse"])
+    assert wrong.exit_code == 2
+    assert "did you mean produce?" in wrong.output
+
+
+@pytest.mark.parametrize("command", ["produce", "consume", "bench", "completion"])
+def test_every_command_explains_itself(command: str) -> None:
+    shown = CliRunner().invoke(main, [command, "--help"])
+    assert shown.exit_code == 0
+    assert f"ottla {command}" in shown.output
+    assert "\b" not in shown.output
