@@ -1,0 +1,506 @@
+"""What works behind a Consumer: puts its parts together, and looks after them a few times a second.
+
+The public class holds this, and nothing in here holds the public class, so that a consumer that is forgotten can
+be noticed. Belongs to the thread of its event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from time import monotonic
+from typing import TypeVar
+
+from ottla_protocol.errors import ErrorCode
+
+from ..cluster import Cluster
+from ..deadline import Deadline
+from ..errors import (
+    ClientError,
+    ClosedError,
+    ConfigurationError,
+    OffsetOutOfRangeError,
+    RequestTimeoutError,
+    UnknownTopicError,
+)
+from ..group.assignors import Assignor
+from ..types import TopicMetadata, TopicPartition
+from .buffer import Buffer
+from .fetcher import Fetcher
+from .gate import Gate
+from .membership import Membership
+from .positions import EARLIEST, PartitionState, Positions, Stage
+from .records import RecordReader
+from .resolver import Resolver
+from .settings import ConsumerSettings
+
+T = TypeVar("T")
+
+log = logging.getLogger("ottla_client")
+
+TICK = 0.1
+"""Seconds between two looks at what is due: retries, commits, topics that have gone."""
+GONE_AFTER = 2.0
+"""Seconds for which the cluster has to say that a partition doesn't exist until that is taken for true."""
+BREATH = 0.002
+"""Seconds of handing out after which the event loop gets its turn, even if more is there to hand out."""
+
+
+class Engine:
+    """A consumer's parts and its life."""
+
+    def __init__(
+        self, settings: ConsumerSettings, cluster: Cluster, strategies: Sequence[str | Assignor]
+    ) -> None:
+        self.settings = settings
+        self.cluster = cluster
+        self.positions = Positions()
+        self.buffer = Buffer(
+            RecordReader(settings), settings.max_partition_fetch_bytes // 2 + 1, self._on_room
+        )
+        self.gate = Gate(self.buffer)
+        self.membership: Membership | None = None
+        if settings.group_id is not None:
+            self.membership = Membership(
+                cluster,
+                settings.group_id,
+                settings,
+                strategies,
+                self.positions,
+                self.buffer,
+                self.gate,
+                assigned=self._add,
+                removed=self._remove,
+                ready=self.wake,
+            )
+        self.resolver = Resolver(
+            cluster,
+            settings,
+            self.positions,
+            None if self.membership is None else self.membership.committed,
+            changed=self._resolved,
+            fail=self._fail,
+        )
+        self.fetcher = Fetcher(
+            cluster,
+            settings,
+            self.positions,
+            self.buffer,
+            arrived=self.gate.signal,
+            out_of_range=self._out_of_range,
+            fail=self._fail,
+            report=self._report,
+        )
+        self.names: frozenset[str] = frozenset()
+        """Topics that are subscribed by name, or that match the pattern."""
+        self.pattern: re.Pattern[str] | None = None
+        self._matched = False
+        """Whether the pattern has been held against the cluster's topics."""
+        self.started = False
+        self.closed = False
+        self._problems: deque[ClientError] = deque()
+        self._alarm = False
+        """Whether a partition may have an error that the application has not been told."""
+        self._breathe_at = 0.0
+        self._interest: frozenset[str] = frozenset()
+        self._unlisten: Callable[[], None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._topics_wanted = asyncio.Event()
+        self._news: asyncio.Future[None] | None = None
+        """Done when a position may have been found; for ``settle_position``."""
+
+    # ---- life
+
+    async def start(self, deadline: Deadline) -> None:
+        """Connect, and begin with what is subscribed or assigned. Raises BootstrapError."""
+        await self.cluster.start(deadline)
+        self.started = True
+        self._unlisten = self.cluster.on_change(self._metadata_changed)
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._tend()), loop.create_task(self._keep_topics())]
+        self._subscribed()
+        self.wake()
+
+    async def close(self, deadline: Deadline, *, commit: bool = True, settle: bool = True) -> None:
+        """Stop reading, commit, leave the group, disconnect. A second call does nothing.
+
+        ``settle``: the application has done with everything that it was handed.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        self.buffer.halt()
+        if settle:
+            self.buffer.settle()
+        self.gate.close()
+        if not self.started:
+            return
+        try:
+            if self._unlisten is not None:
+                self._unlisten()
+            self.fetcher.stop()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self.fetcher.wait_stopped()
+            if self.membership is not None:
+                if not commit:
+                    self.membership.abandon()
+                await self.membership.close(deadline, commit=commit)
+            self.resolver.stop()
+            await self.resolver.wait_stopped()
+        finally:
+            await self.cluster.close()
+
+    def check(self) -> None:
+        """Raise ClosedError unless the consumer is at work."""
+        if self.closed:
+            raise ClosedError("the consumer is closed")
+        if not self.started:
+            raise ClosedError("the consumer is not started: await start(), or use it in `async with`")
+
+    # ---- what is read
+
+    def subscribe(self, names: Collection[str], pattern: re.Pattern[str] | None) -> None:
+        """Read topics by name, or all that match a pattern."""
+        self.pattern = pattern
+        self.names = frozenset(names)
+        self._matched = False
+        if self.started:
+            self._subscribed()
+
+    def unsubscribe(self) -> None:
+        """Read nothing any more; leaves the group."""
+        self.names = frozenset()
+        self.pattern = None
+        if self.membership is not None:
+            self.membership.leave()
+        self._remove(self.positions.partitions)
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Read these partitions, and no others."""
+        wanted = frozenset(partitions)
+        self._remove(self.positions.partitions - wanted)
+        self._add(wanted)
+        self.wake()
+
+    def _subscribed(self) -> None:
+        self._update_interest()
+        if self.pattern is not None or self.settings.allow_auto_create_topics:
+            self._topics_wanted.set()
+        if self.membership is None:
+            self._take_all()
+        elif self.names:
+            self.membership.subscribe(self.names)
+
+    def _take_all(self) -> None:
+        """Without a group: all partitions of the subscribed topics."""
+        if self.membership is not None or not (self.names or self.pattern):
+            return
+        wanted = set()
+        for name in self.names:
+            topic = self.cluster.topic(name)
+            if topic is not None:
+                wanted |= {TopicPartition(name, number) for number in topic.partitions}
+        self._remove([tp for tp in self.positions.partitions if tp.topic not in self.names])
+        self._add(wanted)
+
+    async def _keep_topics(self) -> None:
+        """Find the topics that a pattern matches, again and again, and make those that are to be made."""
+        age = self.settings.metadata_max_age_ms / 1000
+        while True:
+            try:
+                async with asyncio.timeout(age if self.pattern is not None else None):
+                    await self._topics_wanted.wait()
+            except TimeoutError:
+                pass
+            self._topics_wanted.clear()
+            deadline = Deadline(self.settings.request_timeout_ms / 1000)
+            try:
+                if self.pattern is not None:
+                    self._match(await self.cluster.fetch_topics(None, deadline))
+                elif self.names and self.settings.allow_auto_create_topics:
+                    await self.cluster.fetch_topics(self.names, deadline, allow_auto_create=True)
+            except ClientError as error:
+                log.warning("topics can't be looked up: %s", error)
+                await asyncio.sleep(self.cluster.backoff.maximum)
+                self._topics_wanted.set()
+
+    def _match(self, topics: dict[str, TopicMetadata]) -> None:
+        pattern = self.pattern
+        if pattern is None:
+            return
+        names = frozenset(
+            name
+            for name, topic in topics.items()
+            if not topic.error
+            and not (topic.is_internal and self.settings.exclude_internal_topics)
+            and pattern.match(name)
+        )
+        if names != self.names or not self._matched:
+            self._matched = True
+            self.names = names
+            self._update_interest()
+            if self.membership is not None:
+                self.membership.subscribe(names)
+            self.wake()
+
+    def _update_interest(self) -> None:
+        if not self.started:
+            return
+        wanted = self.names | {tp.topic for tp in self.positions.partitions}
+        self.cluster.interest(wanted - self._interest)
+        self.cluster.disinterest(self._interest - wanted)
+        self._interest = wanted
+
+    def _add(self, partitions: Collection[TopicPartition]) -> None:
+        for state in self.positions.add(partitions):
+            self._look_at(state, monotonic())
+        self._update_interest()
+
+    def _remove(self, partitions: Collection[TopicPartition]) -> None:
+        states = [state for tp in partitions if (state := self.positions.get(tp)) is not None]
+        if states:
+            self.buffer.remove(states)
+            self.positions.remove([state.partition for state in states])
+            self._update_interest()
+            self._spread_news()
+
+    # ---- handing out
+
+    async def poll(self, take: Callable[[], T | None], deadline: Deadline) -> T | None:
+        """What ``take`` gives, as soon as it gives something; None at the deadline.
+
+        Nothing is taken before the last await in here, so a cancelled call loses nothing. Raises what the
+        application has to know: of its group, of partitions, of records; and ClientError where another task is
+        polling.
+        """
+        self.check()
+        self.gate.enter()
+        try:
+            if monotonic() >= self._breathe_at:
+                await asyncio.sleep(0)
+                self._breathe_at = monotonic() + BREATH
+            if self.membership is not None:
+                self.membership.polled()
+            while True:
+                self._raise_problems()
+                if self.gate.open:
+                    taken = take()
+                    if taken is not None:
+                        return taken
+                self._check_not_stuck()
+                if deadline.passed():
+                    return None
+                await self.gate.changed(deadline)
+                self._breathe_at = monotonic() + BREATH
+        finally:
+            self.gate.leave()
+
+    def _raise_problems(self) -> None:
+        if self.closed:
+            raise ClosedError("the consumer is closed")
+        if self._problems:
+            raise self._problems.popleft()
+        if self._alarm:
+            for state in self.positions:
+                if state.error is not None and not state.told:
+                    state.told = True
+                    raise state.error
+            self._alarm = False
+
+    def _check_not_stuck(self) -> None:
+        """Raise rather than wait for what can't come."""
+        if not len(self.positions):
+            if not self.names and self.pattern is None and self.membership is None:
+                raise ConfigurationError(
+                    "there is nothing to read: subscribe to topics or assign partitions first"
+                )
+            return
+        first: ClientError | None = None
+        for state in self.positions:
+            if state.error is None:
+                return
+            first = first or state.error
+        if first is not None:
+            raise first
+
+    def _report(self, error: ClientError) -> None:
+        if not self._problems or str(self._problems[-1]) != str(error):
+            self._problems.append(error)
+        self.gate.signal()
+
+    def _fail(self, state: PartitionState, error: ClientError) -> None:
+        self.buffer.halt(state)
+        state.fail(error)
+        self._alarm = True
+        self.gate.signal()
+        self._spread_news()
+
+    # ---- positions
+
+    def state(self, partition: TopicPartition) -> PartitionState:
+        """Raises ConfigurationError for a partition that is not assigned."""
+        state = self.positions.get(TopicPartition(*partition))
+        if state is None:
+            raise ConfigurationError(f"{TopicPartition(*partition)} is not assigned to this consumer")
+        return state
+
+    def seek(self, state: PartitionState, offset: int) -> None:
+        """Read on at ``offset``."""
+        if not self.buffer.skip_to(state, offset):
+            self.buffer.drop(state)
+            state.seek(offset)
+        self.wake()
+
+    def reset(self, states: Collection[PartitionState], to: int) -> None:
+        """Read on at a time, or at an end of the log."""
+        for state in states:
+            self.buffer.drop(state)
+            state.reset(to)
+        self.wake()
+
+    async def settle_position(self, state: PartitionState, deadline: Deadline) -> int:
+        """The partition's position, found first if need be. Raises its error, RequestTimeoutError."""
+        while True:
+            self.check()
+            if self.positions.get(state.partition) is not state:
+                raise ConfigurationError(f"{state.partition} is not assigned to this consumer any more")
+            if state.error is not None:
+                state.told = True
+                raise state.error
+            if state.position is not None and state.stage in (Stage.FETCHING, Stage.NEEDS_VALIDATION):
+                self.buffer.sync()
+                return state.position
+            if state.busy and self.membership is not None and not self.resolver.busy:
+                # Asked by the listener that is told of the partition: the position is looked for now.
+                state.busy = False
+            self.resolver.wake()
+            if self._news is None or self._news.done():
+                self._news = asyncio.get_running_loop().create_future()
+            try:
+                async with deadline.timeout():
+                    await asyncio.shield(self._news)
+            except TimeoutError:
+                raise RequestTimeoutError(
+                    f"the position of {state.partition} was not found in time"
+                ) from None
+
+    def _out_of_range(self, state: PartitionState) -> None:
+        offset = state.fetch_offset
+        log.info("%s has no offset %d; auto_offset_reset decides", state.partition, offset)
+        self.buffer.drop(state)
+        self.resolver.reset_by_policy(state, "the log doesn't have it")
+        self.wake()
+
+    def _on_room(self, state: PartitionState) -> None:
+        self.fetcher.wake_for(state)
+
+    def _resolved(self) -> None:
+        self.wake()
+        self._spread_news()
+
+    def _spread_news(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    def wake(self) -> None:
+        """Something has changed: look for what can be done now."""
+        if self.started and not self.closed:
+            self.resolver.wake()
+            # Partitions that will have their positions in a moment go into the same fetch.
+            if not self.resolver.busy:
+                self.fetcher.wake()
+            self.gate.signal()
+
+    # ---- looking after it
+
+    async def _tend(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            self._look_at_all()
+            if self.membership is not None:
+                try:
+                    self.membership.tend()
+                except ClientError as error:
+                    self._report(error)
+            self.resolver.wake()
+            self.fetcher.wake()
+
+    def _metadata_changed(self) -> None:
+        self._take_all()
+        self._look_at_all()
+        self.wake()
+
+    def _look_at_all(self) -> None:
+        now = monotonic()
+        for state in tuple(self.positions):
+            self._look_at(state, now)
+
+    def _look_at(self, state: PartitionState, now: float) -> None:
+        """Compare a partition with what the cluster says of it: its leader's epoch, and whether it is the same."""
+        name, number = state.partition
+        topic = self.cluster.topic(name)
+        if topic is None or number not in topic.partitions:
+            self._missing(state, topic, now)
+            return
+        state.missing_since = None
+        if isinstance(state.error, UnknownTopicError) and state.error.code in _GONE:
+            self._came_back(state, topic)
+        elif topic.id is not None and topic.id != state.topic_id:
+            if state.topic_id is not None:
+                self._came_back(state, topic)
+            state.topic_id = topic.id
+        epoch = topic.partitions[number].leader_epoch
+        if epoch != state.leader_epoch:
+            self.buffer.halt(state)
+            if state.led_by(epoch):
+                self.wake()
+
+    def _missing(self, state: PartitionState, topic: TopicMetadata | None, now: float) -> None:
+        """The cluster doesn't know the partition, or not at this moment."""
+        name, number = state.partition
+        if topic is None and self.cluster.topic_error(name) is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return
+        if state.missing_since is None:
+            state.missing_since = now
+            self.cluster.stale(name)
+        elif now - state.missing_since > GONE_AFTER and state.error is None:
+            if topic is not None:
+                what = f"topic {name!r} has no partition {number}; it has {len(topic.partitions)}"
+            elif state.topic_id is not None or state.position is not None:
+                what = (
+                    f"topic {name!r} has been deleted; when it is made again, it is read from its beginning"
+                )
+            else:
+                what = f"topic {name!r} does not exist; make it, or mend its name"
+            self._fail(state, UnknownTopicError(what))
+
+    def _came_back(self, state: PartitionState, topic: TopicMetadata) -> None:
+        """A topic that was deleted is there again: another one of the same name, so positions mean nothing."""
+        same = topic.id is not None and topic.id == state.topic_id
+        self.buffer.drop(state)
+        if same and state.position is not None:
+            state.seek(state.position, state.epoch)
+            return
+        state.topic_id = topic.id
+        state.leader_epoch = None
+        position, state.epoch = state.position, None
+        if position is None or self.settings.auto_offset_reset != "none":
+            log.warning("topic %s was made anew; %s is read from its beginning", topic.name, state.partition)
+            state.reset(EARLIEST)
+            return
+        what = f"topic {topic.name!r} was deleted and made anew: the position {position} of {state.partition}"
+        self._fail(
+            state,
+            OffsetOutOfRangeError(
+                f'{what} means nothing in it, and auto_offset_reset is "none"; seek to where to begin',
+                {state.partition: position},
+            ),
+        )
+
+
+_GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})

@@ -1,0 +1,401 @@
+"""Reading ahead: one task and one fetch at a time for each broker, into a bounded buffer.
+
+A partition is fetched while less than half of ``max_partition_fetch_bytes`` of it is buffered, so at most one and
+a half times that is held, and the next fetch is on its way while the application works on the last. Fetches go
+over a connection of their own, since they wait at the broker. Source: Java's ``Fetcher``, ``AbstractFetch``
+(KIP-227, KIP-320, KIP-392, KIP-516).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.errors import RETRIABLE, ErrorCode
+from ottla_protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+from ottla_protocol.schema import ZERO_UUID
+
+from ..cluster import Cluster
+from ..codes import error_code
+from ..deadline import Deadline
+from ..errors import (
+    BrokerError,
+    ClientError,
+    CorruptBatchError,
+    UnknownTopicError,
+    UnsupportedApiError,
+    is_retriable,
+)
+from ..types import TopicPartition
+from .buffer import Buffer
+from .positions import PartitionState, Positions, Stage
+from .records import Chunk
+from .session import NO_SESSION, SESSION_ERRORS, FetchSession, SessionRequest, Want
+from .settings import ConsumerSettings
+
+if TYPE_CHECKING:
+    from ..connection import Connection
+
+log = logging.getLogger("ottla_client")
+
+LEAST_VERSION = 4
+"""Before it, brokers (older than 0.11) send formats without batches."""
+LAST_BY_NAME = 12
+FIRST_WITH_SESSIONS = 7
+PAUSE = 0.02
+"""Seconds between two fetches that leave a full partition out: it should not wait long once it has room."""
+
+
+class Fetcher:
+    """Keeps the buffer filled for all partitions that are fetching."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ConsumerSettings,
+        positions: Positions,
+        buffer: Buffer,
+        *,
+        arrived: Callable[[], None],
+        out_of_range: Callable[[PartitionState], None],
+        fail: Callable[[PartitionState, ClientError], None],
+        report: Callable[[ClientError], None],
+    ) -> None:
+        """``arrived`` is called when there is something to hand out, ``out_of_range`` for a position that the log
+        doesn't have, ``fail`` for a partition that can't be read, ``report`` for a broker that can't.
+        """
+        self.cluster = cluster
+        self.settings = settings
+        self.positions = positions
+        self.buffer = buffer
+        self.arrived = arrived
+        self.out_of_range = out_of_range
+        self.fail = fail
+        self.report = report
+        self.room = settings.max_partition_fetch_bytes // 2 + 1
+        self._nodes: dict[int, NodeFetcher] = {}
+
+    def wake(self) -> None:
+        """Something may be there to fetch."""
+        for state in self.positions:
+            if state.stage is Stage.FETCHING and not state.paused:
+                node = self.node_of(state)
+                if node is not None and node not in self._nodes:
+                    self._nodes[node] = NodeFetcher(self, node)
+        for fetcher in self._nodes.values():
+            fetcher.wake()
+
+    def wake_for(self, state: PartitionState) -> None:
+        """There is room for more of a partition."""
+        node = self.node_of(state)
+        fetcher = self._nodes.get(node) if node is not None else None
+        if fetcher is not None:
+            fetcher.wake()
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is on its way."""
+        return any(fetcher.in_flight for fetcher in self._nodes.values())
+
+    def node_of(self, state: PartitionState) -> int | None:
+        """The broker to read a partition from."""
+        replica = state.replica
+        if replica is not None:
+            if replica in self.cluster.nodes and monotonic() < state.replica_until:
+                return replica
+            state.replica = None
+        return self.cluster.leader(*state.partition)
+
+    def stop(self) -> None:
+        for fetcher in self._nodes.values():
+            fetcher.task.cancel()
+
+    async def wait_stopped(self) -> None:
+        tasks = [fetcher.task for fetcher in self._nodes.values()]
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+class NodeFetcher:
+    """One broker's fetches."""
+
+    def __init__(self, fetcher: Fetcher, node: int) -> None:
+        self._fetcher = fetcher
+        self._node = node
+        self._session = FetchSession()
+        self._awake = asyncio.Event()
+        self._failures = 0
+        self._asked: dict[TopicPartition, tuple[PartitionState, int, int]] = {}
+        """By partition: its state, version and offset when the request on its way was made."""
+        self.in_flight = False
+        self._waiting: asyncio.Future[FetchResponse] | None = None
+        """The fetch on its way, if it may wait at the broker for records."""
+        self._abandoned = False
+        self.task = asyncio.get_running_loop().create_task(self._run(), name=f"ottla-fetch-{node}")
+
+    def wake(self) -> None:
+        """Something may be there to fetch; a fetch that waits without it is given up for one with it."""
+        self._awake.set()
+        if self._waiting is not None and not self._abandoned and any(map(self._is_news, self._choose()[0])):
+            self._abandoned = True
+            self._waiting.cancel()
+
+    def _is_news(self, state: PartitionState) -> bool:
+        asked = self._asked.get(state.partition)
+        return asked is None or asked[0] is not state or asked[1] != state.version
+
+    async def _run(self) -> None:
+        while True:
+            self._awake.clear()
+            wanted, crowded, delay = self._choose()
+            if not wanted:
+                await self._sleep(delay)
+                continue
+            try:
+                brought = await self._fetch(
+                    wanted, 0 if crowded else self._fetcher.settings.fetch_max_wait_ms
+                )
+            except ClientError as error:
+                await self._failed(error)
+                continue
+            self._failures = 0
+            if crowded and not brought:
+                await self._sleep(PAUSE)
+
+    async def _sleep(self, seconds: float | None) -> None:
+        """Until somebody wakes it, for ``seconds`` at most."""
+        if seconds is None:
+            await self._awake.wait()
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._awake.wait()
+        except TimeoutError:
+            pass
+
+    def _choose(self) -> tuple[list[PartitionState], bool, float | None]:
+        """Partitions to fetch now, whether others are full, and in how many seconds to look again, if at all."""
+        fetcher = self._fetcher
+        now = monotonic()
+        wanted = []
+        crowded = False
+        delay: float | None = None
+        for state in fetcher.positions:
+            if state.stage is not Stage.FETCHING or state.paused or fetcher.node_of(state) != self._node:
+                continue
+            if state.retry_at > now:
+                wait = state.retry_at - now
+                delay = wait if delay is None else min(delay, wait)
+            elif state.buffered >= fetcher.room:
+                crowded = True
+            else:
+                wanted.append(state)
+        return wanted, crowded, delay
+
+    async def _fetch(self, wanted: Iterable[PartitionState], max_wait_ms: int) -> bool:
+        """One fetch; whether it brought records."""
+        fetcher = self._fetcher
+        settings = fetcher.settings
+        deadline = Deadline(settings.request_timeout_ms / 1000)
+        connection = await fetcher.cluster.dedicated(self._node, deadline, "fetch")
+        if connection.in_flight:
+            # A fetch that was given up still waits there.
+            connection = await fetcher.cluster.dedicated(self._node, deadline, "fetch aside")
+        version, session = self._prepare(connection, wanted)
+        request = _request(settings, session, version, max_wait_ms)
+        future = connection.submit(
+            request, timeout=(settings.request_timeout_ms + max_wait_ms) / 1000, version=version
+        )
+        self.in_flight = True
+        self._waiting = future if max_wait_ms else None
+        try:
+            response: FetchResponse = await future
+        except asyncio.CancelledError:
+            if not self._abandoned or self.task.cancelling():
+                raise
+            self._session.failed()
+            return True
+        finally:
+            self.in_flight = self._abandoned = False
+            self._waiting = None
+        return self._take(response, version)
+
+    def _prepare(
+        self, connection: Connection, wanted: Iterable[PartitionState]
+    ) -> tuple[int, SessionRequest]:
+        """The version to fetch with, and what goes into the request."""
+        cluster = self._fetcher.cluster
+        version = connection.version_of(ApiKey.FETCH)
+        if version < LEAST_VERSION:
+            raise UnsupportedApiError(
+                f"{connection.host}:{connection.port} is older than 0.11: it has no fetch that this client takes"
+            )
+        max_bytes = self._fetcher.settings.max_partition_fetch_bytes
+        wants: dict[TopicPartition, Want] = {}
+        self._asked = {}
+        by_id = version > LAST_BY_NAME
+        for state in wanted:
+            partition = state.partition
+            topic = cluster.topic(partition.topic)
+            topic_id = None if topic is None else topic.id
+            by_id = by_id and topic_id is not None
+            epoch = -1 if state.leader_epoch is None else state.leader_epoch
+            wants[partition] = Want(topic_id, state.fetch_offset, epoch, max_bytes)
+            self._asked[partition] = (state, state.version, state.fetch_offset)
+        session = self._session.request(wants, by_id=by_id)
+        return version if by_id else min(version, LAST_BY_NAME), session
+
+    def _take(self, response: FetchResponse, version: int) -> bool:
+        """Put what has come into the buffer."""
+        fetcher = self._fetcher
+        answers: list[tuple[TopicPartition, PartitionData]] = []
+        names: dict[bytes, str] = {}
+        if version > LAST_BY_NAME:
+            for partition in self._session.partitions:
+                topic_id = self._session.topic_id(partition)
+                if topic_id is not None:
+                    names[topic_id] = partition.topic
+        for topic in response.responses:
+            # An id that nobody asked for gives a name that no topic has: the session then starts over.
+            name = topic.topic if version <= LAST_BY_NAME else names.get(topic.topic_id, "")
+            answers += [(TopicPartition(name, data.partition_index), data) for data in topic.partitions]
+        error = response.error_code
+        session_id = response.session_id if version >= FIRST_WITH_SESSIONS else NO_SESSION
+        if not self._session.answered(error, session_id, [partition for partition, _ in answers]):
+            if error and error_code(error) not in SESSION_ERRORS:
+                code = error_code(error)
+                raise BrokerError(code, f"broker {self._node} refused to be read from: {code.name}")
+            if error == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
+                fetcher.cluster.stale()
+            self._failures += 1
+            return self._failures < 2
+        brought = False
+        for partition, data in answers:
+            asked = self._asked.get(partition)
+            if asked is None:
+                continue
+            state, state_version, offset = asked
+            if state.version != state_version or state.stage is not Stage.FETCHING:
+                continue
+            if data.error_code:
+                self._refused(state, error_code(data.error_code))
+            elif self._accept(state, data, offset):
+                brought = True
+        if brought:
+            fetcher.arrived()
+        return brought
+
+    def _accept(self, state: PartitionState, data: PartitionData, offset: int) -> bool:
+        """An answer without an error; whether it had records."""
+        fetcher = self._fetcher
+        state.high_watermark = data.high_watermark
+        if data.last_stable_offset >= 0:
+            state.last_stable_offset = data.last_stable_offset
+        if data.preferred_read_replica >= 0:
+            state.replica = data.preferred_read_replica
+            state.replica_until = monotonic() + fetcher.settings.metadata_max_age_ms / 1000
+            fetcher.wake()
+        if not data.records:
+            state.calm()
+            return False
+        chunk = Chunk(state, data.records, offset, data.aborted_transactions)
+        if not chunk.size:
+            what = f"{len(data.records)} bytes at offset {offset}, which are not a whole record batch"
+            fetcher.fail(
+                state,
+                CorruptBatchError(f"{state.partition}: the broker sent {what}", state.partition, offset),
+            )
+            return True
+        state.calm()
+        state.fetch_offset = max(offset, chunk.end_offset)
+        state.fetch_epoch = chunk.epoch
+        fetcher.buffer.add(chunk)
+        fetcher.positions.to_the_back(state)
+        return True
+
+    def _refused(self, state: PartitionState, code: ErrorCode) -> None:
+        """An answer with an error for one partition; as Java's ``FetchCollector`` takes them."""
+        fetcher = self._fetcher
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and not state.buffered:
+            if state.replica is not None:
+                # A follower may be behind; the leader knows.
+                state.replica = None
+                fetcher.wake()
+            else:
+                fetcher.out_of_range(state)
+            return
+        state.replica = None
+        state.back_off(fetcher.cluster.backoff.after(state.attempts + 1))
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE or code is ErrorCode.UNKNOWN_LEADER_EPOCH:
+            return
+        if code in RETRIABLE and code is not ErrorCode.CORRUPT_MESSAGE:
+            fetcher.cluster.stale(state.partition.topic)
+            return
+        message = f"{state.partition} can't be read at offset {state.fetch_offset}: {code.name}"
+        if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+            log.warning("%s; trying again", message)
+            return
+        error = UnknownTopicError(message, code) if code in _UNSEEN else BrokerError(code, message)
+        fetcher.fail(state, error)
+
+    async def _failed(self, error: ClientError) -> None:
+        """The fetch as a whole came to nothing."""
+        self._session.failed()
+        cluster = self._fetcher.cluster
+        cluster.stale()
+        self._failures += 1
+        if not is_retriable(error):
+            self._fetcher.report(error)
+        log.info("a fetch from broker %d failed: %s", self._node, error)
+        await asyncio.sleep(cluster.backoff.after(self._failures))
+
+
+_UNSEEN = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+
+
+def _request(
+    settings: ConsumerSettings, session: SessionRequest, version: int, max_wait_ms: int
+) -> FetchRequest:
+    topics: dict[tuple[str, bytes], list[FetchPartition]] = defaultdict(list)
+    for partition, want in session.fetch.items():
+        topics[partition.topic, want.topic_id or ZERO_UUID].append(
+            FetchPartition(
+                partition=partition.partition,
+                current_leader_epoch=want.leader_epoch,
+                fetch_offset=want.offset,
+                partition_max_bytes=want.max_bytes,
+            )
+        )
+    forgotten: dict[tuple[str, bytes], list[int]] = defaultdict(list)
+    for partition, topic_id in session.forgotten:
+        forgotten[partition.topic, topic_id or ZERO_UUID].append(partition.partition)
+    sessions = version >= FIRST_WITH_SESSIONS
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=settings.fetch_min_bytes,
+        max_bytes=settings.fetch_max_bytes,
+        isolation_level=settings.isolation,
+        session_id=session.session_id if sessions else NO_SESSION,
+        session_epoch=session.epoch if sessions else -1,
+        topics=[
+            FetchTopic(topic=topic, topic_id=topic_id, partitions=partitions)
+            for (topic, topic_id), partitions in topics.items()
+        ],
+        forgotten_topics_data=[
+            ForgottenTopic(topic=topic, topic_id=topic_id, partitions=partitions)
+            for (topic, topic_id), partitions in forgotten.items()
+        ],
+        rack_id=settings.client_rack,
+    )

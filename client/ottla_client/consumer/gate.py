@@ -1,0 +1,97 @@
+"""Between the application, which takes records, and a rebalance, which takes partitions away.
+
+Only one task may poll at a time. Partitions are given up only when the application is not at work on their
+records: when it is inside a poll, or has had nothing since it asked last. So a rebalance waits for the next poll,
+as with Java's consumer, and a poll that comes meanwhile waits for the rebalance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from ..deadline import Deadline
+from ..errors import ClientError
+from .buffer import Buffer
+
+
+class Gate:
+    """One consumer's; belongs to the event loop's thread."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer = buffer
+        self._holders = 0
+        self._change: asyncio.Future[None] | None = None
+        self._asked: asyncio.Future[None] | None = None
+        self.inside = False
+        """Whether a poll is going on."""
+        self.closing = False
+
+    @property
+    def open(self) -> bool:
+        """Whether records may be handed out."""
+        return self._holders == 0
+
+    def enter(self) -> None:
+        """A poll begins. Raises ClientError where another one is going on."""
+        if self.inside:
+            raise ClientError(
+                "another task is polling this consumer at this moment; a consumer is for one task, make one for each"
+            )
+        self.inside = True
+        self._buffer.settle()
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_result(None)
+
+    def leave(self) -> None:
+        self.inside = False
+
+    def signal(self) -> None:
+        """Something has changed that a poll may be waiting for."""
+        if self._change is not None and not self._change.done():
+            self._change.set_result(None)
+
+    async def changed(self, deadline: Deadline) -> None:
+        """Wait for ``signal``, or for the deadline."""
+        loop = asyncio.get_running_loop()
+        change = self._change = loop.create_future()
+        left = deadline.left()
+        timer = loop.call_later(left, self.signal) if left < float("inf") else None
+        try:
+            await change
+        finally:
+            self._change = None
+            if timer is not None:
+                timer.cancel()
+
+    def close(self) -> None:
+        """The consumer is being closed: the application has asked for it, so it has nothing at work."""
+        self.closing = True
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_result(None)
+        self.signal()
+
+    @asynccontextmanager
+    async def held(self, limit: float) -> AsyncIterator[bool]:
+        """Hand out nothing inside the block, which begins when the application has nothing at work.
+
+        True: it has not. False: ``limit`` seconds have passed, and it still may.
+        """
+        self._holders += 1
+        try:
+            self._buffer.halt()
+            deadline = Deadline(limit)
+            while not self.inside and not self.closing and self._buffer.unsettled and not deadline.passed():
+                self._asked = asyncio.get_running_loop().create_future()
+                try:
+                    async with deadline.timeout():
+                        await self._asked
+                except TimeoutError:
+                    break
+                finally:
+                    self._asked = None
+            yield self.inside or self.closing or not self._buffer.unsettled
+        finally:
+            self._holders -= 1
+            self.signal()

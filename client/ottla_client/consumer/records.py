@@ -1,0 +1,338 @@
+"""From fetched bytes to records: batch after batch, and only when they are asked for.
+
+A ``Chunk`` is what one fetch has brought for one partition; ``RecordReader.read`` decodes the next run of it.
+Everything that is done for each record is done by ``map`` and ``zip`` over whole columns. Source: Java's
+``CompletedFetch``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from operator import attrgetter, length_hint
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from ottla_protocol.records.batch import (
+    CONTROL,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    TRANSACTIONAL,
+    BatchHeader,
+    CorruptRecordError,
+    UnsupportedMagicError,
+    crc_is_valid,
+    read_header,
+)
+from ottla_protocol.records.columns import decode_columns
+from ottla_protocol.records.control import ABORT, control_type
+
+from ..errors import CorruptBatchError, DeserializationError
+from ..types import ConsumerRecord, TimestampType
+from .settings import ConsumerSettings, Deserializer
+
+if TYPE_CHECKING:
+    from ottla_protocol.messages.fetch import AbortedTransaction
+
+    from .positions import PartitionState
+
+_offset_and_length = Struct(">qi").unpack_from
+_last_offset_delta = Struct(">i").unpack_from
+_LAST_OFFSET_DELTA_AT = 23
+_MAGIC_AT = 16
+_new_tuple = tuple.__new__
+_offset_of = attrgetter("offset")
+
+
+class Chunk:
+    """Whole batches of one partition, and how far they are handed out.
+
+    ``records`` is the run that is decoded, ``iterator`` goes through it; emptying the list ends the iterator
+    wherever somebody is holding it. ``offset`` is where the next run begins.
+    """
+
+    __slots__ = (
+        "aborted",
+        "at",
+        "dropping",
+        "end_offset",
+        "epoch",
+        "iterator",
+        "offset",
+        "records",
+        "run_end",
+        "settled",
+        "size",
+        "state",
+        "version",
+        "view",
+    )
+
+    def __init__(
+        self,
+        state: PartitionState,
+        view: memoryview,
+        offset: int,
+        aborted: Sequence[AbortedTransaction] | None,
+    ) -> None:
+        self.state = state
+        self.version = state.version
+        self.view = view
+        self.at = 0
+        self.offset = offset
+        self.size, self.end_offset, self.epoch = _whole_batches(view, offset)
+        self.aborted = sorted(((each.first_offset, each.producer_id) for each in aborted or ()), reverse=True)
+        """Aborted transactions that the batches have not come to yet, the first one last."""
+        self.dropping: set[int] = set()
+        """Producers whose records are dropped, up to their transaction's marker."""
+        self.records: list[ConsumerRecord[Any, Any]] = []
+        self.iterator: Iterator[ConsumerRecord[Any, Any]] = iter(self.records)
+        self.run_end = offset
+        self.settled = 0
+        """How many of the run's records the application had when it last asked for more."""
+
+    @property
+    def index(self) -> int:
+        """How many of the run's records have been handed out."""
+        return len(self.records) - length_hint(self.iterator)
+
+    @property
+    def position(self) -> int:
+        """The offset of the next record to hand out."""
+        index = self.index
+        return self.records[index].offset if index < len(self.records) else self.run_end
+
+    @property
+    def exhausted(self) -> bool:
+        return self.at >= self.size and not length_hint(self.iterator)
+
+    def run(self, records: list[ConsumerRecord[Any, Any]], end: int) -> None:
+        """Records to hand out next; what is behind them begins at ``end``."""
+        self.records = records
+        self.iterator = iter(records)
+        self.settled = 0
+        self.run_end = self.offset = end
+
+    def halt(self) -> None:
+        """End the iterator that somebody may hold; the records that it has not given out stay here."""
+        records = self.records
+        self.records = records[self.index :]
+        self.iterator = iter(self.records)
+        self.settled = 0
+        records.clear()
+
+    def skip_to(self, offset: int) -> None:
+        """Hand out nothing before ``offset``."""
+        self.halt()
+        del self.records[: bisect_left(self.records, offset, key=_offset_of)]
+        self.offset = max(self.offset, offset)
+        self.run_end = max(self.run_end, offset)
+
+
+def _whole_batches(view: memoryview, offset: int) -> tuple[int, int, int | None]:
+    """Bytes of the whole batches in ``view``, the offset behind them and the last one's leader epoch.
+
+    The last batch may be cut off. Nothing is checked here: where the framing makes no sense, the rest is
+    taken for one batch, and reading it raises.
+    """
+    end = view.nbytes
+    at = 0
+    last = -1
+    while end - at > LOG_OVERHEAD:
+        _, length = _offset_and_length(view, at)
+        following = at + length + LOG_OVERHEAD
+        if length <= 0:
+            return end, offset, None
+        if following > end:
+            break
+        last = at
+        at = following
+    if last < 0:
+        return 0, offset, None
+    base, length = _offset_and_length(view, last)
+    if length < _LAST_OFFSET_DELTA_AT or view[last + _MAGIC_AT] < 2:
+        return at, base + 1, None
+    try:
+        header = read_header(view, last)
+    except CorruptRecordError:
+        return at, offset, None
+    return at, header.last_offset + 1, header.partition_leader_epoch
+
+
+class RecordReader:
+    """Decodes chunks by a consumer's settings."""
+
+    def __init__(self, settings: ConsumerSettings) -> None:
+        self._key = settings.key_deserializer
+        self._value = settings.value_deserializer
+        self._check_crcs = settings.check_crcs
+        self._read_committed = settings.read_committed
+
+    def read(self, chunk: Chunk, want: int) -> bool:
+        """Make the next run of at least ``want`` records, or of what is left; False where none are left.
+
+        Raises CorruptBatchError, DeserializationError: when all records before the bad one are handed out.
+        """
+        records: list[ConsumerRecord[Any, Any]] = []
+        end = chunk.offset
+        try:
+            while chunk.at < chunk.size and len(records) < want:
+                header = self.header(chunk)
+                if header is None:
+                    end = chunk.offset
+                    continue
+                more = self._records(chunk, header)
+                records = records + more if records else more
+                end = chunk.offset
+        except (CorruptBatchError, DeserializationError):
+            if not records:
+                chunk.run(records, end)
+                raise
+        chunk.run(records, end)
+        return bool(records)
+
+    def header(self, chunk: Chunk) -> BatchHeader | None:
+        """The header of the next batch; None if there are no records for the application in it: it is passed.
+
+        Raises CorruptBatchError.
+        """
+        view, at = chunk.view, chunk.at
+        try:
+            header = read_header(view, at)
+        except UnsupportedMagicError as error:
+            raise _corrupt(
+                chunk, None, f"{error}; the topic was written by clients older than 0.11"
+            ) from error
+        except CorruptRecordError as error:
+            raise _corrupt(chunk, None, str(error)) from error
+        end = header.last_offset + 1
+        wanted = end > chunk.offset
+        if wanted and self._check_crcs and not crc_is_valid(view, at, header):
+            raise _corrupt(chunk, header, "its checksum is wrong")
+        if self._read_committed and header.producer_id >= 0 and self._is_aborted(chunk, header):
+            wanted = False
+        if wanted and header.record_count and not header.attributes & CONTROL:
+            return header
+        chunk.at = at + header.size
+        chunk.offset = max(chunk.offset, end)
+        return None
+
+    def _is_aborted(self, chunk: Chunk, header: BatchHeader) -> bool:
+        """Whether the batch belongs to a transaction that was aborted; takes markers into account."""
+        aborted, dropping = chunk.aborted, chunk.dropping
+        while aborted and aborted[-1][0] <= header.last_offset:
+            dropping.add(aborted.pop()[1])
+        if header.attributes & CONTROL:
+            if header.producer_id in dropping and self._is_abort_marker(chunk, header):
+                dropping.remove(header.producer_id)
+            return False
+        return bool(header.attributes & TRANSACTIONAL) and header.producer_id in dropping
+
+    def _is_abort_marker(self, chunk: Chunk, header: BatchHeader) -> bool:
+        try:
+            keys = decode_columns(chunk.view, chunk.at, header).keys
+            return bool(keys) and control_type(keys[0]) == ABORT
+        except CorruptRecordError as error:
+            raise _corrupt(chunk, header, str(error)) from error
+
+    def _records(self, chunk: Chunk, header: BatchHeader) -> list[ConsumerRecord[Any, Any]]:
+        """The records of a batch from the chunk's offset on; the chunk goes past it, or up to a bad record."""
+        try:
+            columns = decode_columns(chunk.view, chunk.at, header)
+        except CorruptRecordError as error:
+            raise _corrupt(chunk, header, str(error)) from error
+        offsets: Sequence[int] = columns.offsets
+        timestamps: Sequence[int] = columns.timestamps
+        raw_keys: Sequence[bytes | None] = columns.keys
+        raw_values: Sequence[bytes | None] = columns.values
+        headers: Sequence[Any] = columns.headers
+        if offsets and offsets[0] < chunk.offset:
+            first = bisect_left(offsets, chunk.offset)
+            offsets, timestamps, headers = offsets[first:], timestamps[first:], headers[first:]
+            raw_keys, raw_values = raw_keys[first:], raw_values[first:]
+        keys: Sequence[Any] = raw_keys
+        values: Sequence[Any] = raw_values
+        failed = False
+        try:
+            if self._key is not None:
+                keys = deserialized(self._key, raw_keys)
+            if self._value is not None:
+                values = deserialized(self._value, raw_values)
+        except Exception:
+            keys, values = self._good_ones(chunk, offsets, raw_keys, raw_values)
+            failed = True
+        topic, partition = chunk.state.partition
+        kind = TimestampType((header.attributes & LOG_APPEND_TIME) >> 3)
+        rows = zip(
+            repeat(topic),
+            repeat(partition),
+            offsets,
+            timestamps,
+            keys,
+            values,
+            headers,
+            repeat(kind),
+            strict=False,
+        )
+        records: list[ConsumerRecord[Any, Any]] = list(map(_new_tuple, repeat(ConsumerRecord), rows))
+        if failed:
+            chunk.offset = offsets[len(keys)]
+        else:
+            chunk.at += header.size
+            chunk.offset = max(chunk.offset, header.last_offset + 1)
+        return records
+
+    def _good_ones(
+        self,
+        chunk: Chunk,
+        offsets: Sequence[int],
+        raw_keys: Sequence[bytes | None],
+        raw_values: Sequence[bytes | None],
+    ) -> tuple[list[Any], list[Any]]:
+        """Keys and values of the records before the one that a deserializer refuses.
+
+        Raises DeserializationError where that is the first.
+        """
+        keys: list[Any] = []
+        values: list[Any] = []
+        for offset, raw_key, raw_value in zip(offsets, raw_keys, raw_values, strict=True):
+            part = "key"
+            try:
+                key = raw_key if raw_key is None or self._key is None else self._key(raw_key)
+                part = "value"
+                value = raw_value if raw_value is None or self._value is None else self._value(raw_value)
+            except Exception as error:
+                if keys:
+                    break
+                partition = chunk.state.partition
+                raise DeserializationError(
+                    f"the {part}_deserializer raised {type(error).__name__} for the record at offset {offset} of "
+                    f"{partition}: {error}; seek to {offset + 1} to go past it",
+                    partition,
+                    offset,
+                    raw_key,
+                    raw_value,
+                ) from error
+            keys.append(key)
+            values.append(value)
+        return keys, values
+
+
+def deserialized(deserializer: Deserializer, column: Sequence[bytes | None]) -> list[Any]:
+    """The column's objects; None stays None."""
+    # Without empty values or nulls, which nearly all columns are, there is no check a record.
+    if all(column):
+        return list(map(deserializer, column))  # type: ignore[arg-type]
+    return [None if raw is None else deserializer(raw) for raw in column]
+
+
+def _corrupt(chunk: Chunk, header: BatchHeader | None, why: str) -> CorruptBatchError:
+    following = None if header is None else header.last_offset + 1
+    hint = "" if following is None else f"; seek to {following} to go past it"
+    return CorruptBatchError(
+        f"{chunk.state.partition}: the record batch for offset {chunk.offset} can't be read: {why}{hint}",
+        chunk.state.partition,
+        chunk.offset,
+        following,
+    )

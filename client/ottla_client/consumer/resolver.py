@@ -1,0 +1,235 @@
+"""Finding positions: what the group committed, where the log begins or ends, and whether a new leader agrees.
+
+Each request is a task of its own, so a broker that doesn't answer holds up its own partitions only. A partition
+is ``busy`` while it is asked about; an answer for a version that has gone is dropped. Source: Java's
+``ConsumerCoordinator.initWithCommittedOffsetsIfNeeded``, ``OffsetFetcher``, ``OffsetFetcherUtils``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from time import monotonic
+from typing import Any
+
+from ottla_protocol.errors import RETRIABLE, ErrorCode
+
+from ..cluster import Cluster
+from ..deadline import Deadline
+from ..errors import BrokerError, ClientError, LogTruncatedError, OffsetOutOfRangeError, is_retriable
+from ..types import OffsetAndMetadata, TopicPartition
+from .lookups import EpochEnd, Found, ask_epochs, ask_offsets
+from .positions import EARLIEST, LATEST, PartitionState, Positions, Stage
+from .settings import ConsumerSettings
+
+log = logging.getLogger("ottla_client")
+
+Committed = Callable[
+    [Collection[TopicPartition], Deadline], Awaitable[dict[TopicPartition, OffsetAndMetadata]]
+]
+
+_POLICIES = {"earliest": EARLIEST, "latest": LATEST, "none": None}
+
+
+class Resolver:
+    """Brings partitions to the stage FETCHING."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ConsumerSettings,
+        positions: Positions,
+        committed: Committed | None,
+        *,
+        changed: Callable[[], None],
+        fail: Callable[[PartitionState, ClientError], None],
+    ) -> None:
+        """``committed`` asks the group, None where there is none. ``changed`` is called after each answer."""
+        self._cluster = cluster
+        self._settings = settings
+        self._positions = positions
+        self._committed = committed
+        self._changed = changed
+        self._fail = fail
+        self._policy = _POLICIES[settings.auto_offset_reset]
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def wake(self) -> None:
+        """Ask for what is needed and not being asked for."""
+        now = monotonic()
+        offsets: list[PartitionState] = []
+        by_leader: dict[tuple[Stage, int], list[PartitionState]] = defaultdict(list)
+        for state in self._positions:
+            if (
+                state.stage is Stage.FETCHING
+                or state.stage is Stage.FAILED
+                or state.busy
+                or state.retry_at > now
+            ):
+                continue
+            if state.stage is Stage.NEEDS_OFFSET:
+                if self._committed is not None:
+                    offsets.append(state)
+                    continue
+                self.reset_by_policy(state, "there is no group to have committed one")
+                if state.error is not None:
+                    continue
+            leader = self._cluster.leader(*state.partition)
+            if leader is None:
+                self._cluster.stale(state.partition.topic)
+            else:
+                by_leader[state.stage, leader].append(state)
+        if offsets:
+            self._start(self._find_committed(offsets), offsets)
+        for (stage, leader), states in by_leader.items():
+            if stage is Stage.NEEDS_RESET:
+                self._start(self._find_offsets(leader, states), states)
+            else:
+                self._start(self._validate(leader, states), states)
+
+    @property
+    def busy(self) -> bool:
+        """Whether positions are being asked for."""
+        return bool(self._tasks)
+
+    def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def wait_stopped(self) -> None:
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+
+    def reset_by_policy(self, state: PartitionState, why: str) -> None:
+        """Go where auto_offset_reset says."""
+        if self._policy is not None:
+            state.reset(self._policy)
+            return
+        at = "no position" if state.position is None else f"offset {state.position}"
+        self._fail(
+            state,
+            OffsetOutOfRangeError(
+                f'{state.partition} has {at} to read from ({why}), and auto_offset_reset is "none"; seek to an '
+                "offset, or set it to earliest or latest",
+                {} if state.position is None else {state.partition: state.position},
+            ),
+        )
+
+    def _start(self, coroutine: Coroutine[Any, Any, None], states: list[PartitionState]) -> None:
+        for state in states:
+            state.busy = True
+        task = asyncio.get_running_loop().create_task(self._guard(coroutine, states))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.result()
+            self._changed()
+
+    async def _guard(self, coroutine: Coroutine[Any, Any, None], states: list[PartitionState]) -> None:
+        """Run a request; what fails for all of its partitions is dealt with here."""
+        versions = [state.version for state in states]
+        try:
+            await coroutine
+        except ClientError as error:
+            if is_retriable(error):
+                log.info("positions can't be found yet: %s", error)
+                self._cluster.stale()
+            for state, version in zip(states, versions, strict=True):
+                if state.version == version:
+                    self._trouble(state, error)
+        finally:
+            for state in states:
+                state.busy = False
+
+    def _trouble(self, state: PartitionState, error: ClientError) -> None:
+        if is_retriable(error):
+            state.back_off(self._cluster.backoff.after(state.attempts + 1))
+        else:
+            self._fail(state, error)
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self._settings.request_timeout_ms / 1000)
+
+    async def _find_committed(self, states: list[PartitionState]) -> None:
+        assert self._committed is not None
+        versions = {state.partition: state.version for state in states}
+        offsets = await self._committed(list(versions), self._deadline())
+        for state in states:
+            if state.version != versions[state.partition] or state.stage is not Stage.NEEDS_OFFSET:
+                continue
+            committed = offsets.get(state.partition)
+            if committed is None:
+                self.reset_by_policy(state, "the group has committed none")
+            else:
+                state.found(committed.offset, committed.leader_epoch)
+                state.validate()
+
+    async def _find_offsets(self, leader: int, states: list[PartitionState]) -> None:
+        versions = {state.partition: state.version for state in states}
+        wanted = {state.partition: (state.reset_to, state.leader_epoch) for state in states}
+        answers = await ask_offsets(self._cluster, leader, wanted, self._settings.isolation, self._deadline())
+        for state in states:
+            if state.version != versions[state.partition] or state.stage is not Stage.NEEDS_RESET:
+                continue
+            answer = answers.get(state.partition, Found(ErrorCode.UNKNOWN_SERVER_ERROR))
+            if answer.code:
+                self._refused(state, answer.code, "its offsets can't be looked up")
+            elif answer.offset < 0:
+                # Only a time has no answer: there is no record as late, so the next one to come is it.
+                state.reset(LATEST)
+            else:
+                # The epoch that comes with an end of the log is the leader's, not that of a record before it.
+                state.found(answer.offset, None)
+
+    async def _validate(self, leader: int, states: list[PartitionState]) -> None:
+        versions = {state.partition: state.version for state in states}
+        wanted = {
+            state.partition: (state.epoch, state.leader_epoch)
+            for state in states
+            if state.epoch is not None and state.leader_epoch is not None
+        }
+        answers = await ask_epochs(self._cluster, leader, wanted, self._deadline()) if wanted else None
+        for state in states:
+            if state.version != versions[state.partition] or state.stage is not Stage.NEEDS_VALIDATION:
+                continue
+            if answers is None or state.partition not in wanted:
+                state.validated()
+                continue
+            answer = answers.get(state.partition, EpochEnd(ErrorCode.UNKNOWN_SERVER_ERROR))
+            if answer.code:
+                self._refused(state, answer.code, "its position can't be validated")
+            else:
+                self._check(state, answer)
+
+    def _check(self, state: PartitionState, end: EpochEnd) -> None:
+        """Compare a position with where its epoch ended; the log may have lost what was read."""
+        position = state.position
+        assert position is not None
+        known = end.end_offset >= 0 and end.epoch >= 0
+        if known and end.end_offset >= position:
+            state.validated()
+            return
+        what = (
+            f"{state.partition}: the log was truncated below the position {position}; what was read and is not "
+            f"there any more begins at {end.end_offset if known else 'an unknown offset'}"
+        )
+        if self._policy is None:
+            self._fail(
+                state, LogTruncatedError(f"{what}; seek to where to go on", {state.partition: position})
+            )
+            return
+        log.warning("%s; going on %s", what, "there" if known else "by auto_offset_reset")
+        if known:
+            state.seek(end.end_offset, end.epoch)
+        else:
+            state.reset(self._policy)
+
+    def _refused(self, state: PartitionState, code: ErrorCode, what: str) -> None:
+        if code in RETRIABLE:
+            self._cluster.stale(state.partition.topic)
+        self._trouble(state, BrokerError(code, f"{state.partition}: {what}: {code.name}"))

@@ -1,0 +1,109 @@
+"""A consumer's options, checked before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from ..errors import ConfigurationError
+
+Deserializer: TypeAlias = Callable[[bytes], Any]
+"""Makes an object of a record's key or value; null is not given to it, it stays None."""
+
+OffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
+IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
+
+# In milliseconds, bytes or records: what can't be below 0, and what can't be below 1.
+_NOT_NEGATIVE = ("fetch_max_wait_ms", "retry_backoff_ms", "retry_backoff_max_ms")
+_POSITIVE = (
+    "auto_commit_interval_ms",
+    "fetch_min_bytes",
+    "fetch_max_bytes",
+    "max_partition_fetch_bytes",
+    "max_poll_records",
+    "max_poll_interval_ms",
+    "session_timeout_ms",
+    "heartbeat_interval_ms",
+    "request_timeout_ms",
+    "default_api_timeout_ms",
+    "metadata_max_age_ms",
+)
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """The options of ``Consumer`` that its parts work by; their meaning is written there.
+
+    Raises ConfigurationError for a value that can't be right.
+    """
+
+    group_id: str | None
+    group_instance_id: str | None
+    auto_offset_reset: OffsetReset
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    isolation_level: IsolationLevel
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    max_poll_records: int
+    max_poll_interval_ms: int
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    key_deserializer: Deserializer | None
+    value_deserializer: Deserializer | None
+    check_crcs: bool
+    exclude_internal_topics: bool
+    allow_auto_create_topics: bool
+    client_rack: str
+    request_timeout_ms: int
+    default_api_timeout_ms: int
+    metadata_max_age_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+
+    def __post_init__(self) -> None:
+        for names, least in ((_NOT_NEGATIVE, 0), (_POSITIVE, 1)):
+            for name in names:
+                value = getattr(self, name)
+                if not isinstance(value, int) or not least <= value <= _INT32_MAX:
+                    raise ConfigurationError(
+                        f"{name} is {value!r}; it has to be a whole number from {least} to {_INT32_MAX}"
+                    )
+        for name, allowed in (
+            ("auto_offset_reset", get_args(OffsetReset)),
+            ("isolation_level", get_args(IsolationLevel)),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ConfigurationError(
+                    f"{name} is {getattr(self, name)!r}; it can be {', '.join(map(repr, allowed))}"
+                )
+        for name in ("key_deserializer", "value_deserializer"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise ConfigurationError(f"{name} has to be a callable that takes bytes")
+        if self.group_id is not None and not self.group_id:
+            raise ConfigurationError("group_id is empty; leave it out to consume without a group")
+        if self.group_instance_id is not None and self.group_id is None:
+            raise ConfigurationError("group_instance_id needs a group_id")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigurationError(
+                f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) has to be below session_timeout_ms "
+                f"({self.session_timeout_ms}); a third of it is usual"
+            )
+        if self.fetch_max_wait_ms >= self.request_timeout_ms:
+            raise ConfigurationError(
+                f"fetch_max_wait_ms ({self.fetch_max_wait_ms}) has to be below request_timeout_ms "
+                f"({self.request_timeout_ms})"
+            )
+
+    @property
+    def read_committed(self) -> bool:
+        return self.isolation_level == "read_committed"
+
+    @property
+    def isolation(self) -> int:
+        """The level's number on the wire."""
+        return 1 if self.read_committed else 0
