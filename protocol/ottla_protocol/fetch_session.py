@@ -1,0 +1,113 @@
+"""The asking side of a fetch session (KIP-227): the broker remembers what is fetched, and is told what has changed.
+
+No I/O. ``request`` says what the next fetch has to carry, ``answered`` and ``failed`` what became of it.
+Source: Java's ``FetchSessionHandler``, ``FetchMetadata``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from .errors import ErrorCode
+
+Key = tuple[str, int]
+"""A topic's name and a partition's number."""
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+"""Opens a session; with the id of one that exists, closes that first."""
+_LAST_EPOCH = 2**31 - 1
+
+SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+
+
+class Want(Protocol):
+    """What to fetch of a partition: everything that the broker remembers in a session. Compared as a whole."""
+
+    @property
+    def topic_id(self) -> bytes | None: ...
+
+
+W = TypeVar("W", bound=Want)
+
+
+class SessionRequest(NamedTuple, Generic[W]):
+    """What a fetch has to carry. ``forgotten`` is by topic id too, since that may be what has changed."""
+
+    session_id: int
+    epoch: int
+    fetch: Mapping[Key, W]
+    forgotten: list[tuple[Key, bytes | None]]
+
+
+class FetchSession(Generic[W]):
+    """The session with one broker. One request at a time."""
+
+    def __init__(self) -> None:
+        self._id = NO_SESSION
+        self._epoch = INITIAL_EPOCH
+        self._by_id = False
+        self._known: dict[Key, W] = {}
+        self._sent_full = True
+
+    @property
+    def partitions(self) -> Collection[Key]:
+        """What the last request asked for, in all."""
+        return self._known.keys()
+
+    def topic_id(self, partition: Key) -> bytes | None:
+        """The topic's id that the last request named."""
+        return self._known[partition].topic_id
+
+    def request(self, wanted: Mapping[Key, W], *, by_id: bool) -> SessionRequest[W]:
+        """What to send so that the broker reads exactly ``wanted``.
+
+        ``by_id`` says whether topics go by id (version 13 on): a session can't mix them, so a change starts
+        a new one.
+        """
+        if self._epoch == INITIAL_EPOCH or by_id != self._by_id:
+            self._by_id = by_id
+            self._known = dict(wanted)
+            self._sent_full = True
+            return SessionRequest(self._id, INITIAL_EPOCH, self._known, [])
+        self._sent_full = False
+        forgotten = []
+        for partition, before in self._known.items():
+            now = wanted.get(partition)
+            if now is None or (by_id and now.topic_id != before.topic_id):
+                forgotten.append((partition, before.topic_id))
+        fetch = {partition: now for partition, now in wanted.items() if self._known.get(partition) != now}
+        self._known = dict(wanted)
+        return SessionRequest(self._id, self._epoch, fetch, forgotten)
+
+    def answered(self, error: int, session_id: int, partitions: Collection[Key]) -> bool:
+        """Take the answer in; False where it is of no use because broker and consumer disagree."""
+        if error:
+            if error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+                self._id = NO_SESSION
+            self._epoch = INITIAL_EPOCH
+            return False
+        if not all(partition in self._known for partition in partitions):
+            self._epoch = INITIAL_EPOCH
+            return False
+        if self._sent_full:
+            self._id = session_id
+            self._epoch = INITIAL_EPOCH if session_id == NO_SESSION else 1
+        elif session_id != self._id:
+            # The broker has closed the session with this answer.
+            self._id = NO_SESSION
+            self._epoch = INITIAL_EPOCH
+        else:
+            self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
+        return True
+
+    def failed(self) -> None:
+        """Whether the request arrived is not known: the next one starts over, in place of this session."""
+        self._epoch = INITIAL_EPOCH
