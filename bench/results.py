@@ -120,7 +120,54 @@ class Bar:
         return f"{number(ours, row.unit)} against {number(theirs, row.unit)} ({value:.2f})"
 
 
-BARS = [
+@dataclass(frozen=True, slots=True)
+class PeerBar:
+    """A figure to reach beside another one of the same run, on every broker that both were taken on.
+
+    ``limit`` is for the median over that of the row ``peer``; it may be no more, with ``at_least`` no less.
+    """
+
+    text: str
+    measure: str
+    name: str
+    peer: str
+    limit: float
+    at_least: bool = False
+
+    def ratios(self, results: Results) -> dict[str, float]:
+        """By broker."""
+        own = results.rows.get((self.measure, self.name))
+        peer = results.rows.get((self.measure, self.peer))
+        if own is None or peer is None:
+            return {}
+        medians = {broker: (own.median(broker), peer.median(broker)) for broker in own.values}
+        return {broker: mine / theirs for broker, (mine, theirs) in medians.items() if mine and theirs}
+
+    def met(self, results: Results) -> bool | None:
+        """None where it was not measured."""
+        ratios = self.ratios(results).values()
+        if not ratios:
+            return None
+        return all(ratio >= self.limit if self.at_least else ratio <= self.limit for ratio in ratios)
+
+    def measured(self, results: Results) -> str:
+        ratios = self.ratios(results)
+        return ", ".join(f"{ratio:.2f} on {broker}" for broker, ratio in ratios.items()) or "not measured"
+
+
+_C_BATCHES = "confluent-kafka produce_batch"
+
+
+def _client(text: str, name: str, peer: str, limit: float) -> PeerBar:
+    return PeerBar(f"ottla_client, {text}", "client", name, peer, limit, at_least=True)
+
+
+def _round(what: str, percent: str) -> PeerBar:
+    text = f"round trip, {what}, {percent}: below aiokafka's"
+    return PeerBar(text, "round", f"ottla {what}: {percent}", f"aiokafka {what}: {percent}", 1.0)
+
+
+BARS: list[Bar | PeerBar] = [
     Bar("start to first acknowledged produce: under 0.5 s", "start", "existing folder", 0.5, own=True),
     Bar("resident memory, idle: under 80 MB", "memory", "idle", 80.0, own=True),
     Bar("produce rate, C client, 100 B: Kafka's or ahead", "cpu", "produce rate", 1.0, at_least=True),
@@ -134,6 +181,19 @@ BARS = [
     Bar("10,000 partitions: starts in under 5 s", "partitions", "10,000: restart", 5.0, own=True),
     Bar("10,000 partitions: idle CPU under 2 %", "partitions", "10,000: idle CPU", 2.0, own=True),
     Bar("fetch, of a bare sendfile loop: at least 0.8", "fetch", "of bare sendfile", 0.8, True, True),
+    _client("produce one by one: twice aiokafka", "produce, ottla send", "produce, aiokafka send", 2.0),
+    _client("produce in batches: 0.9 of confluent-kafka", "produce, ottla send_batch", f"produce, {_C_BATCHES}", 0.9),
+    _client("consume one by one: 1.5 times aiokafka", "consume, ottla async for", "consume, aiokafka async for", 1.5),
+    _client("consume in batches: three times aiokafka", "consume, ottla poll", "consume, aiokafka getmany", 3.0),
+    _client("consume as Arrow: three times aiokafka", "consume, ottla poll_arrow", "consume, aiokafka getmany", 3.0),
+    _round("acknowledged", "p50"),
+    _round("acknowledged", "p99"),
+    _round("back at a consumer", "p50"),
+    _round("back at a consumer", "p99"),
+    PeerBar("ottla produce, lines of a file: half of kcat's rate", "cli", "ottla produce", "kcat produce", 0.5, True),
+    PeerBar("ottla consume, to a file: half of kcat's rate", "cli", "ottla consume", "kcat consume", 0.5, True),
+    Bar("import ottla_client: under 0.1 s", "import", "ottla_client", 0.1, own=True),
+    Bar("broker inside a test, ready from nothing: under 0.5 s", "fixture", "ready", 0.5, own=True),
 ]  # fmt: skip
 
 

@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.context import Bench
-from bench.measures import cpu, fetch, group, java, latency, memory, partitions, start, throughput
+from bench.measures import (
+    cli,
+    client,
+    cpu,
+    fetch,
+    group,
+    java,
+    latency,
+    memory,
+    partitions,
+    roundtrip,
+    start,
+    startup,
+    throughput,
+)
 
 MEASURES: dict[str, tuple[str, Callable[[Bench], None]]] = {
     "start": ("process start to first acknowledged produce", start.measure),
@@ -17,4 +31,9 @@ MEASURES: dict[str, tuple[str, Callable[[Bench], None]]] = {
     "fetch": ("cached data handed out, beside a bare sendfile loop", fetch.measure),
     "group": ("a thousand consumers join one group at once", group.measure),
     "partitions": ("ten thousand partitions: restart, idle CPU, memory", partitions.measure),
+    "client": ("client libraries, 100 B: records a second in and out", client.measure),
+    "round": ("client libraries, one record at a time, acks=all", roundtrip.measure),
+    "cli": ("ottla produce and consume beside kcat", cli.measure),
+    "import": ("import ottla_client in a fresh process", startup.measure_import),
+    "fixture": ("a broker inside a test, from nothing", startup.measure_fixture),
 }

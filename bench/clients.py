@@ -1,0 +1,463 @@
+"""Client libraries beside each other: each job in a process of its own, with the same settings.
+
+``python -m bench.clients NAME JSON`` does one job and writes one line of JSON, a ``load.Done``. Names are those of
+``JOBS``. All produce with acks=all, a linger of 5 ms and batches of 128 KiB, uncompressed, each with the partitioner it
+has for records without a key; whether it is idempotent is the client's default. All consume assigned partitions from
+the beginning, without a group. Libraries are imported and payloads built before the clock starts; connecting counts
+for consumers. Round trips go one at a time, without linger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bench.load import BATCH, Done, payloads
+
+LINGER_MS = 5
+BATCH_SIZE = 128 * 1024
+# How long nothing may come before a consumer's job fails.
+_PATIENCE = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a client is to do; ``records`` is a multiple of BATCH where it produces."""
+
+    address: str
+    topic: str
+    records: int
+    size: int = 100
+    partitions: int = 4
+
+    @property
+    def rounds(self) -> int:
+        return self.records // BATCH
+
+
+def run(name: str, job: Job) -> Done:
+    """Do a job in a process of its own; RuntimeError with the client's last lines when it fails."""
+    command = [sys.executable, "-m", "bench.clients", name, json.dumps(asdict(job))]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise RuntimeError(f"{name} failed at {job}:\n{done.stderr[-2000:]}")
+    return Done(**json.loads(done.stdout.splitlines()[-1]))
+
+
+class Clock:
+    """Seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+
+    def done(self, records: int, latencies_ms: list[float] | None = None) -> Done:
+        return Done(time.perf_counter() - self._began, records, latencies_ms or [])
+
+
+def _nothing_came(seen: int, job: Job) -> RuntimeError:
+    return RuntimeError(f"nothing came for {_PATIENCE:.0f} s after {seen} of {job.records} records")
+
+
+# ottla_client
+
+
+@asynccontextmanager
+async def _ottla_producer(job: Job, linger_ms: float = LINGER_MS) -> AsyncIterator[Any]:
+    from ottla_client import Producer
+
+    async with Producer(
+        bootstrap_servers=job.address, acks="all", linger_ms=linger_ms, batch_size=BATCH_SIZE
+    ) as producer:
+        await producer.partitions_for(job.topic)
+        yield producer
+
+
+@asynccontextmanager
+async def _ottla_consumer(job: Job, reset: str = "earliest") -> AsyncIterator[Any]:
+    from ottla_client import Consumer, TopicPartition
+
+    consumer = Consumer(bootstrap_servers=job.address, auto_offset_reset=reset)  # type: ignore[arg-type]
+    consumer.assign([TopicPartition(job.topic, number) for number in range(job.partitions)])
+    async with consumer:
+        yield consumer
+
+
+async def ottla_send(job: Job) -> Done:
+    values = payloads(job.size, BATCH)
+    topic = job.topic
+    async with _ottla_producer(job) as producer:
+        send = producer.send
+        clock = Clock()
+        for _ in range(job.rounds):
+            for value in values:
+                await send(topic, value)
+        await producer.flush()
+        return clock.done(job.records)
+
+
+async def ottla_send_batch(job: Job) -> Done:
+    values = payloads(job.size, BATCH)
+    async with _ottla_producer(job) as producer:
+        clock = Clock()
+        for _ in range(job.rounds):
+            await producer.send_batch(job.topic, values)
+        await producer.flush()
+        return clock.done(job.records)
+
+
+async def ottla_send_arrow(job: Job) -> Done:
+    import pyarrow
+
+    table = pyarrow.table({"value": pyarrow.array(payloads(job.size, BATCH), pyarrow.binary())})
+    async with _ottla_producer(job) as producer:
+        clock = Clock()
+        for _ in range(job.rounds):
+            await producer.send_arrow(job.topic, table)
+        await producer.flush()
+        return clock.done(job.records)
+
+
+async def ottla_async_for(job: Job) -> Done:
+    import numpy  # noqa: F401  # a library like the others: not on the clock
+
+    clock = Clock()
+    seen = 0
+    async with asyncio.timeout(300), _ottla_consumer(job) as consumer:
+        async for _ in consumer:
+            seen += 1
+            if seen == job.records:
+                break
+        return clock.done(seen)
+
+
+async def ottla_poll(job: Job) -> Done:
+    import numpy  # noqa: F401
+
+    clock = Clock()
+    seen = 0
+    async with _ottla_consumer(job) as consumer:
+        while seen < job.records:
+            records = await consumer.poll(timeout_ms=int(_PATIENCE * 1000), max_records=BATCH)
+            if not records:
+                raise _nothing_came(seen, job)
+            seen += len(records)
+        return clock.done(seen)
+
+
+async def ottla_poll_arrow(job: Job) -> Done:
+    import ottla_client.arrow  # noqa: F401
+
+    clock = Clock()
+    seen = 0
+    async with _ottla_consumer(job) as consumer:
+        while seen < job.records:
+            table = await consumer.poll_arrow(timeout_ms=int(_PATIENCE * 1000))
+            if not table.num_rows:
+                raise _nothing_came(seen, job)
+            seen += table.num_rows
+        return clock.done(seen)
+
+
+async def ottla_acknowledged(job: Job) -> Done:
+    async with _ottla_producer(job, linger_ms=0) as producer:
+        return await _one_at_a_time(job, lambda value: producer.send_and_wait(job.topic, value, partition=0))
+
+
+async def ottla_came_back(job: Job) -> Done:
+    async with _ottla_producer(job, linger_ms=0) as producer, _ottla_consumer(job, "latest") as consumer:
+        # The position is the log's end before the first record is sent.
+        for partition in sorted(consumer.assignment()):
+            await consumer.position(partition)
+
+        async def there_and_back(value: bytes) -> None:
+            await producer.send(job.topic, value, partition=0)
+            await consumer.getone()
+
+        return await _one_at_a_time(job, there_and_back)
+
+
+async def _one_at_a_time(job: Job, once: Callable[[bytes], Coroutine[Any, Any, Any]]) -> Done:
+    values = payloads(job.size, 1000)
+    for value in values[: max(job.records // 10, 50)]:
+        await asyncio.wait_for(once(value), _PATIENCE)
+    taken: list[float] = []
+    clock = Clock()
+    async with asyncio.timeout(300):
+        for index in range(job.records):
+            sent = time.perf_counter()
+            await once(values[index % 1000])
+            taken.append((time.perf_counter() - sent) * 1000)
+    return clock.done(job.records, taken)
+
+
+# aiokafka
+
+
+@asynccontextmanager
+async def _aiokafka_producer(job: Job, linger_ms: int = LINGER_MS) -> AsyncIterator[Any]:
+    from aiokafka import AIOKafkaProducer
+
+    producer = AIOKafkaProducer(
+        bootstrap_servers=job.address, acks="all", linger_ms=linger_ms, max_batch_size=BATCH_SIZE
+    )
+    await producer.start()
+    try:
+        await producer.partitions_for(job.topic)
+        yield producer
+    finally:
+        await producer.stop()
+
+
+@asynccontextmanager
+async def _aiokafka_consumer(job: Job, reset: str = "earliest") -> AsyncIterator[Any]:
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=job.address, auto_offset_reset=reset, enable_auto_commit=False
+    )
+    await consumer.start()
+    try:
+        consumer.assign([TopicPartition(job.topic, number) for number in range(job.partitions)])
+        yield consumer
+    finally:
+        await consumer.stop()
+
+
+async def aiokafka_send(job: Job) -> Done:
+    values = payloads(job.size, BATCH)
+    topic = job.topic
+    async with _aiokafka_producer(job) as producer:
+        send = producer.send
+        clock = Clock()
+        for _ in range(job.rounds):
+            for value in values:
+                await send(topic, value)
+        await producer.flush()
+        return clock.done(job.records)
+
+
+async def aiokafka_async_for(job: Job) -> Done:
+    clock = Clock()
+    seen = 0
+    async with asyncio.timeout(300), _aiokafka_consumer(job) as consumer:
+        async for _ in consumer:
+            seen += 1
+            if seen == job.records:
+                break
+        return clock.done(seen)
+
+
+async def aiokafka_getmany(job: Job) -> Done:
+    clock = Clock()
+    seen = 0
+    async with _aiokafka_consumer(job) as consumer:
+        while seen < job.records:
+            records = await consumer.getmany(timeout_ms=int(_PATIENCE * 1000), max_records=BATCH)
+            if not records:
+                raise _nothing_came(seen, job)
+            seen += sum(map(len, records.values()))
+        return clock.done(seen)
+
+
+async def aiokafka_acknowledged(job: Job) -> Done:
+    async with _aiokafka_producer(job, linger_ms=0) as producer:
+        return await _one_at_a_time(job, lambda value: producer.send_and_wait(job.topic, value, partition=0))
+
+
+async def aiokafka_came_back(job: Job) -> Done:
+    async with (
+        _aiokafka_producer(job, linger_ms=0) as producer,
+        _aiokafka_consumer(job, "latest") as consumer,
+    ):
+        for partition in sorted(consumer.assignment()):
+            await consumer.position(partition)
+
+        async def there_and_back(value: bytes) -> None:
+            await producer.send(job.topic, value, partition=0)
+            await consumer.getone()
+
+        return await _one_at_a_time(job, there_and_back)
+
+
+# kafka-python
+
+
+def kafka_python_send(job: Job) -> Done:
+    from kafka import KafkaProducer
+
+    values = payloads(job.size, BATCH)
+    producer = KafkaProducer(
+        bootstrap_servers=job.address, acks="all", linger_ms=LINGER_MS, batch_size=BATCH_SIZE
+    )
+    producer.partitions_for(job.topic)
+    clock = Clock()
+    for _ in range(job.rounds):
+        for value in values:
+            producer.send(job.topic, value)
+    producer.flush(120)
+    done = clock.done(job.records)
+    producer.close()
+    return done
+
+
+def kafka_python_poll(job: Job) -> Done:
+    from kafka import KafkaConsumer, TopicPartition
+
+    clock = Clock()
+    consumer = KafkaConsumer(
+        bootstrap_servers=job.address, auto_offset_reset="earliest", enable_auto_commit=False
+    )
+    consumer.assign([TopicPartition(job.topic, number) for number in range(job.partitions)])
+    seen = 0
+    while seen < job.records:
+        records = consumer.poll(timeout_ms=int(_PATIENCE * 1000), max_records=BATCH)
+        if not records:
+            raise _nothing_came(seen, job)
+        seen += sum(map(len, records.values()))
+    done = clock.done(seen)
+    consumer.close()
+    return done
+
+
+# confluent-kafka
+
+
+def _confluent_produce(job: Job, rounds: Callable[[Any, list[bytes]], Callable[[], None]]) -> Done:
+    """``rounds`` gives what is done for each BATCH of records."""
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {
+            "bootstrap.servers": job.address,
+            "acks": "all",
+            "linger.ms": LINGER_MS,
+            "batch.size": BATCH_SIZE,
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 2_000_000,
+        }
+    )
+    once = rounds(producer, payloads(job.size, BATCH))
+    producer.list_topics(job.topic, 30)
+    clock = Clock()
+    for _ in range(job.rounds):
+        once()
+        while len(producer) > 400_000:
+            producer.poll(0.005)
+    if left := producer.flush(120):
+        raise RuntimeError(f"{left} records were not acknowledged")
+    return clock.done(job.records)
+
+
+def confluent_produce(job: Job) -> Done:
+    def rounds(producer: Any, values: list[bytes]) -> Callable[[], None]:
+        def once() -> None:
+            for value in values:
+                producer.produce(job.topic, value)
+            producer.poll(0)
+
+        return once
+
+    return _confluent_produce(job, rounds)
+
+
+def confluent_produce_batch(job: Job) -> Done:
+    def rounds(producer: Any, values: list[bytes]) -> Callable[[], None]:
+        batch = [{"value": value} for value in values]
+
+        def once() -> None:
+            if (queued := producer.produce_batch(job.topic, batch)) != BATCH:
+                raise RuntimeError(f"only {queued} of {BATCH} records were queued")
+
+        return once
+
+    return _confluent_produce(job, rounds)
+
+
+def confluent_consume(job: Job) -> Done:
+    from confluent_kafka import Consumer, TopicPartition
+
+    clock = Clock()
+    consumer = Consumer(
+        {
+            "bootstrap.servers": job.address,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "queued.min.messages": 1_000_000,
+            "fetch.queue.backoff.ms": 10,
+        }
+    )
+    consumer.assign([TopicPartition(job.topic, number, 0) for number in range(job.partitions)])
+    seen = 0
+    while seen < job.records:
+        messages = consumer.consume(BATCH, _PATIENCE)
+        if not messages:
+            raise _nothing_came(seen, job)
+        if (error := messages[-1].error()) is not None:
+            raise RuntimeError(str(error))
+        seen += len(messages)
+    done = clock.done(seen)
+    consumer.close()
+    return done
+
+
+PRODUCE: dict[str, Callable[[Job], Any]] = {
+    "ottla send": ottla_send,
+    "ottla send_batch": ottla_send_batch,
+    "ottla send_arrow": ottla_send_arrow,
+    "aiokafka send": aiokafka_send,
+    "kafka-python send": kafka_python_send,
+    "confluent-kafka produce": confluent_produce,
+    "confluent-kafka produce_batch": confluent_produce_batch,
+}
+CONSUME: dict[str, Callable[[Job], Any]] = {
+    "ottla async for": ottla_async_for,
+    "ottla poll": ottla_poll,
+    "ottla poll_arrow": ottla_poll_arrow,
+    "aiokafka async for": aiokafka_async_for,
+    "aiokafka getmany": aiokafka_getmany,
+    "kafka-python poll": kafka_python_poll,
+    "confluent-kafka consume": confluent_consume,
+}
+ROUND: dict[str, Callable[[Job], Any]] = {
+    "ottla acknowledged": ottla_acknowledged,
+    "aiokafka acknowledged": aiokafka_acknowledged,
+    "ottla back at a consumer": ottla_came_back,
+    "aiokafka back at a consumer": aiokafka_came_back,
+}
+JOBS = {**PRODUCE, **CONSUME, **ROUND}
+
+
+def _check_all_there(job: Job) -> None:
+    """RuntimeError unless the topic, which was new, has as many records as were sent."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": job.address, "group.id": "bench"})
+    there = 0
+    for number in range(job.partitions):
+        first, end = consumer.get_watermark_offsets(TopicPartition(job.topic, number), 30.0)
+        there += end - first
+    consumer.close()
+    if there != job.records:
+        raise RuntimeError(f"{job.records} records were sent, {there} are in the topic")
+
+
+def main() -> None:
+    name, text = sys.argv[1:]
+    job = Job(**json.loads(text))
+    result = JOBS[name](job)
+    done = asyncio.run(result) if asyncio.iscoroutine(result) else result
+    if name in PRODUCE:
+        _check_all_there(job)
+    print(json.dumps(asdict(done)))
+
+
+if __name__ == "__main__":
+    main()
