@@ -161,11 +161,16 @@ class Cluster:
         return f"no bootstrap server answered as a broker{when}: " + "; ".join(did)
 
     async def close(self) -> None:
-        """End all tasks and close all connections; whoever still waits gets a ClosedError."""
+        """End all tasks and close all connections; whoever still waits gets a ClosedError or a ConnectionLostError.
+
+        When this is cancelled, all is about to end nevertheless.
+        """
         self._closed = True
         self._updated.set()
-        await self._tasks.cancel()
-        await self._links.close()
+        self._tasks.cancel()
+        self._links.close()
+        await self._tasks.ended()
+        await self._links.wait_closed()
 
     # ---- metadata
 

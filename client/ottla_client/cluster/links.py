@@ -161,11 +161,15 @@ class Links:
         connection.on_close = self._closing.discard
         connection.close()
 
-    async def close(self) -> None:
-        """Close all connections and wait until their sockets are."""
+    def close(self) -> None:
+        """Close all connections, and take up no more."""
         self._closed = True
         for key in tuple(self._links):
             self.drop(key)
-        await self._tasks.cancel()
+        self._tasks.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until all sockets are closed, after ``close``."""
+        await self._tasks.ended()
         for connection in tuple(self._closing):
             await connection.wait_closed()

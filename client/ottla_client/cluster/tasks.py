@@ -29,11 +29,14 @@ class Tasks:
         if not task.cancelled():
             task.exception()
 
-    async def cancel(self) -> None:
-        """Cancel them all and wait for their ends."""
+    def cancel(self) -> None:
+        """Cancel them all."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def ended(self) -> None:
+        """Wait until there are none."""
         while self._tasks:
-            for task in self._tasks:
-                task.cancel()
             await asyncio.wait(tuple(self._tasks))
 
 

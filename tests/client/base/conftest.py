@@ -28,6 +28,12 @@ def sockets() -> int:
     return count
 
 
+def client_tasks() -> set[str]:
+    """The client's tasks that have not ended."""
+    running = (task.get_coro() for task in asyncio.all_tasks())
+    return {repr(each) for each in running if "ottla_client" in each.cr_code.co_filename}  # type: ignore[union-attr]
+
+
 async def until(condition: Callable[[], bool]) -> None:
     """Waits until it holds; gives up after seconds that no machine needs."""
     async with asyncio.timeout(10):
@@ -50,10 +56,7 @@ async def new_cluster() -> AsyncIterator[Callable[..., Cluster]]:
         made.append(Cluster(bootstrap, **{**QUICK, **options}))
         return made[-1]
 
-    before = asyncio.all_tasks()
     yield make
     for cluster in made:
         await cluster.close()
-    servers = {"_serve", "FakeBroker._serve"}
-    left = {t for t in asyncio.all_tasks() - before if t.get_coro().__qualname__ not in servers}  # type: ignore[union-attr]
-    assert not left
+    assert not client_tasks()
