@@ -44,8 +44,10 @@ format: $(VENV)/.dev  ## put the sources into the style that `make check` asks f
 bench: $(VENV)/.dev  ## Ottla beside Apache Kafka 3.9.1 (ARGS="--quick", "--only start,memory", …)
 	@$(BIN)/python -m bench $(ARGS)
 
-interop: $(VENV)/.dev  ## clients and tools of other languages (Java, Node, Go), where they can be had
+interop: $(VENV)/.dev  ## other languages' clients and tools (Java, Node, Go), and our client on Kafka, where they can be had
 	@$(BIN)/python -m pytest tests/interop -m interop -rs $(ARGS)
+	@$(BIN)/python -m pytest tests/client --kafka=3 -rs $(ARGS)
+	@$(BIN)/python -m pytest tests/client --kafka=4 -rs $(ARGS)
 
 clean:  ## remove the environment, caches and downloads; data folders are kept
 	@rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

@@ -2,7 +2,7 @@
 
 ``pytest tests/clients --kafka`` runs them against Apache Kafka 3.9.1, ``--kafka=4`` against Kafka 4, where Java and
 Maven are at hand: what these tests say of a broker has to hold for Kafka as well. A test of what only Ottla does bears
-the mark ``ottla_only``.
+the mark ``ottla_only``, one of what Kafka 4 does otherwise ``not_kafka_4``.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ QUICK: dict[str, object] = {
 # For the tests of the plugin.
 pytest_plugins = ["pytester"]
 
+# A test that has none of these has nothing to hold against Kafka.
+_BROKERS = {"_shared_broker", "own_broker"}
+
 _numbers = itertools.count(1)
 
 
@@ -45,11 +48,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--kafka"):
-        skip = pytest.mark.skip(reason="only Ottla does this")
+    kafka = config.getoption("--kafka")
+    if kafka is None:
+        return
+    told = [bool(_BROKERS.intersection(getattr(item, "fixturenames", ()))) for item in items]
+    config.hook.pytest_deselected(
+        items=[item for item, has_broker in zip(items, told, strict=True) if not has_broker]
+    )
+    items[:] = [item for item, has_broker in zip(items, told, strict=True) if has_broker]
+    reasons = {"3": {"ottla_only": "only Ottla does this"}}
+    reasons["4"] = {**reasons["3"], "not_kafka_4": "Kafka 4 does this otherwise"}
+    for mark, reason in reasons[kafka].items():
         for item in items:
-            if item.get_closest_marker("ottla_only"):
-                item.add_marker(skip)
+            if item.get_closest_marker(mark):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +78,10 @@ def _broker_class(request: pytest.FixtureRequest) -> Callable[..., BrokerProcess
         from tests.support.kafka import KafkaProcess
 
         version = {"3": maven.KAFKA_VERSION, "4": maven.KAFKA_4_VERSION}[kafka]
+        try:
+            maven.kafka_jars(version)
+        except maven.Unavailable as lack:
+            pytest.skip(f"Kafka {version} is not to be had: {lack}")
         return partial(KafkaProcess, version=version)  # type: ignore[return-value]
     from tests.support.processes import BrokerProcess
 

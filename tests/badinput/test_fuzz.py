@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import psutil
+import pytest
 from tests.badinput.requests import fetch, fetch_request, produce, produce_request, records
 from tests.badinput.test_groups import join_request
 from tests.protocol.samples import sample
@@ -99,6 +100,7 @@ def send_and_go(port: int, data: bytes) -> None:
             pass
 
 
+@pytest.mark.ottla_only  # its memory, its versions
 def test_mutated_requests(own_broker: Callable[..., BrokerProcess]) -> None:
     chance = random.Random(SEED)
     broker = own_broker(settings={"auto.create.topics.enable": False, "group.max.session.timeout.ms": 2000})

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 READY = b"accepts clients"
 
@@ -25,6 +26,9 @@ def free_port() -> int:
 
 class BrokerProcess:
     """``ottla broker`` as a user runs it; start it again on the same folder and port after its end."""
+
+    other_names: ClassVar[Mapping[str, str]] = {}
+    """Configs of topics that this broker knows by another name than Kafka 3.9."""
 
     def __init__(
         self, folder: Path, settings: Mapping[str, object] | None = None, port: int | None = None

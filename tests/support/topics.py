@@ -9,6 +9,11 @@ from tests.support.wire import Wire
 
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from ottla_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 if TYPE_CHECKING:
@@ -21,8 +26,10 @@ class TopicExistsError(Exception):
 
 def create_topic(broker: BrokerProcess, name: str, partitions: int = 1, **configs: object) -> None:
     """Create it and wait until it has leaders; a config ``cleanup_policy`` stands for ``cleanup.policy``."""
+    names = {key: key.replace("_", ".") for key in configs}
     given = [
-        CreatableTopicConfig(name=key.replace("_", "."), value=str(value)) for key, value in configs.items()
+        CreatableTopicConfig(name=broker.other_names.get(names[key], names[key]), value=str(value))
+        for key, value in configs.items()
     ]
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=given)
     with Wire(broker.port) as wire:
@@ -34,6 +41,14 @@ def create_topic(broker: BrokerProcess, name: str, partitions: int = 1, **config
         def led() -> bool:
             found = wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 4).topics[0]
             leaders = [p.leader_id for p in found.partitions]
-            return found.error_code == 0 and len(leaders) == partitions and min(leaders) >= 0
+            if found.error_code or len(leaders) != partitions or min(leaders) < 0:
+                return False
+            # Kafka tells of leaders a moment before they lead.
+            asked = [ListOffsetsPartition(partition_index=i, timestamp=-1) for i in range(partitions)]
+            request = ListOffsetsRequest(
+                replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=asked)]
+            )
+            answers = wire.call(request, 5).topics[0].partitions
+            return not any(partition.error_code for partition in answers)
 
         wait_for(led, f"leaders of {name}")
