@@ -169,6 +169,7 @@ async def drive(
 ) -> dict[K, V | ClientError]:
     """An outcome for each item, in their order. Raises nothing of its own: errors are outcomes."""
     outcomes: dict[K, V | ClientError] = {}
+    reasons: dict[K, ClientError] = {}
     pending = list(dict.fromkeys(keys))
     attempt = 0
     while pending:
@@ -176,12 +177,14 @@ async def drive(
         for key, outcome in (await _round(pending, route, ask, deadline)).items():
             if isinstance(outcome, ClientError) and route.may_retry(outcome):
                 retry[key] = outcome
+                if key not in reasons or not isinstance(outcome, RequestTimeoutError):
+                    reasons[key] = outcome  # the last that says more than that the time was up
             else:
                 outcomes[key] = outcome
         attempt += 1
         pause = backoff.after(attempt)
         if retry and deadline.left() <= pause:
-            outcomes.update({key: _late(error, attempt) for key, error in retry.items()})
+            outcomes.update({key: _late(reasons[key], attempt) for key in retry})
             break
         pending = list(retry)
         if retry:

@@ -138,7 +138,7 @@ async def _describe(console: Console, name: str) -> None:
     records = [lag.records for lag in lags.values() if lag.records is not None]
     seconds = [lag.seconds for lag in lags.values() if lag.seconds is not None]
     total = sum(records) if records else None
-    longest = max(seconds) if seconds else None
+    longest = round(max(seconds), 3) if seconds else None
     rows = [_row(partition, lag, owners.get(partition)) for partition, lag in lags.items()]
     number = count_of(console)
     columns = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.client.admin.waiting import eventually
 
 from ottla_client import Admin
 from ottla_client.admin import (
@@ -66,12 +67,15 @@ async def test_configs_of_brokers(admin: Admin) -> None:
     broker, every = ConfigResource.broker(node), ConfigResource.broker(None)
     change = "log.index.interval.bytes"
     await admin.alter_configs({every: [AlterConfig(change, "8192")]})
-    found = await admin.describe_configs([broker, every])
-    assert "listeners" in found[broker]
-    assert found[every][change].value == "8192"
-    assert found[every][change].source is ConfigSource.DYNAMIC_DEFAULT_BROKER
+
+    async def entry(resource: ConfigResource) -> tuple[str | None, ConfigSource] | None:
+        found = (await admin.describe_configs([resource]))[resource].get(change)
+        return None if found is None else (found.value, found.source)
+
+    await eventually(lambda: entry(every), ("8192", ConfigSource.DYNAMIC_DEFAULT_BROKER).__eq__)
     await admin.alter_configs({broker: [AlterConfig(change, "16384")]})
-    assert (await admin.describe_configs([broker]))[broker][change].source is ConfigSource.DYNAMIC_BROKER
+    await eventually(lambda: entry(broker), ("16384", ConfigSource.DYNAMIC_BROKER).__eq__)
+    assert "listeners" in (await admin.describe_configs([broker]))[broker]
     for resource in (broker, every):
         await admin.alter_configs({resource: [AlterConfig(change, operation=AlterOperation.DELETE)]})
 

@@ -28,7 +28,7 @@ async def test_apis(admin: Admin) -> None:
 
 
 async def test_log_dirs(admin: Admin, broker: BrokerProcess, new_topic: Callable[..., str]) -> None:
-    topic, other = new_topic(2), new_topic()
+    topic, other = new_topic(2, retention_ms=-1), new_topic()
     put(broker, topic, 1, 1000)
     ((node, folders),) = (await admin.describe_log_dirs(topics=[topic])).items()
     replicas = {p: log for folder in folders for p, log in folder.replicas.items()}
@@ -43,7 +43,7 @@ async def test_log_dirs(admin: Admin, broker: BrokerProcess, new_topic: Callable
 
 
 async def test_producers(admin: Admin, broker: BrokerProcess, new_topic: Callable[..., str]) -> None:
-    partition = TopicPartition(new_topic(), 0)
+    partition = TopicPartition(new_topic(retention_ms=-1), 0)
     assert (await admin.describe_producers([partition]))[partition] == ()
     put(broker, partition.topic, 0, 1000, 1001, producer_id=4711, producer_epoch=2, base_sequence=0)
     (state,) = (await admin.describe_producers([partition]))[partition]

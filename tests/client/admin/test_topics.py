@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 from tests.client.admin.records import put
+from tests.client.admin.waiting import eventually
 from tests.support.processes import BrokerProcess
-from tests.support.waiting import until
 
 from ottla_client import Admin, TopicPartition
 from ottla_client.admin import NewPartitions, NewTopic, OffsetSpec, PartialError, TimedOffset
@@ -33,25 +33,17 @@ async def test_a_topic_from_its_making_to_its_end(admin: Admin, new_name: Name) 
     await admin.create_partitions({name: 5})
     await until_known(admin, name, 5)
     await admin.delete_topics([name])
+    await eventually(admin.list_topics, lambda topics: name not in topics)
     with pytest.raises(UnknownTopicError, match=name):
         await admin.describe_topics([name])
 
 
 async def until_known(admin: Admin, name: str, partitions: int = 1) -> None:
-    """Kafka's brokers learn of changes a moment after the controller has answered."""
-    count = 0
-
-    async def look() -> None:
-        nonlocal count
+    async def count() -> int:
         found = (await admin.list_topics()).get(name)
-        count = 0 if found is None else len(found.partitions)
+        return 0 if found is None else len(found.partitions)
 
-    for _ in range(200):
-        await look()
-        if count >= partitions:
-            return
-        await until(lambda: True)
-    raise AssertionError(f"{name} has {count} partitions")
+    await eventually(count, lambda number: number == partitions)
 
 
 async def test_partitions_and_replicas_may_be_left_to_the_broker(admin: Admin, new_name: Name) -> None:
@@ -113,7 +105,7 @@ async def test_internal_topics_are_listed_on_demand(admin: Admin, new_name: Name
 
 
 async def test_offsets_by_place_and_time(admin: Admin, broker: BrokerProcess, new_topic: Topic) -> None:
-    name = new_topic(2)
+    name = new_topic(2, retention_ms=-1)
     first, second = TopicPartition(name, 0), TopicPartition(name, 1)
     put(broker, name, 0, 1000, 3000, 2000)
     put(broker, name, 0, 4000)
@@ -141,7 +133,7 @@ async def test_offsets_by_place_and_time(admin: Admin, broker: BrokerProcess, ne
 async def test_timestamps_by_offset(
     admin: Admin, broker: BrokerProcess, new_topic: Topic, codec: int
 ) -> None:
-    name = new_topic()
+    name = new_topic(retention_ms=-1)
     partition = TopicPartition(name, 0)
     put(broker, name, 0, 1000, 3000, 2000, codec=codec)
     put(broker, name, 0, 4000, codec=codec)
@@ -157,7 +149,7 @@ async def test_timestamps_by_offset(
 
 
 async def test_many_timestamps_at_once(admin: Admin, broker: BrokerProcess, new_topic: Topic) -> None:
-    name = new_topic(20)
+    name = new_topic(20, retention_ms=-1)
     for number in range(20):
         put(broker, name, number, 1000 + number)
     found = await admin.timestamps_of({TopicPartition(name, number): 0 for number in range(20)})
@@ -165,7 +157,7 @@ async def test_many_timestamps_at_once(admin: Admin, broker: BrokerProcess, new_
 
 
 async def test_records_are_deleted(admin: Admin, broker: BrokerProcess, new_topic: Topic) -> None:
-    name = new_topic(2)
+    name = new_topic(2, retention_ms=-1)
     first, second = TopicPartition(name, 0), TopicPartition(name, 1)
     put(broker, name, 0, *range(5))
     put(broker, name, 1, *range(5))

@@ -1,0 +1,19 @@
+"""Waiting for what a cluster learns a moment later: Kafka's brokers follow the controller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def eventually(look: Callable[[], Awaitable[T]], wanted: Callable[[T], object]) -> T:
+    """What ``look`` finds once it is as ``wanted``; fails after a while with what it found last."""
+    deadline = monotonic() + 10
+    while not wanted(found := await look()):
+        assert monotonic() < deadline, f"after 10 s it is still {found!r}"
+        await asyncio.sleep(0.02)
+    return found

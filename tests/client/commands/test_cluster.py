@@ -1,0 +1,85 @@
+"""`ottla cluster`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.client.admin.records import put
+from tests.client.commands.looking import Ottla
+from tests.support.processes import BrokerProcess
+
+from ottla_client.commands.cluster import Problem, _problem, _problems
+from ottla_client.types import PartitionMetadata, TopicMetadata
+
+
+@pytest.fixture
+def ottla(broker: BrokerProcess) -> Ottla:
+    return Ottla(broker.bootstrap)
+
+
+def test_the_cluster(ottla: Ottla, broker: BrokerProcess, new_topic: Callable[..., str]) -> None:
+    name = new_topic(3, retention_ms=-1)
+    put(broker, name, 0, 1000)
+    told = ottla.json("cluster", "describe")
+    assert told["cluster_id"]
+    assert told["topics"] >= 1
+    assert told["partitions"] >= 3
+    assert told["offline"] == told["under_replicated"] == 0
+    (node,) = told["brokers"]
+    assert node["address"] == broker.bootstrap
+    assert node["controller"] is True
+    assert node["leads"] == node["replicas"] == told["partitions"]
+    assert node["size"] > 0
+    assert [folder["error"] for folder in node["log_dirs"]] == [0]
+    assert "apis" not in node
+    assert ottla.json("cluster")["cluster_id"] == told["cluster_id"]
+    piped = ottla("cluster")
+    assert f"Cluster id  {told['cluster_id']}" in piped
+    assert broker.bootstrap in piped
+
+
+def test_below_min_isr(ottla: Ottla, new_topic: Callable[..., str]) -> None:
+    name = new_topic(min_insync_replicas=2)
+    problems = [each for each in ottla.json("cluster")["problems"] if each["topic"] == name]
+    assert [(each["problem"], each["min_isr"], len(each["isr"])) for each in problems] == [
+        ("below-min-isr", 2, 1)
+    ]
+    assert "below-min-isr" in ottla("cluster")
+    ottla("topics", "delete", name, "--yes")
+
+
+def test_apis(ottla: Ottla) -> None:
+    (node,) = ottla.json("cluster", "--apis")["brokers"]
+    first, last = node["apis"]["ListOffsets"]
+    assert 0 <= first < last
+    code, shown = ottla.at_terminal("cluster", "describe", "--apis", width=80)
+    assert code == 0
+    assert "ListOffsets" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "minimum", "problem"),
+    [
+        (1, (1, 2, 3), 2, None),
+        (1, (1, 2), 2, "under-replicated"),
+        (1, (1,), 2, "below-min-isr"),
+        (1, (1,), None, "under-replicated"),
+        (None, (1,), 1, "offline"),
+    ],
+)
+def test_what_is_wrong(
+    leader: int | None, isr: tuple[int, ...], minimum: int | None, problem: str | None
+) -> None:
+    partition = PartitionMetadata(0, leader, 0, (1, 2, 3), isr)
+    assert _problem(partition, minimum) == problem
+    topics = {"t": TopicMetadata("t", None, {0: partition})}
+    minimums = {} if minimum is None else {"t": minimum}
+    told = [Problem("t", 0, problem, leader, (1, 2, 3), isr, minimum)] if problem else []
+    assert list(_problems(topics, minimums)) == told
+
+
+def test_help(ottla: Ottla) -> None:
+    assert "ottla cluster" in ottla("cluster", "--help")
+    assert "offline" in ottla("cluster", "describe", "--help")

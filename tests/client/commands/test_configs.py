@@ -1,0 +1,82 @@
+"""`ottla configs`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.client.commands.looking import Ottla
+from tests.support.processes import BrokerProcess
+
+Topic = Callable[..., str]
+
+
+@pytest.fixture
+def ottla(broker: BrokerProcess) -> Ottla:
+    return Ottla(broker.bootstrap)
+
+
+def test_describing_a_topic(ottla: Ottla, new_topic: Topic) -> None:
+    name = new_topic(retention_ms=5000)
+    assert ["retention.ms", "5000", "topic", "no"] in ottla.rows("configs", "describe", name)
+    assert "segment.bytes" not in ottla("configs", "describe", name)
+    every = ottla.json("configs", "describe", name, "--all")
+    assert every[0]["source"] != "default"
+    assert every[-1]["source"] == "default"
+    assert {"segment.bytes", "retention.ms"} <= {entry["config"] for entry in every}
+    documented = ottla.json("configs", "describe", name, "--docs")
+    assert all(entry["documentation"] for entry in documented)
+    code, shown = ottla.at_terminal("configs", "describe", name, "--all", width=80)
+    assert code == 0
+    assert "message.timestamp.type" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_altering_a_topic(ottla: Ottla, new_topic: Topic) -> None:
+    name = new_topic(retention_ms=5000)
+    changes = ["--set", "segment.ms=70000", "--delete", "retention.ms", "--append", "cleanup.policy=compact"]
+    dry = ottla.run("configs", "alter", name, *changes, "--dry-run")
+    assert (dry.exit_code, dry.stdout) == (0, "")
+    assert "nothing is changed" in dry.stderr
+    assert ottla.json("configs", "alter", name, *changes) == [
+        {"config": "segment.ms", "before": "604800000", "now": "70000"},
+        {"config": "retention.ms", "before": "5000", "now": "604800000"},
+        {"config": "cleanup.policy", "before": "delete", "now": "delete,compact"},
+    ]
+    assert ottla.rows("configs", "alter", name, "--subtract", "cleanup.policy=delete") == [
+        ["cleanup.policy", "delete,compact", "compact"]
+    ]
+
+
+def test_brokers(ottla: Ottla) -> None:
+    (broker,) = ottla.json("cluster")["brokers"]
+    node = str(broker["broker"])
+    assert "log.dir" in ottla("configs", "describe", "--broker", node)
+    changed = ["alter", "--broker", "default", "--set", "log.index.interval.bytes=8192"]
+    ottla("configs", *changed)
+    assert ["log.index.interval.bytes", "8192", "dynamic_default_broker", "no"] in ottla.rows(
+        "configs", "describe", "--broker", "default"
+    )
+    ottla("configs", "alter", "--broker", "default", "--delete", "log.index.interval.bytes")
+    assert f"there are: {node}" in ottla.fails("configs", "describe", "--broker", "4711")
+    assert "log.index.interval.bytes" in ottla.fails(
+        "configs", "alter", "--broker", "default", "--set", "log.index.interval.byte=1"
+    )
+
+
+def test_what_can_not_be(ottla: Ottla, new_topic: Topic) -> None:
+    name = new_topic(prefix="accounts-of-all-sorts")
+    said = ottla.fails("configs", "alter", name, "--set", "retention.m=1")
+    assert said.startswith("Error: unknown config retention.m; did you mean retention.ms")
+    assert name in ottla.fails("configs", "describe", name.replace("all", "al"))
+    assert "retention.ms" in ottla.fails("configs", "alter", name, "--set", "retention.ms=soon")
+    for wrong in (
+        ["describe"],
+        ["describe", name, "--broker", "1"],
+        ["describe", "--broker", "first"],
+        ["alter", name],
+        ["alter", name, "--set", "retention.ms"],
+    ):
+        ottla.fails("configs", *wrong, code=2)
+    for command in ("describe", "alter"):
+        assert "ottla configs" in ottla("configs", command, "--help")
