@@ -135,8 +135,9 @@ class Standing:
             self.rejoin = reason
 
     def begin_join(self) -> Generation:
-        """JoinGroup is being sent; what it is signed with."""
+        """JoinGroup is being sent; what it is signed with. Until all is done there is a reason to join."""
         self.state = State.PREPARING
+        self.rejoin = self.rejoin or ""
         return self.generation
 
     def react(self, step: Step, code: ErrorCode, sent: Generation) -> Reaction:

@@ -416,6 +416,7 @@ class GroupMember:
         callback: Callable[[frozenset[TopicPartition]], Awaitable[None]],
         partitions: frozenset[TopicPartition],
     ) -> None:
+        was_closed = self._closed
         self._idle.clear()
         try:
             await callback(partitions)
@@ -429,7 +430,7 @@ class GroupMember:
                 self.failure = failure
         finally:
             self._idle.set()
-        if self._closed and asyncio.current_task() is self._joiner:
+        if self._closed and not was_closed and asyncio.current_task() is self._joiner:
             raise asyncio.CancelledError  # the callback has closed the consumer
 
     def _fail(self, failure: ClientError) -> None:
