@@ -65,12 +65,15 @@ class ReplicaManager:
         if not self._logs.has(topic, partition):
             self._logs.create(topic, partition, topic_id, config)
         made = Partition(topic, partition, topic_id, leader_epoch, [self.broker_id], self._logs, self._clock)
-        self._partitions[topic, partition] = made
-        self._numbers.setdefault(topic, set()).add(partition)
-        self._names[topic_id] = topic
+        self._put(made)
         for listener in self.listeners:
             listener.on_leader(made)
         return made
+
+    def _put(self, partition: Partition) -> None:
+        self._partitions[partition.topic, partition.partition] = partition
+        self._numbers.setdefault(partition.topic, set()).add(partition.partition)
+        self._names[partition.topic_id] = partition.topic
 
     def stop(self, topic: str, partition: int, delete: bool) -> None:
         """Lead a partition no longer; ``delete`` removes its files too."""

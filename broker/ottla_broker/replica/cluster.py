@@ -1,0 +1,346 @@
+"""All partitions that this broker has in a cluster, as leader or follower: Kafka's ``ReplicaManager``.
+
+The controller tells by LeaderAndIsr and StopReplica. Each request is checked against the controller's epoch by its
+handler; here each partition is checked against its own leader's epoch. Requests are worked off one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from ottla_broker.clock import Clock
+from ottla_broker.events import get_logger
+from ottla_broker.log.config import LogConfig
+from ottla_broker.log.manager import LogManager
+from ottla_broker.replica.fetcher import Fetcher, FetcherSettings, Leader
+from ottla_broker.replica.manager import ReplicaManager
+from ottla_broker.replica.partition import Partition
+from ottla_broker.replica.replicated import IsrChange, LeaderState, ReplicatedPartition, Role
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from ottla_protocol.messages.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from ottla_protocol.schema import ZERO_UUID
+
+log = get_logger()
+
+EPOCH_DURING_DELETE: Final = -2
+NO_EPOCH: Final = -1
+
+# Partitions that change their role before others get their turn on the event loop.
+_SLICE: Final = 32
+
+
+class Told(NamedTuple):
+    """One partition of a LeaderAndIsr request."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    state: LeaderState
+    is_new: bool
+
+
+class ClusterReplicas(ReplicaManager):
+    """Owned by the loop thread.
+
+    Attributes:
+        on_disk_error: told of a log folder whose disk has failed; its partitions are offline by then.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        logs: LogManager,
+        clock: Clock,
+        *,
+        max_lag_ms: int,
+        fetchers_per_leader: int,
+        fetch: FetcherSettings,
+        broker_epoch: Callable[[], int],
+        connect: Callable[[int], Awaitable[Leader]],
+        eligible: Callable[[int, int], bool],
+        propose: Callable[[IsrChange], None],
+    ) -> None:
+        super().__init__(broker_id, logs, clock)
+        self.on_disk_error: list[Callable[[ReplicatedPartition, KafkaError], None]] = []
+        self._max_lag_ms = max_lag_ms
+        self._per_leader = max(1, fetchers_per_leader)
+        self._fetch_settings = fetch
+        self._broker_epoch = broker_epoch
+        self._connect = connect
+        self._eligible = eligible
+        self._propose = propose
+        self._fetchers: dict[tuple[int, int], Fetcher] = {}
+        self._turn = asyncio.Lock()
+
+    def replicated(self) -> Iterator[ReplicatedPartition]:
+        """All partitions, as what they are here."""
+        for partition in self.partitions():
+            assert isinstance(partition, ReplicatedPartition)
+            yield partition
+
+    # ---- what the controller tells
+
+    async def apply_leader_and_isr(
+        self, request: LeaderAndIsrRequest, version: int, config_of: Callable[[str], LogConfig]
+    ) -> LeaderAndIsrResponse:
+        """Lead and follow as told. ``config_of`` gives the configuration of a topic whose log may have to be made."""
+        errors: dict[tuple[str, bytes], list[LeaderAndIsrPartitionError]] = {}
+        async with self._turn:
+            for done, told in enumerate(_told(request), 1):
+                code = self._apply(told, config_of)
+                errors.setdefault((told.topic, told.topic_id), []).append(
+                    LeaderAndIsrPartitionError(
+                        topic_name=told.topic if version < 5 else "",
+                        partition_index=told.partition,
+                        error_code=code,
+                    )
+                )
+                if done % _SLICE == 0:
+                    await asyncio.sleep(0)
+            await self._close_idle_fetchers()
+        if version < 5:
+            return LeaderAndIsrResponse(
+                partition_errors=[each for found in errors.values() for each in found]
+            )
+        return LeaderAndIsrResponse(
+            topics=[
+                LeaderAndIsrTopicError(topic_id=topic_id, partition_errors=found)
+                for (_, topic_id), found in errors.items()
+            ]
+        )
+
+    def _apply(self, told: Told, config_of: Callable[[str], LogConfig]) -> ErrorCode:
+        state = told.state
+        found = self._partitions.get((told.topic, told.partition))
+        if found is not None:
+            assert isinstance(found, ReplicatedPartition)
+            if found.role is Role.OFFLINE:
+                return ErrorCode.KAFKA_STORAGE_ERROR
+            if found.topic_id != told.topic_id and ZERO_UUID not in (found.topic_id, told.topic_id):
+                log.error(
+                    "the controller speaks of another topic of this name",
+                    topic=told.topic,
+                    partition=told.partition,
+                )
+                return ErrorCode.INCONSISTENT_TOPIC_ID
+            if state.leader_epoch <= found.leader_epoch:
+                return ErrorCode.STALE_CONTROLLER_EPOCH
+        if self.broker_id not in state.replicas:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        try:
+            partition = found or self._make(told, config_of)
+            if state.leader == self.broker_id:
+                self._lead(partition, state)
+            else:
+                self._follow(partition, state)
+        except KafkaError as error:
+            log.error(
+                "a partition can't be served",
+                topic=told.topic,
+                partition=told.partition,
+                reason=error.message,
+            )
+            return error.code
+        return ErrorCode.NONE
+
+    def _make(self, told: Told, config_of: Callable[[str], LogConfig]) -> ReplicatedPartition:
+        """A partition that this broker didn't have. Raises KafkaError: KAFKA_STORAGE_ERROR."""
+        topic, index = told.topic, told.partition
+        if not self._logs.has(topic, index):
+            self._logs.create(topic, index, told.topic_id, config_of(topic))
+        made = ReplicatedPartition(
+            topic,
+            index,
+            told.topic_id,
+            self.broker_id,
+            self._logs,
+            self._clock,
+            self._max_lag_ms,
+            self._eligible,
+            self._propose,
+        )
+        self._put(made)
+        return made
+
+    def _lead(self, partition: ReplicatedPartition, state: LeaderState) -> None:
+        key = (partition.topic, partition.partition)
+        was = partition.role
+        self._stop_following(key)
+        new = partition.lead(state)
+        log.info(
+            "leader",
+            topic=partition.topic,
+            partition=partition.partition,
+            epoch=state.leader_epoch,
+            isr=list(state.isr),
+            end_offset=partition.log.log_end_offset,
+        )
+        if was is not Role.LEADER or new:
+            for listener in self.listeners:
+                listener.on_leader(partition)
+
+    def _follow(self, partition: ReplicatedPartition, state: LeaderState) -> None:
+        key = (partition.topic, partition.partition)
+        was = partition.role
+        new = partition.follow(state)
+        if was is Role.LEADER:
+            for listener in self.listeners:
+                listener.on_stop(*key)
+        if new:
+            self._stop_following(key)
+            log.info(
+                "follower",
+                topic=partition.topic,
+                partition=partition.partition,
+                epoch=state.leader_epoch,
+                leader=state.leader,
+                end_offset=partition.log.log_end_offset,
+            )
+            if state.leader >= 0:
+                self._fetcher(state.leader, key).add(partition)
+
+    async def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Stop replicas, and delete those that are to be deleted."""
+        errors: list[StopReplicaPartitionError] = []
+        async with self._turn:
+            for topic, index, epoch, delete in _to_stop(request):
+                code = self._stop_replica(topic, index, epoch, delete)
+                errors.append(
+                    StopReplicaPartitionError(topic_name=topic, partition_index=index, error_code=code)
+                )
+            await self._close_idle_fetchers()
+        return StopReplicaResponse(partition_errors=errors)
+
+    def _stop_replica(self, topic: str, index: int, epoch: int, delete: bool) -> ErrorCode:
+        found = self._partitions.get((topic, index))
+        if found is not None:
+            assert isinstance(found, ReplicatedPartition)
+            if found.role is Role.OFFLINE:
+                return ErrorCode.KAFKA_STORAGE_ERROR
+            if epoch not in (EPOCH_DURING_DELETE, NO_EPOCH) and epoch < found.leader_epoch:
+                return ErrorCode.FENCED_LEADER_EPOCH
+        self._stop_following((topic, index))
+        try:
+            if delete:
+                self.stop(topic, index, delete=True)
+            elif found is not None:
+                for listener in self.listeners:
+                    listener.on_stop(topic, index)
+                found.stop()
+        except KafkaError as error:
+            log.error("a replica can't be deleted", topic=topic, partition=index, reason=error.message)
+            return error.code
+        return ErrorCode.NONE
+
+    # ---- fetchers
+
+    def _fetcher(self, leader: int, key: tuple[str, int]) -> Fetcher:
+        share = (leader, (hash(key[0]) * 31 + key[1]) % self._per_leader)
+        found = self._fetchers.get(share)
+        if found is None:
+            found = self._fetchers[share] = Fetcher(
+                leader,
+                self.broker_id,
+                self._broker_epoch,
+                self._connect,
+                self._fetch_settings,
+                self._clock,
+                self._disk_failed,
+            )
+        return found
+
+    def _stop_following(self, key: tuple[str, int]) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.remove(key)
+
+    async def _close_idle_fetchers(self) -> None:
+        for share in [share for share, fetcher in self._fetchers.items() if not len(fetcher)]:
+            await self._fetchers.pop(share).close()
+
+    # ---- from time to time
+
+    def shrink_isrs(self) -> None:
+        """Look for replicas that lag: to be called twice in ``replica.lag.time.max.ms``."""
+        for partition in self.replicated():
+            partition.consider_removing()
+
+    # ---- failures, and the end
+
+    def _disk_failed(self, partition: ReplicatedPartition, error: KafkaError) -> None:
+        """A log's disk has failed: the partition is offline, the others of the broker go on."""
+        if partition.role is Role.OFFLINE:
+            return
+        was_leader = partition.role is Role.LEADER
+        self._stop_following((partition.topic, partition.partition))
+        partition.go_offline()
+        if was_leader:
+            for listener in self.listeners:
+                listener.on_stop(partition.topic, partition.partition)
+        for callback in self.on_disk_error:
+            callback(partition, error)
+
+    async def stop_fetching(self) -> None:
+        """No more fetches of leaders: the broker stops."""
+        for fetcher in self._fetchers.values():
+            await fetcher.close()
+        self._fetchers.clear()
+
+    def leads(self) -> Iterable[Partition]:
+        """The partitions that this broker leads."""
+        return [partition for partition in self.replicated() if partition.role is Role.LEADER]
+
+
+def _told(request: LeaderAndIsrRequest) -> Iterator[Told]:
+    """A request's partitions, in whichever way its version groups them."""
+    for state in request.ungrouped_partition_states:
+        yield _one(request, state.topic_name, ZERO_UUID, state)
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            yield _one(request, topic.topic_name, topic.topic_id, state)
+
+
+def _one(
+    request: LeaderAndIsrRequest, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState
+) -> Told:
+    return Told(
+        topic,
+        topic_id,
+        state.partition_index,
+        LeaderState(
+            state.controller_epoch,
+            state.leader,
+            state.leader_epoch,
+            state.isr,
+            state.partition_epoch,
+            state.replicas,
+            state.adding_replicas,
+            state.removing_replicas,
+            state.leader_recovery_state != 0,
+        ),
+        state.is_new,
+    )
+
+
+def _to_stop(request: StopReplicaRequest) -> Iterator[tuple[str, int, int, bool]]:
+    """Topic, partition, leader epoch and whether to delete, in whichever way the request's version has them."""
+    for old in request.ungrouped_partitions:
+        yield old.topic_name, old.partition_index, NO_EPOCH, request.delete_partitions
+    for topic in request.topics:
+        for index in topic.partition_indexes:
+            yield topic.name, index, NO_EPOCH, request.delete_partitions
+    for state in request.topic_states:
+        for each in state.partition_states:
+            yield state.topic_name, each.partition_index, each.leader_epoch, each.delete_partition
