@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..errors import ClientError
+from ..errors import ClientError, ConfigurationError
 from .settings import Settings, did_you_mean
 
 if TYPE_CHECKING:
@@ -266,6 +266,8 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     except OutputClosedError:
         _forget_output()
         sys.exit(0)
+    except ConfigurationError as error:
+        raise click.UsageError(one_line(error)) from None
     except ClientError as error:
         raise click.ClickException(one_line(error)) from None
     except OSError as error:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..types import OffsetAndMetadata, TopicPartition
 from .console import Console, OutputClosedError
+from .looking import plural
 from .output import Output
 from .places import Place, offsets_of
 from .progress import amount_of_bytes
@@ -62,9 +63,9 @@ class Receiving:
     async def run(self, client_options: dict[str, Any]) -> None:
         from ..consumer import Consumer
 
+        consumer = Consumer(**client_options)  # first of all, as it looks at the options
         topics = await self._topics(Consumer)
         output = Output(self._path)
-        consumer = Consumer(**client_options)
         task = asyncio.current_task()
         gone = False
 
@@ -206,10 +207,8 @@ class Receiving:
         """Say to people what went to a file."""
         if self._path is not None and self._console.talks:
             rate = self._records / max(seconds, 1e-9)
-            self._console.note(
-                f"{self._records:,} records ({amount_of_bytes(output.bytes)}) to {self._path} in {seconds:.2f} s: "
-                f"{rate:,.0f} records/s"
-            )
+            what = f"{plural(self._records, 'record')} ({amount_of_bytes(output.bytes)}) to {self._path}"
+            self._console.note(f"{what} in {seconds:.2f} s: {rate:,.0f} records/s")
 
 
 def _commit_first(receiving: Receiving, consumer: Consumer) -> RebalanceListener:

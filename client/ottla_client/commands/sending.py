@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import compress
 from time import monotonic
@@ -13,8 +14,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from ..errors import RecordTooLargeError
+from ..errors import RecordTooLargeError, RequestTimeoutError
 from .console import Console, one_line, text_or_base64, to_json
+from .looking import plural
 from .parsing import Broken, Parser, Records
 from .progress import amount_of_bytes
 from .reading import STDIN, InThread, pieces, total_size
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 # Batches whose delivery hasn't been looked at yet. The producer's own buffer bounds their bytes.
 _DELIVERIES = 256
-# Failed deliveries that are told of one by one; the rest is counted.
+# Failed deliveries that are told of one by one; the rest is plural.
 _TOLD = 10
 
 
@@ -70,6 +72,7 @@ class Sending:
         """Send all. Ends the process with 1 if a broken line has stopped it, or a delivery failed."""
         from ..producer import Producer
 
+        producer = Producer(**client_options)  # first of all, as it looks at the options
         self._limits = client_options["max_request_size"], client_options["buffer_memory"]
         if not client_options["allow_auto_create_topics"]:
             await require_topics(self._console, Producer, [self._topic], self._partition)
@@ -77,7 +80,6 @@ class Sending:
             self._console.note("A line is a record; Ctrl-D ends.")
         started = monotonic()
         stopped: BaseException | None = None
-        producer = Producer(**client_options)
         try:
             await producer.start()
             try:
@@ -87,7 +89,8 @@ class Sending:
                 if isinstance(error, asyncio.CancelledError) and (task := asyncio.current_task()) is not None:
                     task.uncancel()
             # Whatever has ended the reading, what was read is sent.
-            await producer.flush(self._console.timeout)
+            with suppress(RequestTimeoutError):  # the deliveries tell of it
+                await producer.flush(self._console.timeout)
             await self._settle(0)
         finally:
             await producer.close(self._console.timeout)
@@ -113,7 +116,7 @@ class Sending:
                     if size is None:
                         bar.update(sent)
                     else:
-                        bar.update(records.read, note=f"{sent:,} records")
+                        bar.update(records.read, note=plural(sent, "record"))
             finally:
                 reading.stop()
 
@@ -241,22 +244,20 @@ class Sending:
                     for partition, extent in extents
                 ],
             )
-        line = f"{records:,} records ({amount_of_bytes(self._bytes)}) to {self._topic}"
+        line = f"{plural(records, 'record')} ({amount_of_bytes(self._bytes)}) to {self._topic}"
         if len(extents) == 1:
             partition, extent = extents[0]
             line += f", partition {partition}"
             if extent.first >= 0:
-                line += f", offsets {extent.first} to {extent.last}"
+                line += (
+                    f", offset{f's {extent.first} to' if extent.last > extent.first else ''} {extent.last}"
+                )
         self._console.print(f"{line}, in {seconds:.2f} s: {rate:,.0f} records/s")
-        for count, what in (
-            (
-                self._broken,
-                f"broken lines{'' if self._rejects is None else f', written to {self._rejects.name}'}",
-            ),
-            (self._failed, "records not delivered"),
-        ):
-            if count:
-                self._console.note(f"{count:,} {what}")
+        if self._broken:
+            where = "" if self._rejects is None else f", written to {self._rejects.name}"
+            self._console.note(plural(self._broken, "broken line") + where)
+        if self._failed:
+            self._console.note(f"{plural(self._failed, 'record')} not delivered")
         if interrupted:
             self._console.note("Interrupted; what was read before that has been sent.")
 

@@ -1,0 +1,244 @@
+"""``ottla produce`` against a real broker."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.commands import Outcome, finish, ottla, spawn
+from tests.support.processes import BrokerProcess, free_port
+from tests.support.waiting import wait_for
+
+from ottla_client.commands.moments import now_ms, show_time
+
+NewTopic = Callable[..., str]
+
+
+class Shell:
+    """``ottla`` with one broker."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    def __call__(self, *args: str | Path, data: bytes = b"") -> Outcome:
+        return ottla(self.bootstrap, *map(str, args), data=data)
+
+    def records(self, topic: str) -> list[dict[str, Any]]:
+        """All records of a topic, in the order of partition and offset."""
+        found = [json.loads(line) for line in self("consume", topic, "-e", "--json").lines]
+        return sorted(found, key=lambda record: (record["partition"], record["offset"]))
+
+    def values(self, topic: str) -> list[str | None]:
+        return [record["value"] for record in self.records(topic)]
+
+
+@pytest.fixture
+def shell(broker: BrokerProcess) -> Shell:
+    return Shell(broker.bootstrap)
+
+
+def test_lines_from_standard_input(shell: Shell, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    done = shell("produce", topic, data=b"\xef\xbb\xbfone\r\ntwo\n\nb\0d \xff\nlast")
+    assert done.code == 0, done.err
+    assert done.out.startswith(f"5 records (15 B) to {topic}, partition 0, offsets 0 to 4, in ".encode())
+    assert done.err == ""
+    raw = shell("consume", topic, "-e", "-F", "raw", "--delimiter", "|")
+    assert raw.out == b"one|two||b\0d \xff|last|"
+
+
+def test_nothing_to_send_is_fine(shell: Shell, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    done = shell("produce", topic, "--json")
+    assert done.code == 0
+    summary = json.loads(done.out)
+    assert summary["records"] == 0
+    assert summary["partitions"] == []
+
+
+def test_csv_by_key_with_headers_and_times(shell: Shell, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic(partitions=3)
+    file = tmp_path / "flights.csv"
+    now = now_ms()
+    rows = ["tail,at,origin", f"N1,{show_time(now - 2)},EWR", f"N2,{now - 1},", f"N1,{now},JFK", ""]
+    file.write_bytes("\r\n".join(rows).encode())
+    options = [
+        "-F",
+        "csv",
+        "--key",
+        "tail",
+        "--timestamp",
+        "at",
+        "-H",
+        "source=test",
+        "--header-field",
+        "from=origin",
+    ]
+    done = shell("produce", topic, file, *options, "--null-value", "", "-z", "zstd", "--json")
+    assert done.code == 0, done.err
+    summary = json.loads(done.out)
+    assert (summary["records"], summary["broken"], summary["failed"]) == (3, 0, 0)
+    assert sum(part["records"] for part in summary["partitions"]) == 3
+    found = sorted(shell.records(topic), key=lambda record: record["timestamp"])
+    assert [record["key"] for record in found] == ["N1", "N2", "N1"]
+    assert found[0]["partition"] == found[2]["partition"]
+    assert [record["timestamp"] for record in found] == [now - 2, now - 1, now]
+    assert json.loads(found[1]["value"]) == {"tail": "N2", "at": str(now - 1), "origin": None}
+    assert found[0]["headers"] == [{"name": "source", "value": "test"}, {"name": "from", "value": "EWR"}]
+
+
+def test_keys_tombstones_and_a_partition(shell: Shell, new_topic: NewTopic) -> None:
+    topic = new_topic(partitions=2)
+    done = shell("produce", topic, "-K", "\\t", "--null-value", "", "-p", "1", data=b"a\t1\nb\t\n")
+    assert done.code == 0, done.err
+    assert [(r["partition"], r["key"], r["value"]) for r in shell.records(topic)] == [
+        (1, "a", "1"),
+        (1, "b", None),
+    ]
+
+
+def test_files_are_records(shell: Shell, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(name.encode() * 1_000_000)
+    done = shell("produce", topic, tmp_path / "a", tmp_path / "b", "-F", "raw")
+    assert done.code == 0, done.err
+    assert [len(value or "") for value in shell.values(topic)] == [1_000_000, 1_000_000]
+
+
+LINES = b'{"id": 1}\n{"id": 2\n{"id": 3}\n{"no": 4}\n{"id": 5}\n'
+
+
+def test_a_broken_line_stops_it_and_is_named(shell: Shell, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    done = shell("produce", topic, "-F", "json", "-k", "id", data=LINES)
+    assert done.code == 1
+    assert done.err.splitlines() == [
+        "<stdin>:2: not JSON: Expecting ',' delimiter (column 9)",
+        "1 broken line",
+    ]
+    assert shell.values(topic) == ['{"id": 1}']
+
+
+def test_broken_lines_are_skipped_where_that_is_wanted(shell: Shell, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    done = shell("produce", topic, "-F", "json", "-k", "id", "--on-error", "skip", data=LINES)
+    assert done.code == 0
+    assert [line.split(":")[1] for line in done.err.splitlines()[:2]] == ["2", "4"]
+    assert done.err.splitlines()[2] == "2 broken lines"
+    assert [record["key"] for record in shell.records(topic)] == ["1", "3", "5"]
+
+
+def test_broken_lines_go_to_a_file_with_the_reason(shell: Shell, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic, rejects = new_topic(), tmp_path / "rejects.jsonl"
+    large = b"x" * (1 << 20)
+    data = b"k:1\nno key\nk:\xff\xfe\nk:" + large + b"\nk:2\n"
+    done = shell("produce", topic, "-K", ":", "--on-error", "file", "--errors", rejects, data=data)
+    assert done.code == 0, done.err
+    assert done.err == f"2 broken lines, written to {rejects}\n"
+    found = [json.loads(line) for line in rejects.read_text().splitlines()]
+    assert [(line["line"], line["reason"][:20]) for line in found] == [
+        (2, "no ':' behind a key"),
+        (4, "a record of 1048672 "[:20]),
+    ]
+    assert found[0]["text"] == "no key"
+    assert len(shell.values(topic)) == 3
+
+
+def test_what_the_broker_refuses_is_counted(shell: Shell, new_topic: NewTopic) -> None:
+    topic = new_topic(max_message_bytes=1000)
+    done = shell(
+        "produce",
+        topic,
+        "--on-error",
+        "skip",
+        "--linger",
+        "0",
+        "--json",
+        data=b"a\n" + b"x" * 3000 + b"\nb\n",
+    )
+    assert done.code == 1
+    assert json.loads(done.out)["failed"] == 1
+    assert done.err.startswith("<stdin>:2: not delivered: ")
+    assert shell.values(topic) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["nowhere.csv"], "nowhere.csv"),
+        (["-", "--key", "a"], "has no fields"),
+        (["-", "-F", "csv", "-K", ":"], "--key-separator"),
+        (["-", "--on-error", "file"], "go together"),
+        (["-", "-H", "x"], "NAME=VALUE"),
+        (["-", "-X", "lingerms=3"], "did you mean linger_ms?"),
+        (["-", "-X", "compression_level=99", "-z", "zstd"], "compression_level"),
+    ],
+)
+def test_wrong_usage_is_refused_before_anything_is_sent(args: list[str], message: str) -> None:
+    done = ottla("127.0.0.1:1", "produce", "topic", *args)
+    assert done.code in (1, 2)
+    assert message in done.err
+    assert "no bootstrap server" not in done.err
+
+
+def test_a_topic_that_is_not_there(shell: Shell, new_topic: NewTopic) -> None:
+    topic = new_topic(prefix="flights")
+    done = shell("produce", topic + "x", data=b"1\n")
+    assert (done.code, done.out) == (1, b"")
+    assert done.err.startswith(f"Error: unknown topic {topic}x; did you mean {topic}")
+    done = shell("produce", topic, "-p", "7", data=b"1\n")
+    assert done.code == 1
+    assert done.err == f"Error: topic {topic} has no partition 7: it has 1, counted from 0\n"
+
+
+def test_a_topic_is_made_on_demand(shell: Shell, new_name: Callable[..., str]) -> None:
+    topic = new_name("made")
+    done = shell("produce", topic, "--create-topic", data=b"1\n")
+    assert done.code == 0, done.err
+    assert shell.values(topic) == ["1"]
+
+
+def test_no_broker_there() -> None:
+    done = ottla(f"127.0.0.1:{free_port()}", "produce", "topic", "--timeout", "1", data=b"1\n")
+    assert done.code == 1
+    assert done.err.splitlines()[-1].startswith("Error: no bootstrap server answered")
+
+
+def test_ctrl_c_sends_what_was_read_and_says_how_much(shell: Shell, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    process = spawn(shell.bootstrap, "produce", topic)
+    assert process.stdin is not None
+    process.stdin.write(b"one\ntwo\nthr")
+    process.stdin.flush()
+    wait_for(lambda: len(shell.values(topic)) == 2, "the lines that are whole")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    done = finish(process)
+    assert done.out.startswith(b"2 records ")
+    assert "Interrupted" in done.err
+    assert shell.values(topic) == ["one", "two"]
+
+
+def test_the_broker_goes_away_in_the_middle(
+    own_broker: Callable[..., BrokerProcess], new_name: Callable[..., str]
+) -> None:
+    broker, topic = own_broker(), new_name("t")
+    shell = Shell(broker.bootstrap)
+    process = spawn(broker.bootstrap, "produce", topic, "--create-topic", "--timeout", "3")
+    assert process.stdin is not None
+    process.stdin.write(b"one\n")
+    process.stdin.flush()
+    wait_for(lambda: shell("consume", topic, "-e").out == b"one\n", "the first line")
+    broker.kill()
+    process.stdin.write(b"two\nthree\n")
+    process.stdin.flush()
+    done = finish(process)
+    assert done.code == 1
+    assert "<stdin>:2: not delivered: " in done.err
+    assert "2 records not delivered" in done.err
+    assert done.out.startswith(b"1 record ")

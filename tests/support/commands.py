@@ -1,0 +1,55 @@
+"""The command ``ottla`` as a user runs it: a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_PATIENCE = 60.0  # seconds, far more than any of the commands takes
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command has ended. A traceback is never an outcome."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def lines(self) -> list[bytes]:
+        return self.out.splitlines()
+
+
+def spawn(
+    bootstrap: str, *args: str, stdin: int = subprocess.PIPE, env: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a command; warnings of Python are errors in it."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "ottla_client", *args],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "OTTLA_BOOTSTRAP_SERVER": bootstrap, **(env or {})},
+    )
+
+
+def finish(process: subprocess.Popen[bytes], data: bytes | None = None) -> Outcome:
+    """Wait for a command's end."""
+    try:
+        out, err = process.communicate(data, timeout=_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError(f"it did not end: {err.decode()}") from None
+    text = err.decode()
+    assert "Traceback" not in text, text
+    return Outcome(process.returncode, out, text)
+
+
+def ottla(bootstrap: str, *args: str, data: bytes = b"", env: Mapping[str, str] | None = None) -> Outcome:
+    """Run a command to its end."""
+    return finish(spawn(bootstrap, *args, env=env), data)
