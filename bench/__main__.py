@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -46,6 +47,8 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """0 when everything asked for was measured, 1 when a measurement failed; missed bars do not count."""
     arguments = _arguments()
+    # What is installed has been compiled; so shall be what runs from here, however the environment is set.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     kinds = [_KINDS[name] for name in arguments.brokers]
     java = True
     if Kafka in kinds or {"java", "latency"} & set(arguments.only):
