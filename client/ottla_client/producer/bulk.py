@@ -88,4 +88,5 @@ class Bulk:
         timestamps = self.timestamps
         if timestamps is not None and not isinstance(timestamps, int):
             timestamps = chosen(timestamps)
-        return Bulk(values, keys, timestamps, headers, Sizes(values, keys, headers), chosen(self.places))
+        sizes = self.sizes if self.sizes.uniform else Sizes(values, keys, headers)
+        return Bulk(values, keys, timestamps, headers, sizes, chosen(self.places))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import time_ns
 from typing import TYPE_CHECKING
 
 from ..deadline import Deadline
 from ..errors import ClientError, ConfigurationError, UnknownTopicError
 from .batch import CLOSED
-from .partitioner import partition_for_key, partitions_for_keys
+from .partitioner import deal, partition_for_key
 
 if TYPE_CHECKING:
     from ..cluster import Cluster
@@ -148,25 +148,26 @@ class Filling:
             return
         count = len(bulk.values)
         for first in range(0, count, KEYED_AT_ONCE):
-            dealt: dict[int | None, list[int]] = {}
-            chosen = self._partitions_of(buffer, bulk, first, min(first + KEYED_AT_ONCE, count))
-            for at, each in enumerate(chosen, first):
-                if each in dealt:
-                    dealt[each].append(at)
-                else:
-                    dealt[each] = [at]
-            for each, at_places in dealt.items():
-                await self._add_to(buffer, bulk.pick(at_places), each, delivery)
+            last = min(first + KEYED_AT_ONCE, count)
+            for each, places in self._deal(buffer, bulk, first, last).items():
+                await self._add_to(buffer, bulk.pick(places), each, delivery)
 
-    def _partitions_of(self, buffer: TopicBuffer, bulk: Bulk, first: int, last: int) -> Sequence[int | None]:
+    def _deal(self, buffer: TopicBuffer, bulk: Bulk, first: int, last: int) -> dict[int | None, list[int]]:
+        """Which of the records from ``first`` to before ``last`` go to which partition."""
         keys = bulk.keys
-        if keys is None or self._partitioner is not None or None in keys[first:last]:
-            return [
-                self.partition_of(buffer, None if keys is None else keys[at]) for at in range(first, last)
-            ]
         partitions = buffer.partitions
-        chosen = partitions_for_keys(keys[first:last], len(partitions))  # type: ignore[arg-type]
-        return chosen if partitions[-1] == len(partitions) - 1 else [partitions[each] for each in chosen]
+        dealt: dict[int | None, list[int]]
+        if keys is not None and self._partitioner is None and None not in keys[first:last]:
+            by_number = deal(keys[first:last], len(partitions))  # type: ignore[arg-type]
+            dealt = {partitions[each]: places for each, places in by_number.items()}
+            if first:
+                dealt = {each: [first + at for at in places] for each, places in dealt.items()}
+            return dealt
+        dealt = {}
+        for at in range(first, last):
+            partition = self.partition_of(buffer, None if keys is None else keys[at])
+            dealt.setdefault(partition, []).append(at)
+        return dealt
 
     async def _add_to(
         self, buffer: TopicBuffer, bulk: Bulk, partition: int | None, delivery: BatchDelivery

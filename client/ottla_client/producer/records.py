@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, repeat
-from operator import add
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import RecordTooLargeError, SerializationError
@@ -118,24 +117,36 @@ class Sizes:
         keys: Sequence[bytes | None] | None,
         headers: Sequence[Headers] | None,
     ) -> None:
-        sizes = self._of(values, RECORD_OVERHEAD)
+        columns = [self._lengths(values)]
+        fixed = RECORD_OVERHEAD
         if keys is not None:
-            sizes = list(map(add, sizes, self._of(keys, KEY_OVERHEAD)))
+            columns.append(self._lengths(keys))
+            fixed += KEY_OVERHEAD
         if headers is not None:
-            sizes = list(
-                map(add, sizes, [record_size(None, None, each) - RECORD_OVERHEAD for each in headers])
-            )
-        self._uniform = sizes[0] if sizes.count(sizes[0]) == len(sizes) else 0
-        self.largest = self._uniform or max(sizes)
-        self._ends = [] if self._uniform else list(accumulate(sizes, initial=0))
+            columns.append([record_size(None, None, each) - RECORD_OVERHEAD for each in headers])
+        self._uniform = 0
+        """The size of each, if all have the same; most often they have, and then nothing is added up."""
+        self._ends: list[int] = []
+        if not values:
+            self.largest = fixed
+        elif all(column.count(column[0]) == len(column) for column in columns):
+            self._uniform = self.largest = fixed + sum(column[0] for column in columns)
+        else:
+            sizes = list(map(sum, zip(repeat(fixed), *columns, strict=False)))
+            self.largest = max(sizes)
+            self._ends = list(accumulate(sizes, initial=0))
 
     @staticmethod
-    def _of(fields: Sequence[bytes | None], overhead: int) -> list[int]:
+    def _lengths(fields: Sequence[bytes | None]) -> list[int]:
         try:
-            lengths = list(map(len, fields))  # type: ignore[arg-type]
+            return list(map(len, fields))  # type: ignore[arg-type]
         except TypeError:
-            lengths = [0 if field is None else len(field) for field in fields]
-        return list(map(add, lengths, repeat(overhead)))
+            return [0 if field is None else len(field) for field in fields]
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all records have the same size."""
+        return self._uniform > 0
 
     def of(self, first: int, last: int) -> int:
         """Bytes of the records from ``first`` to before ``last``."""
