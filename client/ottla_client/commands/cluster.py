@@ -52,7 +52,7 @@ def cluster(context: click.Context, console: Console, apis: bool) -> None:
         run(_describe(console, apis))
 
 
-@cluster.command()
+@cluster.command(short_help="Show brokers, sizes, and what is wrong.")
 @_with_apis
 @options
 def describe(console: Console, apis: bool) -> None:
@@ -192,13 +192,12 @@ def _show(
             Column("Broker"),
             Column("Address", show=lambda address: address),
             Column("Rack"),
-            Column("Controller", show=lambda is_it: "yes" if is_it else ""),
             Column("Leads", show=number, right=True),
             Column("Replicas", show=number, right=True),
             Column("Size", show=amount_of_bytes, right=True),
             Column("Free", show=amount_of_bytes, right=True),
         ],
-        [tuple(row.values()) for row in brokers],
+        [tuple(value for name, value in row.items() if name != "controller") for row in brokers],
     )
     if problems:
         console.print()

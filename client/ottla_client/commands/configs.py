@@ -61,7 +61,7 @@ async def _configs_of(
     raise unknown_topic(resource.name, await admin.list_topics(include_internal=True))
 
 
-@configs.command()
+@configs.command(short_help="Show configs that aren't at their defaults, or all.")
 @click.argument("topic", required=False, shell_complete=complete_topics)
 @click.option("--broker", metavar="ID", help=_BROKER_HELP)
 @click.option("--all", "everything", is_flag=True, help="Also those at their defaults; after the others.")
@@ -115,7 +115,7 @@ def _value(console: Console, entry: ConfigEntry) -> str | None:
     return "(hidden)" if entry.is_sensitive and not console.as_json else entry.value
 
 
-@configs.command()
+@configs.command(short_help="Change configs, one by one.")
 @click.argument("topic", required=False, shell_complete=complete_topics)
 @click.option("--broker", metavar="ID", help=_BROKER_HELP)
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Give it this value.")
@@ -159,7 +159,8 @@ async def _alter(
 ) -> None:
     async with admin_of(console) as admin:
         before = await _configs_of(admin, resource)
-        known = before or await _broker_configs(admin)
+        # What is set for all brokers is a list of just that, and doesn't tell what there is.
+        known = before if resource.name else await _broker_configs(admin)
         for change in changes:
             if change.name not in known:
                 raise unknown("config", change.name, known)
@@ -179,7 +180,7 @@ async def _alter(
 
 
 async def _broker_configs(admin: Admin) -> dict[str, ConfigEntry]:
-    """The configs that brokers know, for the defaults of all, whose own list has only what is set."""
+    """The configs that brokers know."""
     from ..admin import ConfigResource
 
     nodes = (await admin.describe_cluster()).nodes

@@ -44,6 +44,7 @@ def table_of(columns: Sequence[Column], rows: Sequence[Sequence[Any]], title: st
         box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
+        padding=(0, 1, 0, 0),
         header_style="bold",
         border_style="dim",
     )

@@ -20,6 +20,7 @@ from .looking import (
     show_partitions,
     show_seconds,
     unknown_group,
+    without_repeats,
 )
 from .resetting import reset_offsets
 
@@ -34,14 +35,14 @@ def groups() -> None:
     \b
     ottla groups list
     ottla groups describe billing
-    ottla groups reset-offsets billing --topic orders --to-datetime 2026-03-01T00:00:00Z
+    ottla groups reset-offsets billing --topic orders --by-duration 2h
     """
 
 
 groups.add_command(reset_offsets)
 
 
-@groups.command("list")
+@groups.command("list", short_help="List groups with state and members.")
 @click.argument("pattern", required=False)
 @click.option(
     "--state", "states", multiple=True, help="Only those in it, as Stable or Empty; may be repeated."
@@ -111,7 +112,7 @@ async def _one(admin: Admin, group_id: str) -> GroupDescription:
     raise await unknown_group(admin, group_id)
 
 
-@groups.command()
+@groups.command(short_help="Show members, offsets, and lag in records and time.")
 @click.argument("name", metavar="GROUP", shell_complete=complete_groups)
 @options
 def describe(console: Console, name: str) -> None:
@@ -161,14 +162,25 @@ async def _describe(console: Console, name: str) -> None:
             }
         )
         return
-    _show_head(console, group)
+    lag = None
+    if total is not None and longest is not None:
+        lag = f"{plural(total, 'record')}, {show_seconds(longest)} behind"
+    console.details(
+        {
+            "Group": name,
+            "State": group.state,
+            "Protocol": group.protocol or None,
+            "Coordinator": group.coordinator,
+            "Members": len(group.members),
+            "Lag": lag,
+        }
+    )
+    if group.members:
+        console.print()
+        _show_members(console, group)
     if rows:
         console.print()
-        console.table(columns, rows)
-    if total is not None and longest is not None:
-        console.print()
-        lag = f"{number(total)} {'record' if total == 1 else 'records'}"
-        console.print(f"lag in all: {lag}, {show_seconds(longest)} behind")
+        console.table(columns, without_repeats(console, rows))
 
 
 def _row(partition: TopicPartition, lag: PartitionLag, owner: str | None) -> tuple[Any, ...]:
@@ -202,13 +214,7 @@ def _document(group: GroupDescription) -> dict[str, Any]:
     }
 
 
-def _show_head(console: Console, group: GroupDescription) -> None:
-    head = [group.state, f"protocol {group.protocol}"] if group.protocol else [group.state]
-    head.append(f"coordinator {group.coordinator}")
-    title = f"{group.group_id}: {', '.join(head)}, {plural(len(group.members), 'member')}"
-    if not group.members:
-        console.print(title)
-        return
+def _show_members(console: Console, group: GroupDescription) -> None:
     has_instances = any(member.instance_id for member in group.members)
     columns = [
         Column("Client"),
@@ -230,11 +236,10 @@ def _show_head(console: Console, group: GroupDescription) -> None:
             )
             for member in members
         ],
-        title=title,
     )
 
 
-@groups.command()
+@groups.command(short_help="Delete groups without members.")
 @click.argument("names", nargs=-1, required=True, metavar="GROUP…", shell_complete=complete_groups)
 @click.option("-y", "--yes", is_flag=True, help="Don't ask.")
 @options
@@ -263,7 +268,7 @@ async def _delete(console: Console, names: tuple[str, ...], yes: bool) -> None:
             console.print(f"deleted group {name}")
 
 
-@groups.command("remove-member")
+@groups.command("remove-member", short_help="Remove members from a group.")
 @click.argument("name", metavar="GROUP", shell_complete=complete_groups)
 @click.argument("members", nargs=-1, metavar="[MEMBER…]")
 @click.option("--all", "everyone", is_flag=True, help="Remove all members.")

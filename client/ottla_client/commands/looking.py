@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -134,6 +134,17 @@ def show_seconds(seconds: float) -> str:
             whole, rest = divmod(int(seconds), size)
             return f"{whole}{unit}{rest // smaller_size:02}{smaller}"
     return f"{seconds:.1f}s" if 0 < seconds < 10 else f"{int(seconds)}s"
+
+
+def without_repeats(console: Console, rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """At a terminal, rows whose first cell is empty where the row above has the same; else the rows as they are."""
+    before: object = None
+    shown = []
+    for row in rows:
+        repeats = row[0] == before and console.is_terminal and not console.as_json
+        shown.append(("", *row[1:]) if repeats else row)
+        before = row[0]
+    return shown
 
 
 def count_of(console: Console) -> Callable[[int], str]:

@@ -24,6 +24,7 @@ from .looking import (
     partitions_in,
     plural,
     topics_of,
+    without_repeats,
 )
 from .moments import now_ms
 
@@ -45,13 +46,13 @@ Plan = Callable[[Now], Awaitable[dict[TopicPartition, int]]]
 """The offset that each partition is to have; it is brought into the log's bounds afterwards."""
 
 
-@click.command("reset-offsets")
+@click.command("reset-offsets", short_help="Set where a group goes on reading.")
 @click.argument("name", metavar="GROUP", shell_complete=complete_groups)
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,2,4-7]", help="Where; may be repeated.")
 @click.option("--all-topics", is_flag=True, help="Wherever the group has committed offsets.")
 @click.option("--to-earliest", is_flag=True, help="To the first record there is.")
 @click.option("--to-latest", is_flag=True, help="To the end: only new records will be read.")
-@click.option("--to-offset", type=click.IntRange(min=0), metavar="N")
+@click.option("--to-offset", type=click.IntRange(min=0), metavar="N", help="To this offset.")
 @click.option(
     "--to-datetime", metavar="ISO", help="To the first record not older; local time if no zone is named."
 )
@@ -91,11 +92,11 @@ def reset_offsets(
     end. For a time after the last record the new offset is the end.
 
     \b
-    ottla groups reset-offsets billing --topic orders --to-earliest
-    ottla groups reset-offsets billing --all-topics --by-duration 2h --execute
-    ottla groups reset-offsets billing --topic orders:0,3 --shift-by -100 --execute
-    ottla groups reset-offsets billing --all-topics --to-current --export > before.csv
-    ottla groups reset-offsets billing --from-file before.csv --execute
+    ottla groups reset-offsets etl --topic orders --to-earliest
+    ottla groups reset-offsets etl --all-topics --by-duration 2h --execute
+    ottla groups reset-offsets etl --topic orders:0,3 --shift-by -100 --execute
+    ottla groups reset-offsets etl --all-topics --to-current --export > before.csv
+    ottla groups reset-offsets etl --from-file before.csv --execute
     """
     plans: list[Plan] = []
     if to_earliest:
@@ -182,25 +183,22 @@ async def _reset(
         console.write(_as_csv(new))
         return
     number = count_of(console)
+    rows = [
+        (p.topic, p.partition, committed[p].offset if p in committed else None, offset, now.ends[p] - offset)
+        for p, offset in sorted(new.items())
+    ]
     console.table(
         [
             Column("Topic"),
             Column("Partition"),
             Column("Old", "old_offset", right=True, show=number),
             Column("New", "new_offset", right=True, show=number),
-            Column("Lag then", "lag_records", right=True, show=number),
+            Column("Lag after", "lag_records", right=True, show=number),
         ],
-        [
-            (
-                p.topic,
-                p.partition,
-                committed[p].offset if p in committed else None,
-                offset,
-                now.ends[p] - offset,
-            )
-            for p, offset in sorted(new.items())
-        ],
+        without_repeats(console, rows),
     )
+    if console.is_terminal and not console.as_json:
+        console.print()
     if execute:
         console.note(f"offsets of group {name} are set")
     elif members:

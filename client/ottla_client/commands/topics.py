@@ -34,7 +34,7 @@ def topics() -> None:
     """
 
 
-@topics.command("list")
+@topics.command("list", short_help="List topics with partitions and replication.")
 @click.argument("pattern", required=False)
 @click.option("--internal", is_flag=True, help="Also those of the cluster's own, such as __consumer_offsets.")
 @options
@@ -51,15 +51,16 @@ def list_topics(console: Console, pattern: str | None, internal: bool) -> None:
 async def _list(console: Console, pattern: str | None, internal: bool) -> None:
     async with admin_of(console) as admin:
         found = await admin.list_topics(include_internal=internal)
+    tell_kind = internal or console.as_json
     console.table(
         [
             Column("Topic"),
             Column("Partitions"),
             Column("Replication", "replication_factor"),
-            Column("Internal"),
+            *([Column("Internal")] if tell_kind else []),
         ],
         [
-            (name, len(topic.partitions), _replication(topic), topic.is_internal)
+            (name, len(topic.partitions), _replication(topic), *([topic.is_internal] if tell_kind else []))
             for name, topic in found.items()
             if pattern is None or fnmatchcase(name, pattern)
         ],
@@ -71,7 +72,7 @@ def _replication(topic: TopicMetadata) -> int:
     return max((len(partition.replicas) for partition in topic.partitions.values()), default=0)
 
 
-@topics.command()
+@topics.command(short_help="Show partitions, offsets, sizes and configs.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME…", shell_complete=complete_topics)
 @options
 def describe(console: Console, names: tuple[str, ...]) -> None:
@@ -298,7 +299,7 @@ async def _config_hint(admin: Admin, configs: Mapping[str, str]) -> str:
     return ""
 
 
-@topics.command()
+@topics.command(short_help="Give a topic more partitions.")
 @click.argument("name", shell_complete=complete_topics)
 @click.option("--partitions", type=click.IntRange(min=1), required=True, metavar="N", help="In all.")
 @options
@@ -366,7 +367,7 @@ async def _delete(console: Console, names: tuple[str, ...], if_exists: bool, yes
             console.print(f"deleted topic {name}")
 
 
-@topics.command()
+@topics.command(short_help="Delete records, and keep the topic.")
 @click.argument("name", shell_complete=complete_topics)
 @click.option("--before", type=click.IntRange(min=0), metavar="OFFSET", help="Delete the records below it.")
 @click.option("--all", "everything", is_flag=True, help="Delete all records that are there now.")

@@ -72,9 +72,9 @@ async def test_configs_of_brokers(admin: Admin) -> None:
         found = (await admin.describe_configs([resource]))[resource].get(change)
         return None if found is None else (found.value, found.source)
 
-    await eventually(lambda: entry(every), ("8192", ConfigSource.DYNAMIC_DEFAULT_BROKER).__eq__)
+    await eventually(lambda: entry(every), lambda e: e == ("8192", ConfigSource.DYNAMIC_DEFAULT_BROKER))
     await admin.alter_configs({broker: [AlterConfig(change, "16384")]})
-    await eventually(lambda: entry(broker), ("16384", ConfigSource.DYNAMIC_BROKER).__eq__)
+    await eventually(lambda: entry(broker), lambda e: e == ("16384", ConfigSource.DYNAMIC_BROKER))
     assert "listeners" in (await admin.describe_configs([broker]))[broker]
     for resource in (broker, every):
         await admin.alter_configs({resource: [AlterConfig(change, operation=AlterOperation.DELETE)]})

@@ -43,7 +43,7 @@ async def until_known(admin: Admin, name: str, partitions: int = 1) -> None:
         found = (await admin.list_topics()).get(name)
         return 0 if found is None else len(found.partitions)
 
-    await eventually(count, lambda number: number == partitions)
+    await eventually(count, lambda number: number >= partitions)
 
 
 async def test_partitions_and_replicas_may_be_left_to_the_broker(admin: Admin, new_name: Name) -> None:

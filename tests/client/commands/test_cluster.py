@@ -83,3 +83,14 @@ def test_what_is_wrong(
 def test_help(ottla: Ottla) -> None:
     assert "ottla cluster" in ottla("cluster", "--help")
     assert "offline" in ottla("cluster", "describe", "--help")
+
+
+@pytest.mark.parametrize("group", ["topics", "groups", "configs", "cluster"])
+def test_help_fits_eighty_columns(ottla: Ottla, group: str) -> None:
+    texts = [ottla(group, "--help")]
+    commands = texts[0].split("Commands:\n")[1].splitlines()
+    assert not any(line.endswith("...") for line in commands), "a summary that is cut off"
+    texts += [ottla(group, line.split()[0], "--help") for line in commands]
+    for text in texts:
+        assert max(map(len, text.splitlines())) <= 80
+        assert f"  ottla {group}" in text, "an example"

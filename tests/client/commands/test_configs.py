@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.client.commands.looking import Ottla
 from tests.support.processes import BrokerProcess
+from tests.support.waiting import wait_for
 
 Topic = Callable[..., str]
 
@@ -54,9 +55,8 @@ def test_brokers(ottla: Ottla) -> None:
     assert "log.dir" in ottla("configs", "describe", "--broker", node)
     changed = ["alter", "--broker", "default", "--set", "log.index.interval.bytes=8192"]
     ottla("configs", *changed)
-    assert ["log.index.interval.bytes", "8192", "dynamic_default_broker", "no"] in ottla.rows(
-        "configs", "describe", "--broker", "default"
-    )
+    row = ["log.index.interval.bytes", "8192", "dynamic_default_broker", "no"]
+    wait_for(lambda: row in ottla.rows("configs", "describe", "--broker", "default"), "the change")
     ottla("configs", "alter", "--broker", "default", "--delete", "log.index.interval.bytes")
     assert f"there are: {node}" in ottla.fails("configs", "describe", "--broker", "4711")
     assert "log.index.interval.bytes" in ottla.fails(

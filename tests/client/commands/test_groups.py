@@ -83,15 +83,15 @@ def test_lag(ottla: Ottla, filled: tuple[str, int], new_group: Callable[[str], s
     assert 180 <= partition["lag_seconds"] < 240
     assert (group["lag_records"], group["lag_seconds"]) == (3, partition["lag_seconds"])
     piped = ottla("groups", "describe", name)
-    assert piped.startswith(f"{name}: Empty")
-    assert "lag in all: 3 records, 3m" in piped
+    assert piped.startswith(f"Group        {name}\nState        Empty\n")
+    assert "Lag          3 records, 3m" in piped
     reset(ottla, name, "--topic", filled[0], "--to-latest", "--execute")
     caught_up = ottla.json("groups", "describe", name)
     assert (caught_up["lag_records"], caught_up["lag_seconds"]) == (0, 0.0)
     code, shown = ottla.at_terminal("groups", "describe", name, width=80)
     assert code == 0
     assert "Committed" in shown
-    assert "lag in all: 0 records, 0s behind" in shown
+    assert "0 records, 0s behind" in shown
 
 
 def test_a_group_with_members(
