@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ClientError, CorruptBatchError
 from ..types import ConsumerRecord, TopicPartition
 from .positions import PartitionState, Stage
 from .records import Chunk, RecordReader
+
+if TYPE_CHECKING:
+    from ..arrow import Part
 
 RUN = 512
 """Records that are decoded at once, at least, where they are handed out one by one."""
@@ -103,19 +106,37 @@ class Buffer:
         self.sync()
         return taken
 
-    def take_chunk(self) -> Chunk | None:
-        """The next chunk with batches that are to be read as they are; ``done`` takes what came of it."""
-        self._one_by_one = False
-        return next(self._usable(None), None)
+    def take_parts(self, count: int) -> list[Part]:
+        """Up to ``count`` records as decoded batches.
 
-    def done(self, chunk: Chunk, size: int) -> None:
-        """``size`` bytes of a chunk have been read."""
-        self._unsettled.add(chunk.state)
-        chunk.run([], chunk.offset)
-        chunk.state.position = chunk.offset
-        self._shrink(chunk, size)
-        if chunk.exhausted:
-            self._finish(chunk)
+        Raises CorruptBatchError as ``RecordReader.batches``, where it is the first.
+        """
+        self._one_by_one = False
+        self.halt()
+        parts: list[Part] = []
+        for chunk in self._usable(None):
+            state = chunk.state
+            chunk.rewind()
+            while count > 0:
+                before = chunk.at
+                try:
+                    part = self._reader.part(chunk, count)
+                except CorruptBatchError as error:
+                    if not parts:
+                        self._put_off(chunk, before, error)
+                        raise
+                    return parts
+                state.position = chunk.offset
+                if chunk.epoch is not None:
+                    state.epoch = chunk.epoch
+                self._unsettled.add(state)
+                self._shrink(chunk, chunk.at - before)
+                if part is None:
+                    self._finish(chunk)
+                    break
+                count -= part.records
+                parts.append(part)
+        return parts
 
     def _usable(self, only: Collection[TopicPartition] | None) -> Iterator[Chunk]:
         for chunk in tuple(self._chunks):
@@ -137,15 +158,7 @@ class Buffer:
                 try:
                     found = self._reader.read(chunk, want)
                 except ClientError as error:
-                    state.position = chunk.offset
-                    self._unsettled.add(state)
-                    self._shrink(chunk, chunk.at - before)
-                    # Others get their turn before this one is tried again.
-                    self._chunks = deque(sorted(self._chunks, key=lambda each: each.state is state))
-                    if isinstance(error, CorruptBatchError):
-                        # It may have been damaged on its way, or be whole on another broker.
-                        self.drop(state)
-                        self._on_room(state)
+                    self._put_off(chunk, before, error)
                     raise
                 self._shrink(chunk, chunk.at - before)
                 if not found:
@@ -158,6 +171,18 @@ class Buffer:
                 self._current = chunk
             return chunk
         return None
+
+    def _put_off(self, chunk: Chunk, before: int, error: ClientError) -> None:
+        """A chunk was read from the byte ``before`` up to something bad: others get their turn before it does."""
+        state = chunk.state
+        state.position = chunk.offset
+        self._unsettled.add(state)
+        self._shrink(chunk, chunk.at - before)
+        self._chunks = deque(sorted(self._chunks, key=lambda each: each.state is state))
+        if isinstance(error, CorruptBatchError):
+            # It may have been damaged on its way, or be whole on another broker.
+            self.drop(state)
+            self._on_room(state)
 
     def _shrink(self, chunk: Chunk, size: int) -> None:
         state = chunk.state

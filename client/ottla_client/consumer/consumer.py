@@ -6,6 +6,7 @@ import asyncio
 import re
 import warnings
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,6 +23,8 @@ from .settings import ConsumerSettings, Deserializer, IsolationLevel, OffsetRese
 
 if TYPE_CHECKING:
     import ssl
+
+    import pyarrow
 
 CLOSE_SECONDS = 30.0
 """How long ``close`` may take where nothing else is said."""
@@ -91,7 +94,7 @@ class Consumer:
         :param fetch_max_bytes: the most that a broker answers at once, more only for a single batch that is larger.
         :param max_partition_fetch_bytes: the same for a partition. Up to one and a half times as much is buffered
             for each partition that is read.
-        :param max_poll_records: the most that ``poll``, ``getmany`` and ``poll_arrow`` return at once.
+        :param max_poll_records: the most that ``poll`` and ``getmany`` return at once.
         :param max_poll_interval_ms: an application that doesn't ask for records for so long is taken for dead:
             its partitions go to others, and its next call raises PollIntervalExceededError, once.
         :param partition_assignment_strategy: "range", "roundrobin", "sticky", "cooperative-sticky", or objects with
@@ -307,7 +310,7 @@ class Consumer:
         lists = await self._take(timeout_ms, max_records, None)
         if len(lists) == 1:
             return lists[0]
-        return [record for records in lists for record in records]
+        return list(chain.from_iterable(lists))
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int | None = 0, max_records: int | None = None
@@ -318,6 +321,25 @@ class Consumer:
         for records in await self._take(timeout_ms, max_records, only):
             by_partition.setdefault(records[0].topic_partition, []).extend(records)
         return by_partition
+
+    async def poll_arrow(
+        self, timeout_ms: int | None = 1_000, max_records: int = 100_000, *, headers: bool = False
+    ) -> pyarrow.Table:
+        """Records as an Arrow table, as soon as there are some; an empty one when ``timeout_ms`` have passed.
+
+        The columns are those of Spark's Kafka source: key, value, topic, partition, offset, timestamp, timestampType,
+        and headers if asked for (``ottla_client.arrow`` has their types). Keys and values are bytes: deserializers
+        are not used. Rows of a partition are in order. Positions and commits go as with ``poll``. Raises as
+        ``getone``, and ConfigurationError where pyarrow and numpy (the extra ``arrow``) are not installed.
+        """
+        from ..arrow import to_arrow
+
+        if max_records < 1:
+            raise ConfigurationError(f"max_records is {max_records}; at least 1 is needed")
+        buffer = self._engine.buffer
+        deadline = Deadline(None if timeout_ms is None else timeout_ms / 1000)
+        parts = await self._engine.poll(lambda: buffer.take_parts(max_records) or None, deadline)
+        return to_arrow(parts or (), headers=headers)
 
     async def _take(
         self, timeout_ms: int | None, max_records: int | None, only: frozenset[TopicPartition] | None

@@ -7,6 +7,7 @@ Everything that is done for each record is done by ``map`` and ``zip`` over whol
 
 from __future__ import annotations
 
+import gc
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import repeat
@@ -25,7 +26,7 @@ from ottla_protocol.records.batch import (
     crc_is_valid,
     read_header,
 )
-from ottla_protocol.records.columns import decode_columns
+from ottla_protocol.records.columns import RecordColumns, decode_batches, decode_columns
 from ottla_protocol.records.control import ABORT, control_type
 
 from ..errors import CorruptBatchError, DeserializationError
@@ -35,6 +36,7 @@ from .settings import ConsumerSettings, Deserializer
 if TYPE_CHECKING:
     from ottla_protocol.messages.fetch import AbortedTransaction
 
+    from ..arrow import Part
     from .positions import PartitionState
 
 _offset_and_length = Struct(">qi").unpack_from
@@ -42,6 +44,7 @@ _last_offset_delta = Struct(">i").unpack_from
 _LAST_OFFSET_DELTA_AT = 23
 _MAGIC_AT = 16
 _new_tuple = tuple.__new__
+_APART = CONTROL | LOG_APPEND_TIME | TRANSACTIONAL
 _offset_of = attrgetter("offset")
 
 
@@ -61,6 +64,7 @@ class Chunk:
         "iterator",
         "offset",
         "records",
+        "run_at",
         "run_end",
         "settled",
         "size",
@@ -88,6 +92,8 @@ class Chunk:
         """Producers whose records are dropped, up to their transaction's marker."""
         self.records: list[ConsumerRecord[Any, Any]] = []
         self.iterator: Iterator[ConsumerRecord[Any, Any]] = iter(self.records)
+        self.run_at = 0
+        """Where the run's first batch is."""
         self.run_end = offset
         self.settled = 0
         """How many of the run's records the application had when it last asked for more."""
@@ -121,6 +127,14 @@ class Chunk:
         self.iterator = iter(self.records)
         self.settled = 0
         records.clear()
+
+    def rewind(self) -> None:
+        """Forget what is decoded and not handed out: its batches are to be read once more."""
+        if self.index < len(self.records):
+            position = self.position
+            self.state.buffered += self.at - self.run_at
+            self.at = self.run_at
+            self.run([], position)
 
     def skip_to(self, offset: int) -> None:
         """Hand out nothing before ``offset``."""
@@ -170,27 +184,91 @@ class RecordReader:
         self._read_committed = settings.read_committed
 
     def read(self, chunk: Chunk, want: int) -> bool:
-        """Make the next run of at least ``want`` records, or of what is left; False where none are left.
+        """Make the next run of about ``want`` records, or of what is left; False where none are left.
 
         Raises CorruptBatchError, DeserializationError: when all records before the bad one are handed out.
         """
-        records: list[ConsumerRecord[Any, Any]] = []
-        end = chunk.offset
+        while (batches := self.batches(chunk, want)) is not None:
+            at = batches[0][0]
+            records = self._records(chunk, batches)
+            if records:
+                chunk.run_at = at
+                chunk.run(records, chunk.offset)
+                return True
+        chunk.run([], chunk.offset)
+        return False
+
+    def part(self, chunk: Chunk, count: int) -> Part | None:
+        """The next records, ``count`` at most, as decoded batches; None where none are left.
+
+        Raises CorruptBatchError.
+        """
+        from ..arrow import Part
+
+        topic, partition = chunk.state.partition
+        while (batches := self.batches(chunk, count)) is not None:
+            columns = self.columns(chunk, batches)
+            offsets: Any = columns.offsets if columns.spans is None else columns.spans.offsets
+            start = bisect_left(offsets, chunk.offset)
+            stop = min(columns.count, start + count)
+            at, header = batches[-1]
+            if stop < columns.count:
+                following = int(offsets[stop])
+                chunk.at = next(at for at, header in batches if header.last_offset >= following)
+                chunk.offset = following
+            else:
+                chunk.at = at + header.size
+                chunk.offset = max(chunk.offset, header.last_offset + 1)
+            chunk.run([], chunk.offset)
+            if start < stop:
+                return Part(topic, partition, columns, start, stop)
+        chunk.run([], chunk.offset)
+        return None
+
+    def batches(self, chunk: Chunk, want: int) -> list[tuple[int, BatchHeader]] | None:
+        """Batches to decode at once, with ``want`` records if there are as many; None where none are left.
+
+        What is without records for the application is passed. Transactional batches come alone, as which of them
+        are dropped is known when their turn comes. Raises CorruptBatchError.
+        """
+        while chunk.at < chunk.size:
+            first = self.header(chunk)
+            if first is None:
+                continue
+            batches = [(chunk.at, first)]
+            count = first.record_count
+            at = chunk.at + first.size
+            alike = first.attributes & _APART
+            while count < want and at < chunk.size and not alike & (TRANSACTIONAL | CONTROL):
+                try:
+                    header = read_header(chunk.view, at)
+                except CorruptRecordError:
+                    break
+                if header.attributes & _APART != alike or not header.record_count:
+                    break
+                if self._check_crcs and not crc_is_valid(chunk.view, at, header):
+                    break
+                batches.append((at, header))
+                count += header.record_count
+                at += header.size
+            return batches
+        return None
+
+    def columns(self, chunk: Chunk, batches: list[tuple[int, BatchHeader]]) -> RecordColumns:
+        """What is in batches; if one can't be decoded, those behind the first are taken off the list.
+
+        Raises CorruptBatchError where that is the first.
+        """
         try:
-            while chunk.at < chunk.size and len(records) < want:
-                header = self.header(chunk)
-                if header is None:
-                    end = chunk.offset
-                    continue
-                more = self._records(chunk, header)
-                records = records + more if records else more
-                end = chunk.offset
-        except (CorruptBatchError, DeserializationError):
-            if not records:
-                chunk.run(records, end)
-                raise
-        chunk.run(records, end)
-        return bool(records)
+            if len(batches) > 1:
+                return decode_batches(chunk.view, batches)
+        except CorruptRecordError:
+            del batches[1:]
+        at, header = batches[0]
+        try:
+            return decode_columns(chunk.view, at, header)
+        except CorruptRecordError as error:
+            raise _corrupt(chunk, header, str(error)) from error
 
     def header(self, chunk: Chunk) -> BatchHeader | None:
         """The header of the next batch; None if there are no records for the application in it: it is passed.
@@ -236,12 +314,11 @@ class RecordReader:
         except CorruptRecordError as error:
             raise _corrupt(chunk, header, str(error)) from error
 
-    def _records(self, chunk: Chunk, header: BatchHeader) -> list[ConsumerRecord[Any, Any]]:
-        """The records of a batch from the chunk's offset on; the chunk goes past it, or up to a bad record."""
-        try:
-            columns = decode_columns(chunk.view, chunk.at, header)
-        except CorruptRecordError as error:
-            raise _corrupt(chunk, header, str(error)) from error
+    def _records(
+        self, chunk: Chunk, batches: list[tuple[int, BatchHeader]]
+    ) -> list[ConsumerRecord[Any, Any]]:
+        """The records of batches from the chunk's offset on; the chunk goes past them, or up to a bad record."""
+        columns = self.columns(chunk, batches)
         offsets: Sequence[int] = columns.offsets
         timestamps: Sequence[int] = columns.timestamps
         raw_keys: Sequence[bytes | None] = columns.keys
@@ -261,25 +338,17 @@ class RecordReader:
                 values = deserialized(self._value, raw_values)
         except Exception:
             keys, values = self._good_ones(chunk, offsets, raw_keys, raw_values)
-            failed = True
+            failed = len(keys) < len(offsets)
         topic, partition = chunk.state.partition
+        at, header = batches[-1]
         kind = TimestampType((header.attributes & LOG_APPEND_TIME) >> 3)
-        rows = zip(
-            repeat(topic),
-            repeat(partition),
-            offsets,
-            timestamps,
-            keys,
-            values,
-            headers,
-            repeat(kind),
-            strict=False,
-        )
-        records: list[ConsumerRecord[Any, Any]] = list(map(_new_tuple, repeat(ConsumerRecord), rows))
+        records = build(topic, partition, offsets, timestamps, keys, values, headers, kind)
         if failed:
-            chunk.offset = offsets[len(keys)]
+            bad = offsets[len(keys)]
+            chunk.at = next(at for at, header in batches if header.last_offset >= bad)
+            chunk.offset = bad
         else:
-            chunk.at += header.size
+            chunk.at = at + header.size
             chunk.offset = max(chunk.offset, header.last_offset + 1)
         return records
 
@@ -317,6 +386,42 @@ class RecordReader:
             keys.append(key)
             values.append(value)
         return keys, values
+
+
+def build(
+    topic: str,
+    partition: int,
+    offsets: Sequence[int],
+    timestamps: Sequence[int],
+    keys: Sequence[Any],
+    values: Sequence[Any],
+    headers: Sequence[Any],
+    kind: TimestampType,
+) -> list[ConsumerRecord[Any, Any]]:
+    """Records out of columns; as many as there are keys and values.
+
+    New objects by the thousand set off the garbage collector again and again, which finds nothing: a third of the
+    time. So it rests for this one call, which runs no Python code.
+    """
+    rows = zip(
+        repeat(topic),
+        repeat(partition),
+        offsets,
+        timestamps,
+        keys,
+        values,
+        headers,
+        repeat(kind),
+        strict=False,
+    )
+    resting = gc.isenabled()
+    if resting:
+        gc.disable()
+    try:
+        return list(map(_new_tuple, repeat(ConsumerRecord), rows))
+    finally:
+        if resting:
+            gc.enable()
 
 
 def deserialized(deserializer: Deserializer, column: Sequence[bytes | None]) -> list[Any]:
