@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 _PATIENCE = 60.0  # seconds, far more than any of the commands takes
 
@@ -53,3 +56,21 @@ def finish(process: subprocess.Popen[bytes], data: bytes | None = None) -> Outco
 def ottla(bootstrap: str, *args: str, data: bytes = b"", env: Mapping[str, str] | None = None) -> Outcome:
     """Run a command to its end."""
     return finish(spawn(bootstrap, *args, env=env), data)
+
+
+class Shell:
+    """``ottla`` with one broker."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    def __call__(self, *args: str | Path, data: bytes = b"") -> Outcome:
+        return ottla(self.bootstrap, *map(str, args), data=data)
+
+    def records(self, topic: str) -> list[dict[str, Any]]:
+        """All records of a topic, in the order of partition and offset."""
+        found = [json.loads(line) for line in self("consume", topic, "-e", "--json").lines]
+        return sorted(found, key=lambda record: (record["partition"], record["offset"]))
+
+    def values(self, topic: str) -> list[str | None]:
+        return [record["value"] for record in self.records(topic)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
@@ -26,9 +27,23 @@ def _fields(context: click.Context, parameter: click.Parameter, value: str | Non
     return names
 
 
+def _regex(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise click.BadParameter(f"{value!r} is no regular expression: {error}") from None
+    return value
+
+
 @click.command()
 @click.argument("topics", nargs=-1, shell_complete=complete_topics, metavar="[TOPIC]...")
-@click.option("--pattern", metavar="REGEX", help="All topics whose whole name matches, in place of names.")
+@click.option(
+    "--pattern",
+    callback=_regex,
+    metavar="REGEX",
+    help="All topics whose whole name matches, in place of names.",
+)
 @click.option(
     "--from",
     "begin",

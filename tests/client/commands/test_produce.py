@@ -6,34 +6,15 @@ import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.support.commands import Outcome, finish, ottla, spawn
+from tests.support.commands import Shell, finish, ottla, spawn
 from tests.support.processes import BrokerProcess, free_port
 from tests.support.waiting import wait_for
 
 from ottla_client.commands.moments import now_ms, show_time
 
 NewTopic = Callable[..., str]
-
-
-class Shell:
-    """``ottla`` with one broker."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
-
-    def __call__(self, *args: str | Path, data: bytes = b"") -> Outcome:
-        return ottla(self.bootstrap, *map(str, args), data=data)
-
-    def records(self, topic: str) -> list[dict[str, Any]]:
-        """All records of a topic, in the order of partition and offset."""
-        found = [json.loads(line) for line in self("consume", topic, "-e", "--json").lines]
-        return sorted(found, key=lambda record: (record["partition"], record["offset"]))
-
-    def values(self, topic: str) -> list[str | None]:
-        return [record["value"] for record in self.records(topic)]
 
 
 @pytest.fixture

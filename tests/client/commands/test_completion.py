@@ -1,0 +1,46 @@
+"""Completion in shells: the scripts, and names of topics and groups from a broker."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from tests.support.commands import Outcome, Shell, ottla
+from tests.support.processes import BrokerProcess, free_port
+
+
+def complete(bootstrap: str, *words: str) -> list[str]:
+    """What bash is offered behind these words; the last is what is typed so far."""
+    line = " ".join(("ottla", *words))
+    env = {"_OTTLA_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words))}
+    done: Outcome = ottla(bootstrap, env=env)
+    assert (done.code, done.err) == (0, "")
+    return [found.partition(",")[2] for found in done.out.decode().split()]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_scripts_are_what_the_shell_takes(shell: str) -> None:
+    done = ottla("127.0.0.1:1", "completion", shell)
+    assert done.code == 0
+    assert b"_OTTLA_COMPLETE" in done.out
+    if path := shutil.which(shell):
+        subprocess.run([path, "-n"], input=done.out, check=True, timeout=30)
+
+
+def test_names_of_topics_and_groups(
+    broker: BrokerProcess, new_topic: Callable[..., str], new_name: Callable[..., str]
+) -> None:
+    topic, group = new_topic(prefix="complete-me"), new_name("complete-group")
+    shell = Shell(broker.bootstrap)
+    shell("produce", topic, data=b"1\n")
+    assert shell("consume", topic, "-g", group, "-n", "1").code == 0
+    assert complete(broker.bootstrap, "consume", "complete-m") == [topic]
+    assert complete(broker.bootstrap, "consume", topic, "--group", "complete-g") == [group]
+    assert complete("127.0.0.1:1", "produce", "-b", broker.bootstrap, "complete-m") == [topic]
+    assert "produce" in complete("127.0.0.1:1", "prod")
+
+
+def test_without_a_broker_there_is_nothing_to_offer_and_nothing_is_said() -> None:
+    assert complete(f"127.0.0.1:{free_port()}", "consume", "f") == []

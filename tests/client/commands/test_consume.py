@@ -1,0 +1,274 @@
+"""``ottla consume`` against a real broker."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.client.commands.looking import Ottla
+from tests.support.commands import Shell, finish, ottla, spawn
+from tests.support.processes import BrokerProcess, free_port
+
+from ottla_client.commands.moments import show_time
+
+NewTopic = Callable[..., str]
+
+
+@pytest.fixture
+def shell(broker: BrokerProcess) -> Shell:
+    return Shell(broker.bootstrap)
+
+
+def filled(shell: Shell, topic: str, *lines: bytes) -> str:
+    done = shell(
+        "produce", topic, "-K", "=", "--null-value", "NULL", data=b"".join(line + b"\n" for line in lines)
+    )
+    assert done.code == 0, done.err
+    return topic
+
+
+def numbered(shell: Shell, topic: str, count: int) -> str:
+    """Values 0, 1, …"""
+    done = shell("produce", topic, data=b"".join(b"%d\n" % number for number in range(count)))
+    assert done.code == 0, done.err
+    return topic
+
+
+def read_lines(process: subprocess.Popen[bytes], count: int) -> list[bytes]:
+    """The next lines that a command prints."""
+    assert process.stdout is not None
+    return [process.stdout.readline().rstrip(b"\n") for _ in range(count)]
+
+
+def test_formats(shell: Shell, new_topic: NewTopic) -> None:
+    topic = filled(shell, new_topic(), b'k=a,"b"', b"l=NULL", b"\xfe=\xff\xc3\xa4\0")
+    assert shell("consume", topic, "-e").out == 'a,"b"\nnull\n\\xffä\0\n'.encode()
+    assert shell("consume", topic, "-e", "-F", "raw").out == b'a,"b"\n\n\xff\xc3\xa4\0\n'
+    assert shell("consume", topic, "-e", "--show", "offset,key,value", "--null-value", "").out == (
+        '0\tk\ta,"b"\n1\tl\t\n2\t\\xfe\t\\xffä\0\n'.encode()
+    )
+    rows = list(csv.reader(io.StringIO(shell("consume", topic, "-e", "-F", "csv").out.decode())))
+    assert rows[0] == ["topic", "partition", "offset", "timestamp", "key", "value"]
+    assert [row[4:] for row in rows[1:]] == [["k", 'a,"b"'], ["l", ""], ["\\xfe", "\\xffä\0"]]
+    found = [json.loads(line) for line in shell("consume", topic, "-e", "--json").lines]
+    assert [(record["key"], record["value"]) for record in found] == [
+        ("k", 'a,"b"'),
+        ("l", None),
+        ("/g==", "/8OkAA=="),
+    ]
+    assert found[2]["key_encoding"] == found[2]["value_encoding"] == "base64"
+    assert "value_encoding" not in found[0]
+    template = shell("consume", topic, "-n", "1", "-t", "{partition}:{offset:>3}\\t{time} {key}{{{value}}}")
+    assert template.out.decode() == f'0:  0\t{show_time(found[0]["timestamp"])} k{{a,"b"}}\n'
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["--exit"], range(10)),
+        (["--until", "end"], range(10)),
+        (["--from", "7", "-e"], range(7, 10)),
+        (["--from", "700", "-e"], range(0)),
+        (["--from", "-3", "-e"], range(7, 10)),
+        (["--from", "-300", "-e"], range(10)),
+        (["--from", "end", "-e"], range(0)),
+        (["--from", "-1h", "-e"], range(10)),
+        (["--from", "2100-01-01", "-e"], range(0)),
+        (["--from", "1700000000000", "-e"], range(10)),
+        (["--until", "4"], range(4)),
+        (["--from", "2", "--until", "4"], range(2, 4)),
+        (["--from", "4", "--until", "4"], range(0)),
+        (["--until", "2001-09-09T01:46:40Z"], range(0)),
+        (["-n", "3"], range(3)),
+        (["--from", "8", "-n", "30", "-e"], range(8, 10)),
+    ],
+)
+def test_where_to_begin_and_where_to_stop(
+    shell: Shell, new_topic: NewTopic, args: list[str], expected: range
+) -> None:
+    topic = numbered(shell, new_topic(), 10)
+    done = shell("consume", topic, *args)
+    assert (done.code, done.err) == (0, "")
+    assert done.lines == [b"%d" % number for number in expected]
+
+
+def test_a_time_in_the_middle(shell: Shell, new_topic: NewTopic) -> None:
+    topic = numbered(shell, new_topic(), 2)
+    numbered(shell, topic, 1)
+    at = [record["timestamp"] for record in shell.records(topic)]
+    assert at[1] < at[2]
+    assert shell("consume", topic, "-e", "--from", show_time(at[2])).lines == [b"0"]
+    assert shell("consume", topic, "--until", f"@{at[2]}").lines == [b"0", b"1"]
+
+
+def test_several_topics_partitions_and_patterns(shell: Shell, new_topic: NewTopic) -> None:
+    first, second = new_topic(partitions=2, prefix="pat"), new_topic(prefix="pat")
+    for topic, partition in ((first, "0"), (first, "1"), (second, "0")):
+        assert shell("produce", topic, "-p", partition, data=f"{topic}/{partition}\n".encode()).code == 0
+    everything = [f"{first}/0", f"{first}/1", f"{second}/0"]
+    assert sorted(shell("consume", first, second, "-e").out.decode().split()) == everything
+    assert shell("consume", first, "-p", "1", "-e").out.decode().split() == everything[1:2]
+    assert sorted(shell("consume", "--pattern", f"{first}|{second}", "-e").out.decode().split()) == everything
+
+
+def test_a_file_gets_all_of_it(shell: Shell, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic = new_topic(partitions=3)
+    lines = [b"%06d" % number + b"x" * 94 for number in range(30_000)]
+    assert shell("produce", topic, data=b"\n".join(lines)).code == 0
+    done = shell("consume", topic, "-e", "-o", tmp_path / "out")
+    assert (done.code, done.out, done.err) == (0, b"", "")
+    assert sorted((tmp_path / "out").read_bytes().splitlines()) == lines
+    done = shell("consume", topic, "-e", "-o", tmp_path / "nowhere" / "out")
+    assert done.code == 1
+    assert done.err == f"Error: {tmp_path}/nowhere/out: No such file or directory\n"
+
+
+def test_a_closed_pipe_ends_it_quietly(broker: BrokerProcess, shell: Shell, new_topic: NewTopic) -> None:
+    """Both while there is something to write, and while there is nothing."""
+    for count in (50_000, 1):
+        topic = numbered(shell, new_topic(), count)
+        process = spawn(broker.bootstrap, "consume", topic)
+        assert read_lines(process, 1) == [b"0"]
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        process.stderr.close()
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def test_ctrl_c_commits_and_the_next_one_goes_on_there(
+    broker: BrokerProcess, shell: Shell, new_topic: NewTopic, new_name: Callable[..., str]
+) -> None:
+    topic, group = numbered(shell, new_topic(), 20_000), new_name("group")
+    for sign, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        process = spawn(broker.bootstrap, "consume", topic, "-g", group)
+        first = read_lines(process, 1)
+        process.send_signal(sign)
+        done = finish(process)
+        assert done.code == code
+        seen = first + done.out.splitlines()
+        following = shell("consume", topic, "-g", group, "-n", "1").lines if int(seen[-1]) < 19_999 else []
+        if following:
+            assert following == [b"%d" % (int(seen[-1]) + 1)]
+        numbered(shell, topic, 20_000)
+        if not following:
+            assert shell("consume", topic, "-g", group, "-n", "1").lines == [b"0"]
+
+
+def test_a_group_goes_on_where_it_was(
+    shell: Shell, new_topic: NewTopic, new_name: Callable[..., str]
+) -> None:
+    topic, group = numbered(shell, new_topic(), 10), new_name("group")
+    assert shell("consume", topic, "-g", group, "-n", "4").lines == [b"0", b"1", b"2", b"3"]
+    assert shell("consume", topic, "-g", group, "-e").lines == [b"%d" % number for number in range(4, 10)]
+    assert shell("consume", topic, "-g", group, "-e").lines == []
+    assert shell("consume", topic, "-g", new_name("group"), "--from", "end", "-e").lines == []
+
+
+def test_a_reader_that_stops_reading_costs_nothing_but_what_it_has_not_read(
+    broker: BrokerProcess, shell: Shell, new_topic: NewTopic, new_name: Callable[..., str]
+) -> None:
+    topic, group = new_topic(), new_name("group")
+    lines = [b"%06d" % number + b"x" * 1000 for number in range(5_000)]
+    assert shell("produce", topic, data=b"\n".join(lines)).code == 0
+    process = spawn(broker.bootstrap, "consume", topic, "-g", group)
+    assert read_lines(process, 1) == [lines[0]]
+    process.send_signal(signal.SIGINT)
+    time.sleep(1.5)  # longer than it waits for its reader
+    done = finish(process)
+    assert done.code == 130
+    # It may repeat what was on its way, but leaves nothing out.
+    following = shell("consume", topic, "-g", group, "-n", "1").lines[0]
+    assert int(following[:6]) <= 1 + len(done.lines)
+
+
+def test_only_committed_transactions(
+    broker: BrokerProcess, shell: Shell, new_topic: NewTopic, is_kafka: bool
+) -> None:
+    if not is_kafka:
+        pytest.skip("Ottla has no transactions")
+    from confluent_kafka import Producer as Transactional
+
+    topic = new_topic()
+    producer = Transactional({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    for value, end in (("kept", producer.commit_transaction), ("dropped", producer.abort_transaction)):
+        producer.begin_transaction()
+        producer.produce(topic, value)
+        producer.flush(30)
+        end(30)
+    assert shell("consume", topic, "-e").lines == [b"kept", b"dropped"]
+    assert shell("consume", topic, "-e", "--isolation", "read_committed").lines == [b"kept"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], "Name one or more topics"),
+        (["t", "--pattern", "x"], "Name one or more topics"),
+        (["--pattern", "("], "--pattern"),
+        (["t", "--from", "soon"], "'soon' is no time"),
+        (["t", "--until", "beginning"], "end, an offset or a time"),
+        (["t", "--follow", "--until", "end"], "--follow doesn't stop"),
+        (["t", "-g", "g", "--from", "5"], "reset-offsets"),
+        (["t", "-g", "g", "-p", "1"], "exclude each other"),
+        (["t", "--show", "value,colour"], "'colour' is none of"),
+        (["t", "--show", "key", "--json"], "--show"),
+        (["t", "--json", "-F", "csv"], "exclude each other"),
+        (["t", "-t", "{colour}"], "{colour} is none of"),
+        (["t", "-t", "{value"], "--template"),
+        (["t", "-t", "{value.__class__}"], "is none of"),
+        (["t", "-t", "{offset:zz}"], "--template"),
+        (["t", "-X", "fetch_max_byte=1"], "did you mean fetch_max_bytes"),
+    ],
+)
+def test_wrong_usage(args: list[str], message: str) -> None:
+    done = ottla("127.0.0.1:1", "consume", *args)
+    assert done.code == 2
+    assert message in done.err
+
+
+def test_topics_and_brokers_that_are_not_there(shell: Shell, new_topic: NewTopic) -> None:
+    topic = new_topic(prefix="flights")
+    done = shell("consume", f"{topic}y")
+    assert (done.code, done.out) == (1, b"")
+    assert done.err.startswith(f"Error: unknown topic {topic}y; did you mean {topic}")
+    assert (
+        shell("consume", topic, "-p", "3").err
+        == f"Error: topic {topic} has no partition 3: it has 1, counted from 0\n"
+    )
+    assert shell("consume", "--pattern", "nothing-.*").err == "Error: no topic matches nothing-.*\n"
+    done = ottla(f"127.0.0.1:{free_port()}", "consume", topic, "--timeout", "1")
+    assert done.code == 1
+    assert done.err.splitlines()[-1].startswith("Error: no bootstrap server answered")
+
+
+def test_a_terminal_is_shown_no_control_characters(
+    broker: BrokerProcess, shell: Shell, new_topic: NewTopic
+) -> None:
+    topic = filled(shell, new_topic(), b"k=\x1b[31mred\x9b \xc3\xa4", b"k=tab\there")
+    code, text = Ottla(broker.bootstrap).at_terminal("consume", topic, "-e", colours=True)
+    assert code == 0
+    assert text == "\\x1b[31mred\\x9b ä\ntab\there\n"
+
+
+def test_a_topic_that_is_deleted_meanwhile(broker: BrokerProcess, shell: Shell, new_topic: NewTopic) -> None:
+    topic = numbered(shell, new_topic(), 1)
+    process = spawn(broker.bootstrap, "consume", topic, "-X", "metadata_max_age_ms=200")
+    assert read_lines(process, 1) == [b"0"]
+    assert shell("topics", "delete", topic, "--yes").code == 0
+    done = finish(process)
+    assert done.code == 1
+    assert topic in done.err
+    assert os.linesep not in done.err.splitlines()[-1]
