@@ -132,7 +132,11 @@ def encode_columns(
         keys = None
     tails: list[bytes] | None = None
     if headers is not None and any(headers):
-        tails = [encode_headers(each) if each else b"\0" for each in headers]
+        # Many records often share one object, which is then encoded once.
+        headers = list(headers)
+        distinct = {id(each): each for each in headers}
+        encoded = {key: encode_headers(each) if each else b"\0" for key, each in distinct.items()}
+        tails = list(map(encoded.__getitem__, map(id, headers)))
 
     sizes, values = _sizes(values)
     if keys is None and stamps is None and tails is None:

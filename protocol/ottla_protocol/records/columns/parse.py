@@ -88,10 +88,12 @@ def _parse(data: bytes, pieces: Sequence[Piece]) -> Spans:
     headers: dict[int, Headers] = {}
     with_headers = octets[at]
     if with_headers.any():
-        for row in np.flatnonzero(with_headers).tolist():
-            end = int(ends[row])
-            headers[row], at[row] = decode_headers(data, int(at[row]), end)
-            at[row] -= 1
+        rows = np.flatnonzero(with_headers)
+        for row, start, end in zip(rows.tolist(), at[rows].tolist(), ends[rows].tolist(), strict=True):
+            headers[row], behind = decode_headers(data, start, end)
+            if behind != end:
+                raise _Unusual
+        at[rows] = ends[rows] - 1
     if not np.array_equal(at + 1, ends):
         raise _Unusual
     offsets, timestamps = _rebase(pieces, deltas >> 1, _signed(stamps))
