@@ -1,0 +1,17 @@
+"""The client for code without asyncio: Producer, Consumer, Admin, with the methods of their async namesakes.
+
+::
+
+    from ottla_client.sync import Producer
+
+    with Producer("127.0.0.1:9092") as producer:
+        producer.send("flights", b"...", key=b"EWR")
+
+Each object has an event loop in a background thread. What is not closed when the interpreter ends is closed then.
+"""
+
+from .admin import Admin as Admin
+from .consumer import Consumer as Consumer
+from .delivery import BatchDelivery as BatchDelivery
+from .delivery import Delivery as Delivery
+from .producer import Producer as Producer

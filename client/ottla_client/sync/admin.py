@@ -1,0 +1,64 @@
+"""Admin without asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..admin import Admin as AsyncAdmin
+from .face import Face, blocking, given
+
+if TYPE_CHECKING:
+    import ssl
+
+
+class Admin(Face[AsyncAdmin]):
+    """As ``ottla_client.Admin``, whose methods these are, each waited for::
+
+        with Admin(bootstrap_servers="127.0.0.1:9092") as admin:
+            admin.create_topics([NewTopic("orders", partitions=6)])
+
+    May be used from several threads at once.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] = "127.0.0.1:9092",
+        *,
+        client_id: str = "ottla-admin",
+        default_api_timeout_ms: int = 60_000,
+        request_timeout_ms: int = 30_000,
+        retry_backoff_ms: int = 100,
+        retry_backoff_max_ms: int = 1_000,
+        metadata_max_age_ms: int = 300_000,
+        connections_max_idle_ms: int = 300_000,
+        reconnect_backoff_ms: int = 50,
+        reconnect_backoff_max_ms: int = 1_000,
+        security_protocol: str = "PLAINTEXT",
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """Options as of the async class."""
+        super().__init__(AsyncAdmin(**given(locals())))
+
+    list_topics = blocking(AsyncAdmin.list_topics)
+    describe_topics = blocking(AsyncAdmin.describe_topics)
+    create_topics = blocking(AsyncAdmin.create_topics)
+    delete_topics = blocking(AsyncAdmin.delete_topics)
+    create_partitions = blocking(AsyncAdmin.create_partitions)
+    delete_records = blocking(AsyncAdmin.delete_records)
+    describe_configs = blocking(AsyncAdmin.describe_configs)
+    alter_configs = blocking(AsyncAdmin.alter_configs)
+    list_groups = blocking(AsyncAdmin.list_groups)
+    describe_groups = blocking(AsyncAdmin.describe_groups)
+    delete_groups = blocking(AsyncAdmin.delete_groups)
+    remove_members = blocking(AsyncAdmin.remove_members)
+    list_group_offsets = blocking(AsyncAdmin.list_group_offsets)
+    alter_group_offsets = blocking(AsyncAdmin.alter_group_offsets)
+    delete_group_offsets = blocking(AsyncAdmin.delete_group_offsets)
+    group_lag = blocking(AsyncAdmin.group_lag)
+    list_offsets = blocking(AsyncAdmin.list_offsets)
+    timestamps_of = blocking(AsyncAdmin.timestamps_of)
+    describe_producers = blocking(AsyncAdmin.describe_producers)
+    describe_cluster = blocking(AsyncAdmin.describe_cluster)
+    describe_apis = blocking(AsyncAdmin.describe_apis)
+    describe_log_dirs = blocking(AsyncAdmin.describe_log_dirs)

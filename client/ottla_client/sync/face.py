@@ -1,0 +1,158 @@
+"""What the synchronous classes share: a background loop, blocking methods, and an end."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+
+from ..errors import ClientError, ClosedError
+from .runner import Runner
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+log = logging.getLogger("ottla_client")
+
+STOP_SECONDS = 10.0
+"""How long the background thread may take to end once everything is closed."""
+EXIT_SECONDS = 10.0
+"""How long a client that was not closed may take when the interpreter ends."""
+
+
+class _Client(Protocol):
+    async def start(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=_Client)
+
+
+class Face(Generic[C]):
+    """A client for code without asyncio. The async one lives in a thread in the background.
+
+    May be used from several threads. Not across ``fork``: make a client in each process.
+    """
+
+    def __init__(self, client: C) -> None:
+        self._client = client
+        self._lock = threading.RLock()
+        self._runner: Runner | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """Connect, with the background thread; ``with`` does it. Errors as of the async class."""
+        with self._lock:
+            if self._runner is not None or self._closed:
+                raise ClosedError(f"a {type(self).__name__} is started once; make a new one")
+            self._runner = runner = Runner(f"ottla-{type(self).__name__.lower()}")
+        try:
+            runner.call(self._client.start())
+        except BaseException:
+            self._closed = True
+            runner.stop(STOP_SECONDS)
+            raise
+        _open.add(self)
+
+    def _call(self, coroutine: Coroutine[Any, Any, T], rescue: Callable[[T], None] | None = None) -> T:
+        runner = self._runner
+        if runner is None or self._closed:
+            coroutine.close()
+            raise ClosedError(
+                f"the {type(self).__name__.lower()} is closed"
+                if self._closed
+                else f'the {type(self).__name__.lower()} is not started: use "with", or start()'
+            )
+        return runner.call(coroutine, rescue)
+
+    def _end(self, closing: Callable[[], Coroutine[Any, Any, None]], timeout: float | None = None) -> None:
+        """Close the client by ``closing``, within ``timeout`` seconds if given, and stop the thread; once."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            runner = self._runner
+        _open.discard(self)
+        if runner is not None:
+            try:
+                runner.call(_within(closing(), timeout))
+            finally:
+                runner.stop(STOP_SECONDS)
+
+    def close(self) -> None:
+        """Close everything; a second call does nothing."""
+        self._end(self._client.close)
+
+    def _close_at_exit(self) -> None:
+        """The interpreter ends, and nobody has closed this."""
+        self._end(self._client.close, EXIT_SECONDS)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        runner = getattr(self, "_runner", None)
+        if runner is not None and not self._closed:
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+            runner.end(_within(self._client.close(), EXIT_SECONDS))
+
+
+_open: weakref.WeakSet[Face[Any]] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """The interpreter ends: close what a program has left open, each within EXIT_SECONDS."""
+    for face in tuple(_open):
+        try:
+            face._close_at_exit()
+        except (ClientError, TimeoutError) as error:
+            log.error("%r was not closed by the program, and could not be at its end: %s", face, error)
+
+
+async def _within(coroutine: Coroutine[Any, Any, None], timeout: float | None) -> None:
+    async with asyncio.timeout(timeout):
+        await coroutine
+
+
+def given(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a constructor out of its ``locals()``."""
+    return {name: value for name, value in arguments.items() if name not in ("self", "__class__")}
+
+
+def blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], T]:
+    """A method of a face: the async class's method of the same name, waited for."""
+
+    @wraps(method)
+    def call(self: Face[Any], /, *args: P.args, **options: P.kwargs) -> T:
+        return self._call(method(self._client, *args, **options))
+
+    return call
+
+
+def in_loop(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """As ``blocking``, for a plain method of the async class, which only the loop's thread may call."""
+
+    @wraps(method)
+    def call(self: Face[Any], /, *args: P.args, **options: P.kwargs) -> T:
+        async def run() -> T:
+            return method(self._client, *args, **options)
+
+        return self._call(run())
+
+    return call

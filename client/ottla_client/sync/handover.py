@@ -1,0 +1,207 @@
+"""Records on their way from the threads that send them to the producer in its loop.
+
+A thread puts a record into a list, and wakes the loop if nobody has since the list was emptied. The loop takes the
+whole list and sends what is in it, in its order. So many records cost one wake-up, and the list is short of
+HANDOVER_BYTES: a thread that comes to a full one waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..deadline import Deadline
+from ..errors import BufferFullError, ClosedError
+from .delivery import Delivery, Refusal
+
+if TYPE_CHECKING:
+    from ..producer import Producer as AsyncProducer
+    from ..producer.records import HeadersLike
+    from .runner import Runner
+
+HANDOVER_BYTES = 1024 * 1024
+"""Bytes that may wait for the loop; twice that while it is sending them. They come on top of buffer_memory."""
+TURN = 1000
+"""Records after which the loop's other work gets its turn."""
+
+_Entry = tuple[Delivery, str, Any, Any, int | None, int | None, "HeadersLike"]
+_Marker = asyncio.Future[None]
+
+
+class Handover:
+    """``put`` is for any thread, what is a coroutine for the loop's."""
+
+    def __init__(self, producer: AsyncProducer, max_block: float) -> None:
+        self._producer = producer
+        self._max_block = max_block
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._list: list[_Entry | _Marker] = []
+        self._bytes = 0
+        self._awake = False
+        self._closed = False
+        self._runner: Runner | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._sending: list[_Entry | _Marker] = []
+        self._waiters: dict[int, list[Callable[[], object]]] = {}
+        """By a delivery's id: what is to be called once its record is in the producer's buffer, or has failed."""
+
+    def open(self, runner: Runner) -> None:
+        """Begin to take records."""
+        self._runner = runner
+
+    # ---- any thread
+
+    def put(self, entry: _Entry, size: int) -> None:
+        """Take a record of about ``size`` bytes. Raises BufferFullError after max_block_ms, ClosedError."""
+        if self._bytes > HANDOVER_BYTES:
+            self._wait_for_room()
+        with self._lock:
+            if self._closed or self._runner is None:
+                raise ClosedError(
+                    "the producer is closed"
+                    if self._closed
+                    else 'the producer is not started: use "with", or start()'
+                )
+            self._list.append(entry)
+            self._bytes += size
+            if self._awake:
+                return
+            self._awake = True
+        self._runner.post(self._wake)
+
+    def _wait_for_room(self) -> None:
+        assert self._runner is not None
+        with self._room:
+            if not self._room.wait_for(
+                lambda: self._bytes <= HANDOVER_BYTES or self._closed, self._max_block
+            ):
+                raise BufferFullError(
+                    "the producer's buffer (buffer_memory) stayed full for max_block_ms: records are made faster than"
+                    " the brokers take them"
+                )
+
+    def wait(self, delivery: Delivery, timeout: float | None) -> bool:
+        """Wait until it is known what became of a record; False where it isn't after ``timeout`` seconds."""
+        assert self._runner is not None
+        try:
+            return self._runner.call(self._settled(delivery, Deadline(timeout)))
+        except ClosedError:
+            return delivery.done()  # closing settles everything, perhaps while this was waiting
+
+    def when_done(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
+        """Have the loop's thread call ``callback`` when the record is settled; this one, if it is already."""
+        assert self._runner is not None
+        if delivery.done():
+            callback(delivery)
+        else:
+            self._runner.post(lambda: self._on_settled(delivery, lambda: callback(delivery)))
+
+    def refuse(self) -> None:
+        """Take no more records."""
+        with self._room:
+            self._closed = True
+            self._room.notify_all()
+
+    # ---- the loop's thread
+
+    def _on_settled(self, delivery: Delivery, function: Callable[[], object]) -> None:
+        inner = delivery._inner
+        if inner is None:
+            waiters = self._waiters.setdefault(id(delivery), [])
+            waiters.append(lambda: self._on_settled(delivery, function))
+        elif isinstance(inner, Refusal) or inner.done():
+            function()
+        else:
+            inner.add_done_callback(lambda _: function())
+
+    async def _settled(self, delivery: Delivery, deadline: Deadline) -> bool:
+        done = asyncio.Event()
+        self._on_settled(delivery, done.set)
+        try:
+            async with deadline.timeout():
+                await done.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def emptied(self) -> None:
+        """Wait until what is in the list now is in the producer's buffer, or has failed."""
+        marker: _Marker = asyncio.get_running_loop().create_future()
+        with self._lock:
+            self._list.append(marker)
+            self._awake = True
+        self._wake()
+        await marker
+
+    def give_up(self, error: Exception) -> int:
+        """Fail what has not got into the producer's buffer. Returns how many records that were."""
+        self.refuse()
+        if self._task is not None:
+            self._task.cancel()
+        with self._lock:
+            left, self._list = self._list, []
+        return sum(self._fail(entry, error) for entry in (*self._sending, *left))
+
+    def _fail(self, entry: _Entry | _Marker, error: Exception) -> bool:
+        if isinstance(entry, asyncio.Future):
+            if not entry.done():
+                entry.set_exception(error)
+            return False
+        delivery = entry[0]
+        if delivery._inner is not None:
+            return False
+        delivery._inner = Refusal(entry[1], error)
+        self._buffered(delivery)
+        return True
+
+    def _buffered(self, delivery: Delivery) -> None:
+        for function in self._waiters.pop(id(delivery), ()):
+            function()
+
+    def _wake(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._send_all())
+            self._task.add_done_callback(self._sent_all)
+
+    def _sent_all(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if not task.cancelled():
+            task.result()
+            with self._lock:
+                if not self._list:
+                    self._awake = False
+                    return
+            self._wake()
+
+    async def _send_all(self) -> None:
+        """Send what is in the list, and what comes to be in it meanwhile."""
+        send = self._producer.send
+        waiters = self._waiters
+        while True:
+            with self._room:
+                entries = self._sending = self._list
+                self._list = []
+                self._bytes = 0
+                self._room.notify_all()
+            if not entries:
+                return
+            for count, entry in enumerate(entries, 1):
+                if isinstance(entry, asyncio.Future):
+                    if not entry.done():
+                        entry.set_result(None)
+                    continue
+                delivery, topic, value, key, partition, timestamp_ms, headers = entry
+                try:
+                    delivery._inner = await send(
+                        topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+                    )
+                except Exception as error:
+                    delivery._inner = Refusal(topic, error)
+                if waiters:
+                    self._buffered(delivery)
+                if not count % TURN:
+                    await asyncio.sleep(0)
+            self._sending = []

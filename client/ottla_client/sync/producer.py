@@ -1,0 +1,238 @@
+"""The producer without asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ..deadline import Deadline
+from ..errors import ClosedError, ConfigurationError, RequestTimeoutError
+from ..producer import Producer as AsyncProducer
+from ..producer.records import (
+    HeadersLike,
+    Serializer,
+    check_size,
+    check_timestamp,
+    record_size,
+    to_bytes,
+    to_headers,
+)
+from .delivery import BatchDelivery, Delivery
+from .face import EXIT_SECONDS, Face, blocking, given, log
+from .handover import Handover
+
+if TYPE_CHECKING:
+    import ssl
+
+    import pyarrow
+
+    from ..producer import Partitioner
+    from ..types import RecordMetadata
+
+
+class Producer(Face[AsyncProducer]):
+    """As ``ottla_client.Producer``, for code without asyncio::
+
+        with Producer("127.0.0.1:9092") as producer:
+            delivery = producer.send("flights", b"...", key=b"EWR")   # on its way
+            metadata = delivery.result()                              # acknowledged
+
+    May be used from several threads at once; what each of them sends stays in order. Serializers run in the thread
+    that sends, the partitioner and the callbacks of deliveries in the background thread.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] = "127.0.0.1:9092",
+        *,
+        client_id: str = "ottla-producer",
+        acks: int | str = "all",
+        enable_idempotence: bool | None = None,
+        linger_ms: float = 5,
+        batch_size: int = 131_072,
+        max_request_size: int = 1_048_576,
+        compression_type: str | None = None,
+        compression_level: int | None = None,
+        buffer_memory: int = 33_554_432,
+        max_block_ms: float = 60_000,
+        delivery_timeout_ms: float = 120_000,
+        request_timeout_ms: int = 30_000,
+        max_in_flight_requests_per_connection: int = 5,
+        partitioner: Partitioner | None = None,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        allow_auto_create_topics: bool = True,
+        metadata_max_age_ms: int = 300_000,
+        retry_backoff_ms: int = 100,
+        retry_backoff_max_ms: int = 1_000,
+        connections_max_idle_ms: int = 540_000,
+        security_protocol: str = "PLAINTEXT",
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """Options as of the async class. Up to 2 MiB of records come on top of ``buffer_memory``."""
+        options = given(locals())
+        for name in ("key_serializer", "value_serializer"):
+            serializer = options.pop(name)
+            if serializer is not None and not callable(serializer):
+                raise ConfigurationError(f"{name} is {serializer!r}; something callable is needed")
+        client = AsyncProducer(**options)
+        super().__init__(client)
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._settings = client._settings
+        self._handover = Handover(client, self._settings.max_block)
+        self._topics: set[str] = set()
+
+    def start(self) -> None:
+        """Reach the cluster. Raises BootstrapError when nobody answers within max_block_ms."""
+        super().start()
+        assert self._runner is not None
+        self._handover.open(self._runner)
+
+    def close(self, timeout: float | None = 30) -> None:
+        """Send what is in the buffer, for ``timeout`` seconds at most (None: as long as it takes), and disconnect.
+
+        What could not be sent by then fails its deliveries, and RequestTimeoutError says how many records that were.
+        A second call does nothing.
+        """
+        self._handover.refuse()
+        self._end(lambda: self._finish(Deadline(timeout)))
+
+    async def _finish(self, deadline: Deadline) -> None:
+        closed = ClosedError("the producer was closed before the record was in its buffer")
+        left = 0
+        try:
+            async with deadline.timeout():
+                await self._handover.emptied()
+        except TimeoutError:
+            left = self._handover.give_up(closed)
+        finally:
+            self._handover.give_up(closed)
+            await self._client.close(None if deadline.at == float("inf") else deadline.left())
+        if left:
+            raise RequestTimeoutError(
+                f"the producer was closed with {left} records that were not in its buffer yet"
+            )
+
+    def _close_at_exit(self) -> None:
+        self.close(EXIT_SECONDS)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except RequestTimeoutError as lost:
+            if error is None:
+                raise
+            log.error("%s", lost)  # what ended the block goes first
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersLike = (),
+    ) -> Delivery:
+        """Have a record sent; the Delivery that is returned tells what becomes of it.
+
+        Waits, for ``max_block_ms`` at most, while the topic isn't known, and while records are made faster than they
+        are sent. Otherwise it returns at once; that the record has come into the buffer, and what kept it from it, the
+        Delivery says. Without ``timestamp_ms`` a record has the time at which it came into the buffer.
+
+        Raises, with nothing sent: SerializationError, RecordTooLargeError, BufferFullError, UnknownTopicError,
+        RequestTimeoutError (no metadata), ClosedError.
+        """
+        if topic not in self._topics:
+            self._call(self._client.partitions_for(topic))
+            self._topics.add(topic)
+        if value.__class__ is not bytes or self._value_serializer is not None:
+            value = to_bytes("value", value, self._value_serializer)
+        if key is not None:
+            key = to_bytes("key", key, self._key_serializer)
+        pairs = to_headers(headers) if headers else ()
+        if timestamp_ms is not None:
+            check_timestamp(timestamp_ms)
+        size = record_size(value, key, pairs)
+        check_size(size, self._settings)
+        delivery = Delivery(self._handover)
+        self._handover.put((delivery, topic, value, key, partition, timestamp_ms, pairs), size)
+        return delivery
+
+    def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersLike = (),
+    ) -> RecordMetadata:
+        """``send``, and wait until the record is acknowledged."""
+        delivery = self.send(
+            topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+        )
+        return delivery.result()
+
+    def send_batch(
+        self,
+        topic: str,
+        values: Sequence[Any],
+        *,
+        keys: Sequence[Any] | None = None,
+        partition: int | None = None,
+        timestamps_ms: Sequence[int] | int | None = None,
+        headers: Sequence[HeadersLike] | None = None,
+    ) -> BatchDelivery:
+        """Put many records of a topic into the buffer, at a fraction of what as many calls of ``send`` cost.
+
+        As the async method, whose words hold; behind what ``send`` was given before.
+        """
+        if self._value_serializer is not None:
+            values = [to_bytes("value", value, self._value_serializer) for value in values]
+        if self._key_serializer is not None and keys is not None:
+            keys = [to_bytes("key", key, self._key_serializer) for key in keys]
+
+        async def in_turn() -> BatchDelivery:
+            await self._handover.emptied()
+            inner = await self._client.send_batch(
+                topic, values, keys=keys, partition=partition, timestamps_ms=timestamps_ms, headers=headers
+            )
+            return BatchDelivery(inner, self._call)
+
+        return self._call(in_turn())
+
+    def send_arrow(self, topic: str, table: pyarrow.Table | pyarrow.RecordBatch) -> BatchDelivery:
+        """``send_batch`` of a pyarrow Table or RecordBatch; columns as of the async method. No serializer runs."""
+
+        async def in_turn() -> BatchDelivery:
+            await self._handover.emptied()
+            return BatchDelivery(await self._client.send_arrow(topic, table), self._call)
+
+        return self._call(in_turn())
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send everything now, and wait until all that has been sent until now is acknowledged or has failed.
+
+        Whether it failed is for the deliveries to say. Raises RequestTimeoutError after ``timeout`` seconds.
+        """
+
+        async def flush() -> None:
+            deadline = Deadline(timeout)
+            try:
+                async with deadline.timeout():
+                    await self._handover.emptied()
+            except TimeoutError:
+                raise RequestTimeoutError(
+                    f"the buffer had no room for all records within {timeout:g} s"
+                ) from None
+            await self._client.flush(None if timeout is None else deadline.left())
+
+        self._call(flush())
+
+    partitions_for = blocking(AsyncProducer.partitions_for)

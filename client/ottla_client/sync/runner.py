@@ -1,0 +1,158 @@
+"""An event loop in a thread of its own, and calls into it from others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+from ..errors import ClientError, ClosedError
+
+T = TypeVar("T")
+
+log = logging.getLogger("ottla_client")
+
+CANCEL_SECONDS = 5.0
+"""How long a call that is interrupted (Ctrl-C) may take to end."""
+
+
+class _Call(Generic[T]):
+    """One coroutine, run in the loop for a thread that waits."""
+
+    __slots__ = ("_coroutine", "ended", "error", "interrupted", "result", "task")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+        self.ended = threading.Event()
+        self.task: asyncio.Task[None] | None = None
+        self.interrupted = False
+        self.result: T | None = None
+        self.error: BaseException | None = None
+
+    def begin(self) -> None:
+        self.task = asyncio.get_running_loop().create_task(self._run())
+        self.task.add_done_callback(self._finish)
+        if self.interrupted:
+            self.task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            self.result = await self._coroutine
+        except BaseException as error:
+            self.error = error
+
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            self.error = asyncio.CancelledError()  # before it began
+            self._coroutine.close()
+        self.ended.set()
+
+    def interrupt(self) -> None:
+        self.interrupted = True
+        if self.task is not None:
+            self.task.cancel()
+
+    def abandon(self) -> None:
+        """It will never begin."""
+        self._coroutine.close()
+
+
+class Runner:
+    """The loop's policy is the program's: with uvloop's set, the loop is uvloop's."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._stopping = False
+        # A daemon, so that a program that forgets to close ends nevertheless; see ``face``.
+        self._thread = threading.Thread(target=_run, args=(self.loop,), name=name, daemon=True)
+        self._thread.start()
+
+    def call(self, coroutine: Coroutine[Any, Any, T], rescue: Callable[[T], None] | None = None) -> T:
+        """Run a coroutine in the loop and wait for its result.
+
+        When the wait is interrupted (KeyboardInterrupt), the coroutine is cancelled and waited for. If it has come to
+        its result all the same, ``rescue`` is given that, so that it isn't lost.
+        """
+        call = _Call(coroutine)
+        if threading.current_thread() is self._thread:
+            call.abandon()
+            raise ClientError(
+                "called from the client's own background thread, which would wait for itself; don't call the client"
+                " in callbacks, serializers or deserializers"
+            )
+        try:
+            self.post(call.begin)
+        except ClosedError:
+            call.abandon()
+            raise
+        try:
+            call.ended.wait()
+        except BaseException:
+            self.post(call.interrupt)
+            if call.ended.wait(CANCEL_SECONDS) and call.error is None and rescue is not None:
+                rescue(call.result)  # type: ignore[arg-type]
+            raise
+        if isinstance(call.error, asyncio.CancelledError):
+            raise ClosedError("the client was closed meanwhile")
+        if call.error is not None:
+            try:
+                raise call.error
+            finally:
+                del call  # the traceback would hold it, and it the error
+        return call.result  # type: ignore[return-value]
+
+    def post(self, function: Callable[[], object]) -> None:
+        """Have the loop call a function. Raises ClosedError when it has stopped."""
+        with self._lock:
+            if self._stopping:
+                raise ClosedError("the client is closed")
+            self.loop.call_soon_threadsafe(function)
+
+    def stop(self, timeout: float | None) -> None:
+        """End the loop and its thread; tasks that are left are cancelled. A second call does nothing."""
+        with self._lock:
+            if self._stopping:
+                return
+            self._stopping = True
+            self.loop.call_soon_threadsafe(self.loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+
+    def end(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a last coroutine and end, without waiting for either."""
+        with self._lock:
+            if self._stopping:
+                coroutine.close()
+                return
+            self._stopping = True
+            self.loop.call_soon_threadsafe(_last, self.loop, coroutine)
+
+
+def _last(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> None:
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a client that was forgotten could not be closed: %s", task.exception())
+        loop.stop()
+
+    loop.create_task(coroutine).add_done_callback(ended)
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """The thread. Knows nobody but its loop, so that a client that is forgotten can be noticed."""
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        try:
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()

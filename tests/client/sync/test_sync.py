@@ -1,0 +1,352 @@
+"""The synchronous faces: the same methods, in threads, interrupted, and at the interpreter's end."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.support.processes import free_port
+from tests.support.waiting import wait_for
+
+import ottla_client
+from ottla_client import sync
+from ottla_client.admin import NewTopic
+from ottla_client.consumer import RebalanceListener
+from ottla_client.errors import (
+    BootstrapError,
+    ClientError,
+    ClosedError,
+    RecordTooLargeError,
+    RequestTimeoutError,
+    SerializationError,
+)
+from ottla_client.types import TopicPartition
+
+
+def threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("ottla-")}
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_left() -> Any:
+    yield
+    assert not threads()
+
+
+@pytest.mark.parametrize("name", ["Producer", "Consumer", "Admin"])
+def test_methods_and_signatures_are_those_of_the_async_class(name: str) -> None:
+    ours, theirs = getattr(sync, name), getattr(ottla_client, name)
+    methods = {
+        each for each, what in inspect.getmembers(theirs, inspect.isfunction) if not each.startswith("_")
+    }
+    assert {each for each in methods if not hasattr(ours, each)} == set()
+    for each in methods | {"__init__"}:
+        mine, its = (inspect.signature(getattr(cls, each)).parameters for cls in (ours, theirs))
+        if (name, each) == ("Admin", "start"):
+            continue  # default_api_timeout_ms goes for it
+        assert {k: (p.kind, p.default) for k, p in mine.items()} == {
+            k: (p.kind, p.default) for k, p in its.items()
+        }, each
+
+
+def test_records_there_and_back(broker: Any, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(2, prefix="sync")
+    with sync.Producer(broker.bootstrap, linger_ms=1) as producer:
+        assert producer.partitions_for(topic) == [0, 1]
+        deliveries = [
+            producer.send(topic, b"%d" % n, b"k%d" % n, headers=[("n", b"%d" % n)]) for n in range(2000)
+        ]
+        producer.flush()
+        assert all(delivery.done() for delivery in deliveries)
+        places = {(d.result().partition, d.result().offset) for d in deliveries}
+        assert len(places) == 2000
+        metadata = producer.send_and_wait(topic, b"last", partition=1, timestamp_ms=1234)
+        assert (metadata.topic, metadata.partition, metadata.timestamp) == (topic, 1, 1234)
+        batch = producer.send_batch(topic, [b"x", b"y"], partition=0)
+        assert len(batch) == 2
+        assert sum(each.count for each in batch.result(10)) == 2
+    # Deliveries can be asked after the end, too.
+    assert deliveries[0].result().topic == topic
+    with sync.Consumer(topic, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        seen = []
+        for record in consumer:
+            seen.append(record)
+            if len(seen) == 2003:
+                break
+        by_key = {record.key: record for record in seen if record.key}
+        assert len(by_key) == 2000
+        assert by_key[b"k7"].value == b"7"
+        assert by_key[b"k7"].headers == (("n", b"7"),)
+        assert consumer.poll(timeout_ms=10) == []
+        assert consumer.assignment() == {TopicPartition(topic, 0), TopicPartition(topic, 1)}
+        assert sum(consumer.end_offsets(consumer.assignment()).values()) == 2003
+
+
+def test_positions_do_not_run_ahead_of_the_loop(
+    broker: Any, new_topic: Callable[..., str], new_name: Callable[..., str]
+) -> None:
+    """A list is taken from the background; what counts is what the loop has come to."""
+    topic, group = new_topic(1, prefix="ahead"), new_name("group")
+    place = TopicPartition(topic, 0)
+    with sync.Producer(broker.bootstrap) as producer:
+        producer.send_batch(topic, [b"%d" % n for n in range(100)]).result(10)
+    options: dict[str, Any] = {
+        "bootstrap_servers": broker.bootstrap,
+        "group_id": group,
+        "auto_offset_reset": "earliest",
+    }
+    with sync.Consumer(topic, **options) as consumer:
+        records = iter(consumer)
+        assert [next(records).offset for _ in range(3)] == [0, 1, 2]
+        assert consumer.position(place) == 3
+        assert consumer.lag(place) == 97
+        consumer.commit()
+        committed = consumer.committed(place)[place]
+        assert committed is not None
+        assert committed.offset == 3
+        consumer.pause(place)
+        assert consumer.poll(timeout_ms=50) == []
+        consumer.resume(place)
+        assert consumer.getone().offset == 3
+        assert [record.offset for record in consumer.poll(timeout_ms=5000, max_records=2)] == [4, 5]
+        consumer.seek(place, 50)
+        assert consumer.getone().offset == 50
+        many = consumer.getmany(timeout_ms=5000, max_records=4)
+        assert [record.offset for record in many[place]] == [51, 52, 53, 54]
+        for record in consumer:
+            if record.offset == 60:
+                break
+    # Closing commits what was handed out, not what was taken.
+    with sync.Consumer(topic, **options) as consumer:
+        assert consumer.getone().offset == 61
+    # An exception commits nothing of it.
+    with contextlib.suppress(ZeroDivisionError), sync.Consumer(topic, **options) as consumer:
+        assert consumer.getone().offset == 62
+        raise ZeroDivisionError
+    with sync.Consumer(topic, **options) as consumer:
+        assert consumer.getone().offset == 62
+
+
+def test_a_listener_may_use_the_consumer(
+    broker: Any, new_topic: Callable[..., str], new_name: Callable[..., str]
+) -> None:
+    topic, group = new_topic(1, prefix="listened"), new_name("group")
+    place = TopicPartition(topic, 0)
+    with sync.Producer(broker.bootstrap) as producer:
+        producer.send_batch(topic, [b"%d" % n for n in range(10)]).result(10)
+    calls: list[tuple[str, frozenset[TopicPartition]]] = []
+
+    class Listener(RebalanceListener):
+        def on_partitions_assigned(self, assigned: frozenset[TopicPartition]) -> None:
+            calls.append(("assigned", assigned))
+            consumer.seek(place, 5)
+
+        def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> None:
+            calls.append(("revoked", revoked))
+
+    with sync.Consumer(bootstrap_servers=broker.bootstrap, group_id=group) as consumer:
+        consumer.subscribe([topic], listener=Listener())
+        assert consumer.getone().offset == 5
+    assert calls == [("assigned", {place}), ("revoked", {place})]
+
+
+def test_admin(broker: Any, new_name: Callable[..., str]) -> None:
+    name = new_name("admin")
+    with sync.Admin(broker.bootstrap) as admin:
+        admin.create_topics([NewTopic(name, partitions=3)])
+        assert len(admin.describe_topics([name])[name].partitions) == 3
+        admin.delete_topics([name])
+        with pytest.raises(ClientError):
+            admin.describe_topics([name])
+    with pytest.raises(ClosedError):
+        admin.list_topics()
+
+
+def test_many_threads_send(broker: Any, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(1, prefix="threads")
+    failures: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            deliveries = [producer.send(topic, b"%d:%d" % (number, n)) for n in range(2000)]
+            assert deliveries[-1].result(20).topic == topic
+        except BaseException as error:
+            failures.append(error)
+
+    with sync.Producer(broker.bootstrap) as producer:
+        workers = [threading.Thread(target=run, args=(number,)) for number in range(4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    assert not failures
+    seen: dict[bytes, list[int]] = {}
+    with sync.Consumer(topic, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        for count, record in enumerate(consumer, 1):
+            number, _, n = record.value.partition(b":")
+            seen.setdefault(number, []).append(int(n))
+            if count == 8000:
+                break
+    assert seen == {b"%d" % number: list(range(2000)) for number in range(4)}
+
+
+def test_back_pressure(broker: Any, new_topic: Callable[..., str]) -> None:
+    """More than fits anywhere: the thread waits, nothing is lost."""
+    topic = new_topic(1, prefix="pressed")
+    with sync.Producer(broker.bootstrap, buffer_memory=1_000_000, batch_size=100_000) as producer:
+        deliveries = [producer.send(topic, bytes(10_000)) for _ in range(1000)]
+    assert deliveries[-1].result().offset == 999
+
+
+def test_what_is_wrong_is_said_at_once(broker: Any, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(1, prefix="wrong")
+    with sync.Producer(broker.bootstrap, key_serializer=str.encode, max_request_size=10_000) as producer:
+        with pytest.raises(SerializationError):
+            producer.send(topic, "text")
+        with pytest.raises(SerializationError, match="key_serializer failed"):
+            producer.send(topic, b"", key=1)
+        with pytest.raises(RecordTooLargeError):
+            producer.send(topic, bytes(20_000))
+        assert producer.send(topic, b"", key="k").result(10).offset == 0
+        # A partition that isn't there is found out in the background.
+        delivery = producer.send(topic, b"", partition=7)
+        producer.close(2)
+    assert isinstance(delivery.exception(), ClientError)
+    with pytest.raises(ClosedError):
+        producer.send(topic, b"")
+
+
+def test_callbacks_and_waiting(broker: Any, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(1, prefix="callbacks")
+    told: list[int] = []
+    refused: list[Exception] = []
+    with sync.Producer(broker.bootstrap, linger_ms=20) as producer:
+
+        def callback(delivery: sync.Delivery) -> None:
+            told.append(delivery.result().offset)
+            try:
+                producer.flush()
+            except ClientError as error:
+                refused.append(error)
+
+        delivery = producer.send(topic, b"x")
+        delivery.add_done_callback(callback)
+        with pytest.raises(RequestTimeoutError):
+            delivery.result(0.0001)
+        delivery.result(10)
+        producer.flush()
+    delivery.add_done_callback(callback)
+    assert told == [0, 0]
+    assert "background thread" in str(refused[0])
+
+
+def test_nobody_is_there() -> None:
+    started = threads()
+    with pytest.raises(BootstrapError, match="connection refused"):
+        sync.Producer(f"127.0.0.1:{free_port()}", max_block_ms=50).start()
+    assert threads() == started
+    unstarted = sync.Producer("127.0.0.1:1")
+    with pytest.raises(ClosedError, match="not started"):
+        unstarted.flush()
+    unstarted.close()
+
+
+def test_the_broker_goes_away_for_good(own_broker: Callable[..., Any]) -> None:
+    broker = own_broker()
+    producer = sync.Producer(broker.bootstrap)
+    producer.start()
+    assert producer.send("t", b"x").result(10).offset == 0
+    broker.kill()
+    delivery = producer.send("t", b"y")
+    with pytest.raises(RequestTimeoutError, match="1 records"):
+        producer.close(0.2)
+    assert isinstance(delivery.exception(), ClosedError)
+
+
+def test_closing_from_another_thread_ends_the_loop(broker: Any, new_topic: Callable[..., str]) -> None:
+    consumer = sync.Consumer(new_topic(1, prefix="quiet"), bootstrap_servers=broker.bootstrap)
+    consumer.start()
+    closer = threading.Timer(0.1, consumer.close)
+    closer.start()
+    assert list(consumer) == []
+    closer.join()
+
+
+def test_an_interrupted_wait_loses_no_record(broker: Any, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(1, prefix="interrupted")
+    with (
+        sync.Producer(broker.bootstrap) as producer,
+        sync.Consumer(topic, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer,
+    ):
+        main = threading.main_thread().ident
+        assert main is not None
+        for number in range(5):
+            interrupter = threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGINT))
+            interrupter.start()
+            with pytest.raises(KeyboardInterrupt):
+                for _ in consumer:
+                    pass
+            interrupter.join()
+            producer.send_and_wait(topic, b"%d" % number)
+            assert consumer.getone().offset == number
+
+
+def _python(code: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+
+
+def test_what_is_not_closed_is_closed_at_the_end(broker: Any, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(1, prefix="exit")
+    code = (
+        "import sys; from ottla_client.sync import Admin, Consumer, Producer\n"
+        "servers, topic = sys.argv[1:]\n"
+        "producer = Producer(servers, linger_ms=1000); producer.start()\n"
+        "consumer = Consumer(topic, bootstrap_servers=servers); consumer.start(); consumer.poll(10)\n"
+        "admin = Admin(servers); admin.start()\n"
+        "for n in range(1000): producer.send(topic, b'%d' % n)\n"
+        "print('end')"
+    )
+    process = _python(code, broker.bootstrap, topic)
+    out, errors = process.communicate(timeout=30)
+    assert (process.returncode, out, errors) == (0, "end\n", "")
+    with sync.Consumer(topic, bootstrap_servers=broker.bootstrap) as consumer:
+        assert consumer.end_offsets([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 1000}
+
+
+def test_ctrl_c_ends_a_program(broker: Any, new_topic: Callable[..., str]) -> None:
+    code = (
+        "import sys; from ottla_client.sync import Consumer\n"
+        "with Consumer(sys.argv[2], bootstrap_servers=sys.argv[1]) as consumer:\n"
+        " print('there', flush=True)\n"
+        " for record in consumer: pass\n"
+    )
+    process = _python(code, broker.bootstrap, new_topic(1, prefix="ctrlc"))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "there\n"
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGINT
+    assert errors.strip().endswith("KeyboardInterrupt")
+
+
+def test_a_forgotten_client_is_noticed(broker: Any, new_topic: Callable[..., str]) -> None:
+    producer = sync.Producer(broker.bootstrap)
+    producer.start()
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        del producer
+    wait_for(lambda: not threads(), "the end of its thread")
