@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ClientError, CorruptBatchError
+from ..errors import CorruptBatchError, DeserializationError
 from ..types import ConsumerRecord, TopicPartition
 from .positions import PartitionState, Stage
 from .records import Chunk, RecordReader
@@ -75,7 +75,11 @@ class Buffer:
     def next_run(self) -> Iterator[ConsumerRecord[Any, Any]] | None:
         """An iterator over the next records, None where nothing is ready. Raises as ``RecordReader.read``."""
         self._one_by_one = True
-        chunk = self._ready(RUN, None)
+        try:
+            chunk = self._ready(RUN, None)
+        except (CorruptBatchError, DeserializationError) as error:
+            self._put_off(error)
+            raise
         return None if chunk is None else chunk.iterator
 
     def take(
@@ -90,9 +94,10 @@ class Buffer:
         while count > 0:
             try:
                 chunk = self._ready(count, only)
-            except ClientError:
+            except (CorruptBatchError, DeserializationError) as error:
                 if taken:
                     break
+                self._put_off(error)
                 raise
             if chunk is None:
                 break
@@ -122,15 +127,14 @@ class Buffer:
                 try:
                     part = self._reader.part(chunk, count)
                 except CorruptBatchError as error:
-                    if not parts:
-                        self._put_off(chunk, before, error)
-                        raise
-                    return parts
-                state.position = chunk.offset
+                    self._went_on(chunk, before)
+                    if parts:
+                        return parts
+                    self._put_off(error)
+                    raise
+                self._went_on(chunk, before)
                 if chunk.epoch is not None:
                     state.epoch = chunk.epoch
-                self._unsettled.add(state)
-                self._shrink(chunk, chunk.at - before)
                 if part is None:
                     self._finish(chunk)
                     break
@@ -152,35 +156,36 @@ class Buffer:
         """The first chunk with decoded records, decoded now if need be."""
         self.sync()
         for chunk in self._usable(only):
-            state = chunk.state
             if chunk.index == len(chunk.records):
                 before = chunk.at
                 try:
                     found = self._reader.read(chunk, want)
-                except ClientError as error:
-                    self._put_off(chunk, before, error)
+                except (CorruptBatchError, DeserializationError):
+                    self._went_on(chunk, before)
                     raise
-                self._shrink(chunk, chunk.at - before)
                 if not found:
-                    state.position = chunk.offset
-                    self._unsettled.add(state)
+                    self._went_on(chunk, before)
                     self._finish(chunk)
                     continue
+                self._shrink(chunk, chunk.at - before)
             if chunk is not self._current:
                 self.halt()
                 self._current = chunk
             return chunk
         return None
 
-    def _put_off(self, chunk: Chunk, before: int, error: ClientError) -> None:
-        """A chunk was read from the byte ``before`` up to something bad: others get their turn before it does."""
-        state = chunk.state
-        state.position = chunk.offset
-        self._unsettled.add(state)
+    def _went_on(self, chunk: Chunk, before: int) -> None:
+        """A chunk was read from the byte ``before``, and the position goes with it."""
+        chunk.state.position = chunk.offset
+        self._unsettled.add(chunk.state)
         self._shrink(chunk, chunk.at - before)
-        self._chunks = deque(sorted(self._chunks, key=lambda each: each.state is state))
-        if isinstance(error, CorruptBatchError):
-            # It may have been damaged on its way, or be whole on another broker.
+
+    def _put_off(self, error: CorruptBatchError | DeserializationError) -> None:
+        """A partition has something bad next: others get their turn before it is tried again."""
+        self._chunks = deque(sorted(self._chunks, key=lambda each: each.state.partition == error.partition))
+        if isinstance(error, CorruptBatchError) and self._chunks:
+            # It may have been damaged on its way, or be whole on another broker: fetch it once more.
+            state = self._chunks[-1].state
             self.drop(state)
             self._on_room(state)
 

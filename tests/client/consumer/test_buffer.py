@@ -1,0 +1,203 @@
+"""Handing out, held against a model: every record once, in order, whatever the application does in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.client.consumer.chunks import batch, buffer, chunk, partition, values
+
+from ottla_client.consumer.positions import PartitionState
+
+END = 60
+NUMBERS = st.integers(0, 1)
+
+
+class Handing(RuleBasedStateMachine):
+    """Two partitions with the offsets 0 to END, each record once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = buffer()
+        self.states = [partition(0), partition(1)]
+        self.expected = [0, 0]
+        self.settled = [0, 0]
+        self.run: Iterator[Any] = iter(())
+        self.last: tuple[int, int] | None = None
+        """The record that was handed out by itself last, and is at work."""
+
+    def _take_over(self, records: list[Any]) -> None:
+        for record in records:
+            assert not self.states[record.partition].paused
+            assert record.offset == int(record.value) == self.expected[record.partition]
+            self.expected[record.partition] += 1
+
+    def _asked(self) -> None:
+        self.held.settle()
+        self.settled = list(self.expected)
+        self.last = None
+
+    @rule(number=NUMBERS, sizes=st.lists(st.integers(1, 7), min_size=1, max_size=4))
+    def fetched(self, number: int, sizes: list[int]) -> None:
+        state = self.states[number]
+        batches = []
+        offset = state.fetch_offset
+        for size in sizes:
+            size = min(size, END - offset)
+            if size > 0:
+                batches.append(batch(offset, size))
+                offset += size
+        if batches:
+            self.held.add(chunk(state, *batches, offset=state.fetch_offset))
+            state.fetch_offset = offset
+
+    @rule(count=st.integers(1, 12))
+    def poll(self, count: int) -> None:
+        self._asked()
+        lists = self.held.take(count)
+        assert sum(map(len, lists)) <= count
+        for records in lists:
+            assert len({record.partition for record in records}) == 1
+            self._take_over(records)
+
+    @rule(number=NUMBERS, count=st.integers(1, 12))
+    def poll_one_partition(self, number: int, count: int) -> None:
+        self._asked()
+        for records in self.held.take(count, {self.states[number].partition}):
+            assert records[0].partition == number
+            self._take_over(records)
+
+    @rule(count=st.integers(1, 12))
+    def poll_tables(self, count: int) -> None:
+        self._asked()
+        parts = self.held.take_parts(count)
+        assert sum(part.records for part in parts) <= count
+        for part in parts:
+            for offset in part.columns.offsets[part.start : part.stop]:
+                assert offset == self.expected[part.partition]
+                self.expected[part.partition] += 1
+
+    @rule(count=st.integers(1, 12))
+    def iterate(self, count: int) -> None:
+        """As ``async for``: records straight from the iterator, a new one when it ends."""
+        for _ in range(count):
+            record = next(self.run, None)
+            if record is None:
+                self._asked()
+                run = self.held.next_run()
+                if run is None:
+                    return
+                self.run = run
+                record = next(run)
+            if self.last is not None and self.last[0] == record.partition:
+                self.settled[record.partition] = record.offset
+            self.last = (record.partition, record.offset)
+            self._take_over([record])
+
+    @rule(number=NUMBERS, offset=st.integers(0, END))
+    def seek(self, number: int, offset: int) -> None:
+        state = self.states[number]
+        if not self.held.skip_to(state, offset):
+            self.held.drop(state)
+            state.seek(offset)
+        self.expected[number] = self.settled[number] = offset
+
+    @rule(number=NUMBERS)
+    def drop(self, number: int) -> None:
+        """As when the leader changes."""
+        self.held.drop(self.states[number])
+
+    @rule(number=NUMBERS)
+    def pause_or_resume(self, number: int) -> None:
+        state = self.states[number]
+        if not state.paused:
+            self.held.halt(state)
+        state.paused = not state.paused
+
+    @rule()
+    def halt(self) -> None:
+        """As when a rebalance waits."""
+        self.held.halt()
+        assert next(self.run, None) is None
+
+    @precondition(lambda self: self.expected == [END, END])
+    @rule()
+    def nothing_is_left(self) -> None:
+        assert self.held.take(99) == []
+
+    @invariant()
+    def positions_are_behind_what_was_handed_out(self) -> None:
+        self.held.sync()
+        assert [state.position for state in self.states] == self.expected
+
+    @invariant()
+    def nothing_is_settled_that_may_be_at_work(self) -> None:
+        for number, state in enumerate(self.states):
+            settled = self.held.settled(state)
+            assert settled is not None
+            assert settled <= self.expected[number]
+            if self.last is not None and self.last[0] == number:
+                assert settled <= max(self.last[1], self.settled[number])
+
+
+TestHanding = Handing.TestCase
+TestHanding.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_there_is_room_when_enough_was_handed_out() -> None:
+    told: list[PartitionState] = []
+    state = partition()
+    parts = [batch(base, 10) for base in range(0, 1000, 10)]
+    held = buffer(room=sum(map(len, parts)) // 2, on_room=told.append)
+    held.add(chunk(state, *parts))
+    taken = 0
+    while not told:
+        taken += len(values(held.take(10)))
+    assert 490 <= taken <= 520
+    while values(held.take(10)):
+        pass
+    assert len(told) == 2  # and once more when it is empty
+    assert state.buffered == 0
+
+
+def test_what_was_polled_is_settled_by_the_next_poll() -> None:
+    state = partition()
+    held = buffer()
+    held.add(chunk(state, batch(0, 10)))
+    held.settle()
+    held.take(4)
+    assert held.settled(state) == 0
+    assert held.unsettled
+    held.settle()
+    assert held.settled(state) == 4
+    assert not held.unsettled
+
+
+def test_one_by_one_the_next_settles_the_one_before() -> None:
+    state = partition()
+    held = buffer()
+    held.add(chunk(state, batch(0, 10)))
+    held.settle()
+    run = held.next_run()
+    assert run is not None
+    for offset in range(10):
+        assert held.settled(state) == max(0, offset - 1)
+        assert next(run).offset == offset
+    assert held.settled(state) == 9
+    held.settle()
+    assert held.settled(state) == 10
+
+
+def test_records_that_were_polled_stay_as_they_are() -> None:
+    """Halting empties lists, but none that the application has."""
+    state = partition()
+    held = buffer()
+    held.add(chunk(state, batch(0, 10), batch(10, 10)))
+    first, second = held.take(5), held.take(10)
+    held.halt()
+    held.drop(state)
+    assert values(first) == [0, 1, 2, 3, 4]
+    assert values(second) == list(range(5, 15))
