@@ -63,6 +63,8 @@ class Bulk:
             if other is not None and not isinstance(other, int) and len(other) != count:
                 raise ConfigurationError(f"there are {len(other)} {name} for {count} values")
         keys = None if given.keys is None else column("key", list(given.keys), key_serializer)
+        if keys is not None and keys.count(None) == count:
+            keys = None
         headers = (
             None if given.headers is None else [to_headers(each) if each else () for each in given.headers]
         )

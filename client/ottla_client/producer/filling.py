@@ -152,11 +152,11 @@ class Filling:
             for each, places in self._deal(buffer, bulk, first, last).items():
                 await self._add_to(buffer, bulk.pick(places), each, delivery)
 
-    def _deal(self, buffer: TopicBuffer, bulk: Bulk, first: int, last: int) -> dict[int | None, list[int]]:
+    def _deal(self, buffer: TopicBuffer, bulk: Bulk, first: int, last: int) -> dict[int, list[int]]:
         """Which of the records from ``first`` to before ``last`` go to which partition."""
         keys = bulk.keys
         partitions = buffer.partitions
-        dealt: dict[int | None, list[int]]
+        dealt: dict[int, list[int]]
         if keys is not None and self._partitioner is None and None not in keys[first:last]:
             by_number = deal(keys[first:last], len(partitions))  # type: ignore[arg-type]
             dealt = {partitions[each]: places for each, places in by_number.items()}
@@ -164,8 +164,12 @@ class Filling:
                 dealt = {each: [first + at for at in places] for each, places in dealt.items()}
             return dealt
         dealt = {}
+        # Those without a key among them go to one partition together, in order with those that belong there.
+        sticky = self._accumulator.sticky_queue(buffer, self._has_leader).partition
         for at in range(first, last):
             partition = self.partition_of(buffer, None if keys is None else keys[at])
+            if partition is None:
+                partition = sticky
             dealt.setdefault(partition, []).append(at)
         return dealt
 

@@ -85,6 +85,8 @@ class Producer:
         retry_backoff_ms: int = 100,
         retry_backoff_max_ms: int = 1_000,
         connections_max_idle_ms: int = 540_000,
+        reconnect_backoff_ms: int = 50,
+        reconnect_backoff_max_ms: int = 1_000,
         security_protocol: str = "PLAINTEXT",
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
@@ -131,6 +133,8 @@ class Producer:
             retry_backoff_max_ms=retry_backoff_max_ms,
             metadata_max_age_ms=metadata_max_age_ms,
             connections_max_idle_ms=connections_max_idle_ms,
+            reconnect_backoff_ms=reconnect_backoff_ms,
+            reconnect_backoff_max_ms=reconnect_backoff_max_ms,
             security_protocol=security_protocol,
             ssl_context=ssl_context,
         )

@@ -17,6 +17,9 @@ has the batch nevertheless may be unknown, and matters to what follows it. So th
     GAP         nothing is outstanding                                   RESTART
     RESTART     nothing is on the wire                                   CONTINUOUS, in a new epoch from 0
 
+The first batch under an identity goes alone: a broker that doesn't know the producer takes any number, so that if
+the first batch were refused and the second taken, the first would come to lie behind it.
+
 Nothing new is sent in GAP, nothing at all in RESTART. What is outstanding at a restart was not written: the
 first was refused for its number, and none can be written before it. So it is sent under the new epoch without
 being doubled. An idempotent producer raises its epoch by itself; after the last epoch it asks for a new id.
@@ -68,13 +71,15 @@ class State(Enum):
 class Sequences:
     """The numbers of one partition's batches. No I/O; belongs to whoever owns the partition's queue."""
 
-    __slots__ = ("_gap_at", "_holder", "_identity", "_next", "outstanding", "state")
+    __slots__ = ("_gap_at", "_holder", "_identity", "_known", "_next", "outstanding", "state")
 
     def __init__(self, holder: IdentityHolder) -> None:
         self._holder = holder
         self._identity: Identity | None = None
         self._next = 0
         self._gap_at = -1
+        self._known = False
+        """The broker has taken a batch under the identity."""
         self.state = State.CONTINUOUS
         self.outstanding: list[Batch] = []
         """What has a number and no final answer, in the order of the numbers."""
@@ -90,7 +95,9 @@ class Sequences:
             return self.outstanding[0] is batch
         if self.state is State.GAP or len(self.outstanding) >= MAX_OUTSTANDING:
             return False
-        return bool(self.outstanding) or self._holder.current is not None
+        if self.outstanding:
+            return self._known
+        return self._holder.current is not None
 
     def number(self, batch: Batch) -> Identity:
         """Give ``batch``, which may be sent, its number if it has none. Returns the identity to send it under."""
@@ -99,6 +106,7 @@ class Sequences:
             if not self.outstanding and self._identity != self._holder.current:
                 self._identity = self._holder.current
                 self._next = 0
+                self._known = False
             batch.sequence = self._next
             self._next += batch.count
             self.outstanding.append(batch)
@@ -109,6 +117,7 @@ class Sequences:
         """The broker has ``batch``."""
         assert batch.sequence is not None
         self.outstanding.remove(batch)
+        self._known = True
         if self.state is State.GAP and batch.sequence > self._gap_at:
             self.state = State.CONTINUOUS
         self._settle()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from ottla_client.producer.batch import Batch
 from ottla_client.producer.queue import Answer, PartitionQueue, Patience
 from ottla_client.producer.sequences import Identity, IdentityHolder, Sequences
-
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.records.batch import crc_is_valid, read_header
 from ottla_protocol.records.record import decode_records
@@ -64,7 +66,9 @@ class ModelBroker:
 class Idempotence(RuleBasedStateMachine):
     """Whatever happens: the log has the records in the order of sending, none twice, and all that were acknowledged."""
 
-    @initialize(strict=st.booleans(), epoch=st.sampled_from([0, 32_765]), first=st.sampled_from([0, 2**31 - 4]))
+    @initialize(
+        strict=st.booleans(), epoch=st.sampled_from([0, 32_765]), first=st.sampled_from([0, 2**31 - 4])
+    )
     def begin(self, strict: bool, epoch: int, first: int) -> None:
         self.now = 0.0
         self.broker = ModelBroker(strict and first == 0)
@@ -136,7 +140,7 @@ class Idempotence(RuleBasedStateMachine):
         batch, data = self.requests.pop(0)
         self.answers.append((batch, self.broker.append(data)))
 
-    @precondition(lambda self: self.requests)
+    @precondition(lambda self: self.requests and not self.forgotten)
     @rule(
         code=st.sampled_from(
             [
@@ -161,7 +165,7 @@ class Idempotence(RuleBasedStateMachine):
             for sequence, records, _ in self.broker.recent
         )
 
-    @precondition(lambda self: self.requests)
+    @precondition(lambda self: self.requests and not self.forgotten)
     @rule(
         code=st.sampled_from(
             [
@@ -190,8 +194,16 @@ class Idempotence(RuleBasedStateMachine):
     @precondition(lambda self: not self.sequences.outstanding)
     @rule()
     def broker_forgets_producers(self) -> None:
-        """The producer's records have been deleted by retention."""
+        """The producer's records have been deleted by retention.
+
+        A broker of 2.5 or later takes any number then. What follows when it refuses the first batch in that moment
+        but takes the second is more than a producer can know.
+        """
         self.broker.forget_producers()
+
+    @property
+    def forgotten(self) -> bool:
+        return self.broker.epoch < 0 and bool(self.broker.log)
 
     # ---- time
 
@@ -206,7 +218,7 @@ class Idempotence(RuleBasedStateMachine):
     @invariant()
     def in_order_and_once(self) -> None:
         log = self.broker.log
-        assert all(first < second for first, second in zip(log, log[1:], strict=False)), log
+        assert all(first < second for first, second in pairwise(log)), log
 
     @invariant()
     def acknowledged_is_there(self) -> None:
@@ -254,5 +266,5 @@ class Idempotence(RuleBasedStateMachine):
 
 
 TestIdempotence = Idempotence.TestCase
-TestIdempotence.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestIdempotence.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")

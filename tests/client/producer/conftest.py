@@ -1,0 +1,54 @@
+"""Fixtures of the tests of Producer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla_client.producer import Producer
+
+# Quick back-offs: nothing else differs from the defaults.
+QUICK: dict[str, Any] = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 50, "reconnect_backoff_ms": 5}
+
+NewProducer = Callable[..., Producer]
+
+
+def sockets() -> int:
+    """How many sockets this process has open."""
+    count = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            count += os.readlink(entry).startswith("socket:")
+        except FileNotFoundError:
+            continue
+    return count
+
+
+def client_tasks() -> set[str]:
+    """The client's tasks that have not ended."""
+    running = (task.get_coro() for task in asyncio.all_tasks())
+    return {repr(each) for each in running if "ottla_client" in each.cr_code.co_filename}  # type: ignore[union-attr]
+
+
+@pytest.fixture
+async def new_producer() -> AsyncIterator[NewProducer]:
+    """Makes producers with quick back-offs. A test closes them; no task or socket may be left then."""
+    before = sockets()
+    made: list[Producer] = []
+
+    def make(bootstrap: str, **options: Any) -> Producer:
+        made.append(Producer(bootstrap, **{**QUICK, **options}))
+        return made[-1]
+
+    yield make
+    for producer in made:
+        await producer.close(0)
+    assert not client_tasks()
+    async with asyncio.timeout(10):
+        while sockets() > before:  # a proxy's ends, in this process too, close a little later
+            await asyncio.sleep(0.01)
