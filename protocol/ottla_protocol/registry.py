@@ -47,6 +47,7 @@ DECLARED: frozenset[ApiKey] = frozenset(
         ApiKey.DESCRIBE_CLUSTER,
         ApiKey.DESCRIBE_PRODUCERS,
         ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
     }
 )

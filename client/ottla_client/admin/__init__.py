@@ -5,7 +5,7 @@ from __future__ import annotations
 from .client import Admin
 from .groups import MemberToRemove
 from .nodes import VersionRange
-from .results import PartialError
+from .results import PartialError, is_unknown_group
 from .values import (
     AlterConfig,
     AlterOperation,
@@ -56,4 +56,5 @@ __all__ = [
     "ResourceType",
     "TimedOffset",
     "VersionRange",
+    "is_unknown_group",
 ]

@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, ProtocolError
+from ottla_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from ottla_protocol.messages.consumer_group_describe import DescribedGroup as AssignedGroup
 from ottla_protocol.messages.consumer_protocol import decode_assignment, decode_subscription
 from ottla_protocol.messages.delete_groups import DeleteGroupsRequest
 from ottla_protocol.messages.describe_groups import (
@@ -21,7 +23,7 @@ from ..deadline import Deadline
 from ..errors import ClientError, UnsupportedApiError
 from ..types import TopicPartition
 from .base import AdminBase
-from .results import error_of, outcome_of, results_or_raise
+from .results import error_of, is_unknown_group, outcome_of, results_or_raise
 from .routes import Node, ToCoordinators
 from .values import GroupDescription, GroupListing, MemberDescription
 
@@ -66,7 +68,9 @@ class GroupCalls(AdminBase):
                 )
             answer = await self._call(node, ListGroupsRequest(states_filter=list(states)), deadline, version)
             listings = [
-                GroupListing(group.group_id, group.protocol_type, group.group_state, group.group_type, its[0])
+                GroupListing(
+                    group.group_id, group.protocol_type, group.group_state, group.group_type.lower(), its[0]
+                )
                 for group in answer.groups
             ]
             return {its[0]: outcome_of(answer.error_code, listings, f"broker {node}")}
@@ -85,11 +89,27 @@ class GroupCalls(AdminBase):
             node: Node, some: list[str], deadline: Deadline
         ) -> Mapping[str, GroupDescription | ClientError]:
             answer = await self._call(node, DescribeGroupsRequest(groups=some), deadline)
-            return {group.group_id: _group(group, node) for group in answer.groups}
+            found = {group.group_id: _group(group, node) for group in answer.groups}
+            missing = [name for name, group in found.items() if is_unknown_group(group)]
+            return found | await self._describe_assigned(node, missing, deadline)
 
         return await self._each(
             "describe groups", list(group_ids), ToCoordinators(self._cluster), ask, self._deadline(timeout)
         )
+
+    async def _describe_assigned(
+        self, node: Node, names: list[str], deadline: Deadline
+    ) -> dict[str, GroupDescription | ClientError]:
+        """Groups whose partitions the broker assigns (KIP-848), which have a request of their own."""
+        if not names:
+            return {}
+        try:
+            version = await self._version(node, ApiKey.CONSUMER_GROUP_DESCRIBE, deadline)
+        except UnsupportedApiError:  # the broker is older than such groups
+            return {}
+        request = ConsumerGroupDescribeRequest(group_ids=names)
+        answer = await self._call(node, request, deadline, version)
+        return {group.group_id: _assigned_group(group, node) for group in answer.groups}
 
     async def delete_groups(self, group_ids: Iterable[str], *, timeout: float | None = None) -> None:
         """Delete groups without members, with their offsets (Kafka 1.1 on).
@@ -166,6 +186,38 @@ class GroupCalls(AdminBase):
 
         found = await self._each("remove members", [group_id], ToCoordinators(self._cluster), ask, deadline)
         results_or_raise(f"remove members of group {group_id}", found[group_id])
+
+
+def _assigned_group(group: AssignedGroup, node: Node) -> GroupDescription | ClientError:
+    if group.error_code:
+        # Its text would only say that this is no group of the newer kind.
+        is_missing = group.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        return error_of(
+            group.error_code, f"group {group.group_id}", None if is_missing else group.error_message
+        )
+    return GroupDescription(
+        group.group_id,
+        group.group_state,
+        CONSUMER,
+        group.assignor_name,
+        -1 if node is None else node,
+        tuple(
+            MemberDescription(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host.removeprefix("/"),
+                frozenset(
+                    TopicPartition(topic.topic_name, index)
+                    for topic in member.assignment.topic_partitions
+                    for index in topic.partitions
+                ),
+                tuple(sorted(member.subscribed_topic_names)),
+            )
+            for member in group.members
+        ),
+        "consumer",
+    )
 
 
 def _group(group: DescribedGroup, node: Node) -> GroupDescription | ClientError:

@@ -109,3 +109,8 @@ def error_of(number: int, what: str, message: str | None = None) -> BrokerError:
 def outcome_of(number: int, value: V, what: str, message: str | None = None) -> V | ClientError:
     """``value`` for code 0, else the error."""
     return value if number == 0 else error_of(number, what, message)
+
+
+def is_unknown_group(error: object) -> bool:
+    """Whether an error says that there is no such group."""
+    return isinstance(error, GroupError) and error.code is ErrorCode.GROUP_ID_NOT_FOUND

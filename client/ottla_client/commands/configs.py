@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from html import unescape
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ..errors import UnknownTopicError
 from .completion import complete_topics
-from .console import Column, Console, options, run, unknown, unknown_topic
+from .console import Column, Console, options, printable, run, unknown, unknown_topic
 from .looking import admin_of, pair, plural
 
 if TYPE_CHECKING:
     from ..admin import Admin, AlterConfig, ConfigEntry, ConfigResource
+
+# Kafka's own texts are HTML.
+_TAG: Final = re.compile(r"</?[a-z][^>]*>", re.IGNORECASE)
+_WIDEST: Final = 100
 
 _BROKER_HELP = "A broker's id instead of a topic; `default` stands for what is set for all brokers."
 
@@ -82,25 +89,31 @@ def describe(console: Console, topic: str | None, broker: str | None, everything
 
 
 async def _describe(console: Console, resource: ConfigResource, everything: bool, docs: bool) -> None:
+    from ..admin import ResourceType
+
     async with admin_of(console) as admin:
         found = await _configs_of(admin, resource, documentation=docs)
     entries = sorted(found.values(), key=lambda entry: (entry.is_default, entry.name))
     shown = [entry for entry in entries if everything or not entry.is_default]
-    columns = [
-        Column("Config"),
-        Column("Value"),
-        Column("Source", style=lambda source: "dim" if source == "default" else ""),
-        Column("Read-only"),
-        *([Column("Meaning", "documentation")] if docs else []),
-    ]
+    if docs and shown and not console.as_json:
+        for entry in shown:
+            _explain(console, entry)
+        return
+    of_brokers = resource.type is ResourceType.BROKER or console.as_json
     console.table(
-        columns,
+        [
+            Column("Config"),
+            Column("Value"),
+            Column("Source", style=lambda source: "dim" if source == "default" else ""),
+            *([Column("Read-only")] if of_brokers else []),
+            *([Column("Meaning", "documentation")] if docs else []),
+        ],
         [
             (
                 entry.name,
                 _value(console, entry),
                 entry.source.name.lower(),
-                entry.is_read_only,
+                *([entry.is_read_only] if of_brokers else []),
                 *([entry.documentation] if docs else []),
             )
             for entry in shown
@@ -108,7 +121,20 @@ async def _describe(console: Console, resource: ConfigResource, everything: bool
         empty=f"{resource}: all configs are at their defaults; --all shows them" if entries else "no configs",
     )
     if shown and len(shown) < len(entries) and not console.as_json:
+        if console.is_terminal:
+            console.print()
         console.note(f"{plural(len(entries) - len(shown), 'config')} at the default; --all shows them too")
+
+
+def _explain(console: Console, entry: ConfigEntry) -> None:
+    """A config with what the broker says of it, in lines that can be read; for a table they are too long."""
+    value = Column("").text(_value(console, entry))
+    console.print(f"{entry.name} = {value}  ({entry.source.name.lower()})")
+    if entry.documentation:
+        text = unescape(_TAG.sub("", entry.documentation))
+        width = min(get_terminal_size().columns, _WIDEST)
+        console.print(click.wrap_text(printable(" ".join(text.split())), width, "    ", "    "))
+    console.print()
 
 
 def _value(console: Console, entry: ConfigEntry) -> str | None:

@@ -15,7 +15,6 @@ from .console import Column, Console, options, run, unknown
 from .looking import (
     admin_of,
     count_of,
-    is_unknown_group,
     plural,
     show_partitions,
     show_seconds,
@@ -87,7 +86,7 @@ async def _list(console: Console, pattern: str | None, states: Collection[str]) 
 
 async def _described(admin: Admin, names: Collection[str]) -> dict[str, GroupDescription]:
     """What can be told of these groups; those that have gone meanwhile, or are of other kinds, are left out."""
-    from ..admin import PartialError
+    from ..admin import PartialError, is_unknown_group
 
     try:
         return await admin.describe_groups(names)
@@ -104,6 +103,8 @@ async def _described(admin: Admin, names: Collection[str]) -> dict[str, GroupDes
 
 async def _one(admin: Admin, group_id: str) -> GroupDescription:
     """A group. One that isn't there ends the command, with the names nearest to it."""
+    from ..admin import is_unknown_group
+
     try:
         return (await admin.describe_groups([group_id]))[group_id]
     except ClientError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..errors import ClientError, ConfigurationError, GroupError, UnknownTopicError
+from ..errors import ConfigurationError, UnknownTopicError
 from ..types import TopicPartition
 from .console import Console, unknown, unknown_topic
 from .moments import parse_duration, parse_time
@@ -55,12 +55,6 @@ async def topics_of(admin: Admin, names: Collection[str]) -> dict[str, TopicMeta
 async def unknown_group(admin: Admin, group_id: str) -> click.ClickException:
     """The error for a group that isn't there, with the names nearest to it."""
     return unknown("group", group_id, await admin.list_groups())
-
-
-def is_unknown_group(error: ClientError) -> bool:
-    from ottla_protocol.errors import ErrorCode
-
-    return isinstance(error, GroupError) and error.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 # What users write ---------------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from .looking import (
     admin_of,
     count_of,
     duration_in,
-    is_unknown_group,
     known_partitions,
     moment_in,
     partitions_in,
@@ -211,6 +210,8 @@ async def _reset(
 
 async def _members(console: Console, admin: Admin, name: str, *, may_be_new: bool) -> int:
     """How many members the group has. A group that isn't there ends the command unless ``may_be_new``."""
+    from ..admin import is_unknown_group
+
     try:
         return len((await admin.describe_groups([name]))[name].members)
     except ClientError as error:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
+import confluent_kafka as ck
 import pytest
 from tests.client.admin.records import put
 from tests.clients.members import ConfluentMember, shared_out
 from tests.support.processes import BrokerProcess
+from tests.support.waiting import wait_for
 
 from ottla_client import Admin, OffsetAndMetadata, TopicPartition
 from ottla_client.admin import MemberToRemove, PartialError
 from ottla_client.errors import GroupError, UnknownTopicError
+from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 
 Name = Callable[..., str]
@@ -144,3 +147,27 @@ async def test_lag_where_the_topic_is_gone(admin: Admin, new_topic: Topic, new_n
     await admin.delete_topics([topic])
     for lag in (await admin.group_lag(name)).values():
         assert (lag.end, lag.records, lag.seconds) == (None, None, None)
+
+
+async def test_a_group_that_the_broker_assigns(
+    admin: Admin, new_topic: Topic, new_name: Name, broker: BrokerProcess
+) -> None:
+    """KIP-848, where the broker has it: Kafka 4."""
+    (apis,) = (await admin.describe_apis()).values()
+    if ApiKey.CONSUMER_GROUP_DESCRIBE not in apis:
+        pytest.skip("the broker doesn't have such groups")
+    name, topic = new_name("group"), new_topic(2)
+    consumer = ck.Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": name, "group.protocol": "consumer"}
+    )
+    consumer.subscribe([topic])
+    try:
+        wait_for(lambda: consumer.poll(0.05) or len(consumer.assignment()) == 2, "its partitions")
+        group = (await admin.describe_groups([name]))[name]
+    finally:
+        consumer.close()
+    assert (group.type, group.protocol, group.state) == ("consumer", "uniform", "Stable")
+    (member,) = group.members
+    assert member.assignment == {TopicPartition(topic, 0), TopicPartition(topic, 1)}
+    assert member.subscription == (topic,)
+    assert (await admin.list_groups())[name].type.lower() == "consumer"
