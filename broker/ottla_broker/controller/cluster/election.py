@@ -1,0 +1,174 @@
+"""Who is the controller: whoever made ``/controller``. Kafka's election, and a quick way out when its winner is dead.
+
+A win is one transaction: the node is made, and the controller epoch goes up by a write that demands the version that
+was read. Every write of a controller checks that version, so one that has been replaced, and doesn't know it yet, can't
+write any more. That also makes :meth:`Election.usurp` safe: when the controller's process is known to be dead, its node
+need not be waited out until the session ends; should the judgement be wrong, the one that was deposed finds out with
+its next write, or by its node being gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from ottla_broker.clock import Clock
+from ottla_broker.controller.cluster.persistence import ClusterStore
+from ottla_broker.events import get_logger
+from ottla_broker.store.api import (
+    BadVersionError,
+    Create,
+    Delete,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    SessionLostError,
+    Set,
+    StoreError,
+    StoreEvent,
+    UnknownOutcomeError,
+    Watch,
+)
+from ottla_broker.store.keys import BadNodeError, ControllerEpochNode, ControllerNode
+
+log = get_logger()
+
+_RETRY_SECONDS: Final = 0.2
+_NOBODY: Final = -1
+
+
+class Election:
+    """One broker's part in it. Owned by the loop thread.
+
+    ``on_elected`` is awaited with the new epoch and its node's version, ``on_resigned`` when this broker is the
+    controller no longer. ``on_controller`` is told who is the controller, -1 for nobody, whenever that changes.
+    """
+
+    def __init__(
+        self,
+        store: ClusterStore,
+        broker_id: int,
+        clock: Clock,
+        on_elected: Callable[[int, int], Awaitable[None]],
+        on_resigned: Callable[[], Awaitable[None]],
+        on_controller: Callable[[int], None],
+    ) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._clock = clock
+        self._on_elected = on_elected
+        self._on_resigned = on_resigned
+        self._on_controller = on_controller
+        self._wake = asyncio.Event()
+        self._watch: Watch | None = None
+        self._usurp: int | None = None
+        self._resign = False
+        self.controller = _NOBODY
+        self.is_controller = False
+
+    async def run(self) -> None:
+        """Take part until the session with the store is over, or this is cancelled."""
+        self._watch = self._store.watch(ControllerNode.PATH, self._on_change)
+        try:
+            while True:
+                self._wake.clear()
+                try:
+                    await self._step()
+                except SessionLostError:
+                    return
+                except (StoreError, BadNodeError) as error:
+                    log.error("the election of a controller is disturbed", reason=str(error))
+                    await asyncio.sleep(_RETRY_SECONDS)
+                    continue
+                await self._wake.wait()
+        finally:
+            self._watch.cancel()
+            if self.is_controller:
+                self.is_controller = False
+                await self._on_resigned()
+
+    def resign(self) -> None:
+        """Be the controller no longer: another has a higher epoch, or this broker stops."""
+        self._resign = True
+        self._wake.set()
+
+    def usurp(self, dead: int) -> None:
+        """Take the controllership from a broker whose process is gone, if it still has it."""
+        self._usurp = dead
+        self._wake.set()
+
+    def _on_change(self, event: StoreEvent) -> None:
+        self._wake.set()
+
+    async def _step(self) -> None:
+        if self._resign:
+            self._resign = False
+            await self._give_up()
+        current = await self._current()
+        dead, self._usurp = self._usurp, None
+        if self.is_controller and current != self._broker_id:
+            log.warning("another broker is the controller", controller=current)
+            self.is_controller = False
+            await self._on_resigned()
+        if not self.is_controller and (current == _NOBODY or (dead is not None and current == dead)):
+            won = await self._try(takes_over=current != _NOBODY)
+            current = self._broker_id if won else await self._current()
+        if current != self.controller:
+            self.controller = current
+            self._on_controller(current)
+
+    async def _give_up(self) -> None:
+        if not self.is_controller:
+            return
+        self.is_controller = False
+        await self._on_resigned()
+        try:
+            if await self._current() == self._broker_id:
+                await self._store.delete(ControllerNode.PATH)
+        except NoNodeError:
+            return
+
+    async def _current(self) -> int:
+        try:
+            data, _ = await self._store.get(ControllerNode.PATH)
+        except NoNodeError:
+            return _NOBODY
+        return ControllerNode.decode(data)
+
+    async def _try(self, takes_over: bool) -> bool:
+        epoch, version = await self._epoch()
+        operations: list[Operation] = [
+            Set(ControllerEpochNode.PATH, ControllerEpochNode.encode(epoch + 1), version)
+        ]
+        if takes_over:
+            operations.append(Delete(ControllerNode.PATH))
+        node = ControllerNode.encode(self._broker_id, self._clock.now_ms())
+        operations.append(Create(ControllerNode.PATH, node, ephemeral=True))
+        try:
+            await self._store.transaction(operations)
+        except (BadVersionError, NodeExistsError, NoNodeError):
+            return False  # another one was quicker
+        except UnknownOutcomeError:
+            if await self._current() != self._broker_id or await self._epoch() != (epoch + 1, version + 1):
+                return False
+        log.info("elected controller", epoch=epoch + 1, took_over=takes_over)
+        self.is_controller = True
+        # Told before the work of a new controller begins, so that this broker's own requests find it.
+        self.controller = self._broker_id
+        self._on_controller(self._broker_id)
+        await self._on_elected(epoch + 1, version + 1)
+        return True
+
+    async def _epoch(self) -> tuple[int, int]:
+        """The controller epoch and the version of its node, which is made if it isn't there."""
+        while True:
+            try:
+                data, version = await self._store.get(ControllerEpochNode.PATH)
+            except NoNodeError:
+                try:
+                    await self._store.create(ControllerEpochNode.PATH, ControllerEpochNode.encode(0))
+                except NodeExistsError:
+                    continue
+                return 0, 0
+            return ControllerEpochNode.decode(data), version
