@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,15 @@ from ..consumer import Consumer as AsyncConsumer
 from ..consumer import RebalanceListener
 from ..consumer.consumer import CLOSE_SECONDS
 from ..consumer.settings import Deserializer, IsolationLevel, OffsetReset
-from ..errors import ClosedError
+from ..errors import ClientError, ClosedError
 from ..group.assignors import Assignor
 from ..types import ConsumerRecord, OffsetAndMetadata, TopicPartition
-from .face import EXIT_SECONDS, Face, blocking, given, in_loop
+from .face import EXIT_SECONDS, Face, blocking, given, in_loop, log
 
 if TYPE_CHECKING:
     import ssl
+
+    import pyarrow
 
 _Record = ConsumerRecord[Any, Any]
 
@@ -94,7 +97,11 @@ class Consumer(Face[AsyncConsumer]):
         """Options as of the async class."""
         options = given(locals())
         super().__init__(AsyncConsumer(*options.pop("topics"), **options))
+        self._taking = threading.Lock()
+        """Held while what is ahead is changed, never while something is waited for."""
         self._ahead: deque[_Record] = deque()
+        self._held: list[_Record] = []
+        """The same of partitions that are paused."""
 
     # ---- life
 
@@ -104,8 +111,10 @@ class Consumer(Face[AsyncConsumer]):
         Everything that was handed out counts as done with. A second call does nothing.
         """
 
+        handed_back = self._hand_back()
+
         async def close() -> None:
-            self._give_back()
+            await self._settle(handed_back)
             await self._client.close(timeout)
 
         self._end(close)
@@ -116,8 +125,12 @@ class Consumer(Face[AsyncConsumer]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if kind is None:
+            self.close()
+            return
+
         async def leave() -> None:
-            self._give_back()
+            # The list at hand is not committed: its records will be handed out again.
             await self._client.__aexit__(kind, error, traceback)
 
         self._end(leave)
@@ -125,11 +138,14 @@ class Consumer(Face[AsyncConsumer]):
     # ---- records
 
     def __iter__(self) -> Iterator[_Record]:
-        ahead = self._ahead
         started = self._runner is not None and not self._closed
+        lock, ahead = self._taking, self._ahead
         while True:
-            while ahead:
-                yield ahead.popleft()
+            with lock:
+                record = ahead.popleft() if ahead else None
+            if record is not None:
+                yield record
+                continue
             try:
                 self._fill(None)
             except ClosedError:
@@ -144,9 +160,10 @@ class Consumer(Face[AsyncConsumer]):
 
     def getone(self) -> _Record:
         """The next record, waited for as long as it takes; errors as of the async method."""
-        while not self._ahead:
-            self._fill(None)
-        return self._ahead.popleft()
+        while True:
+            records = self.poll(None, 1)
+            if records:
+                return records[0]
 
     def poll(self, timeout_ms: int | None = 1_000, max_records: int | None = None) -> list[_Record]:
         """Records, as soon as there are some, up to ``max_records``; none when ``timeout_ms`` have passed.
@@ -154,40 +171,97 @@ class Consumer(Face[AsyncConsumer]):
         ``timeout_ms`` None waits for ever; ``max_records`` None means ``max_poll_records``. Each partition's records
         are in order. Errors as of the async method.
         """
-        ahead = self._ahead
-        if not ahead:
+        if not self._ahead:
             self._fill(timeout_ms, max_records)
-        count = len(ahead) if max_records is None else min(max_records, len(ahead))
-        return [ahead.popleft() for _ in range(count)]
+        with self._taking:
+            count = len(self._ahead) if max_records is None else min(max_records, len(self._ahead))
+            return [self._ahead.popleft() for _ in range(count)]
 
     def getmany(
         self, *partitions: TopicPartition, timeout_ms: int | None = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[_Record]]:
         """As ``poll``, by partition, and of these partitions only if some are named."""
+        only = frozenset(TopicPartition(*partition) for partition in partitions)
+        with self._taking:
+            mine = [each for each in self._ahead if not only or each.topic_partition in only][:max_records]
+            taken = {(each.topic_partition, each.offset) for each in mine}
+            self._keep(lambda each: (each.topic_partition, each.offset) not in taken)
+        if not mine:
+            return self._call(
+                self._client.getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records),
+                self._rescue,
+            )
+        by_partition: dict[TopicPartition, list[_Record]] = {}
+        for record in mine:
+            by_partition.setdefault(record.topic_partition, []).append(record)
+        return by_partition
 
-        async def take() -> dict[TopicPartition, list[_Record]]:
-            self._give_back()
-            return await self._client.getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records)
+    def _rescue(self, taken: dict[TopicPartition, list[_Record]]) -> None:
+        for records in taken.values():
+            self._ahead.extend(records)
 
-        def rescue(taken: dict[TopicPartition, list[_Record]]) -> None:
-            for records in taken.values():
-                self._ahead.extend(records)
+    def poll_arrow(
+        self, timeout_ms: int | None = 1_000, max_records: int = 100_000, *, headers: bool = False
+    ) -> pyarrow.Table:
+        """Records as an Arrow table, as soon as there are some; columns and errors as of the async method.
 
-        return self._call(take(), rescue)
+        An interrupted wait may lose the table that it has just come to: seek back, or begin from what is committed.
+        """
+        handed_back = self._hand_back()
+
+        async def take() -> pyarrow.Table:
+            self._seek_back(handed_back)
+            return await self._client.poll_arrow(timeout_ms, max_records, headers=headers)
+
+        return self._call(take())
+
+    # ---- what was taken from the background and not handed out
+
+    def _keep(self, wanted: Callable[[_Record], bool]) -> None:
+        kept = [record for record in self._ahead if wanted(record)]
+        self._ahead.clear()
+        self._ahead.extend(kept)
 
     def _first_ahead(self) -> dict[TopicPartition, int]:
-        """By partition, the first offset that was taken from the background and not handed out."""
-        return _firsts(self._ahead.copy())
+        """By partition, the first offset that is ahead."""
+        first: dict[TopicPartition, int] = {}
+        with self._taking:
+            for record in (*self._ahead, *self._held):
+                partition = record.topic_partition
+                first[partition] = min(record.offset, first.get(partition, record.offset))
+        return first
 
-    def _give_back(self) -> None:
-        """Undo the taking of what was not handed out. Runs in the loop."""
-        taken = []
-        while self._ahead:
-            taken.append(self._ahead.popleft())  # one by one: another thread may be taking them too
+    def _drop(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget what is ahead of these partitions, of all if there are none."""
+        with self._taking:
+            self._keep(lambda each: bool(partitions) and each.topic_partition not in partitions)
+            self._held = [
+                each for each in self._held if partitions and each.topic_partition not in partitions
+            ]
+
+    def _hand_back(self) -> dict[TopicPartition, int]:
+        """Forget all that is ahead; where the background has to go on instead."""
+        first = self._first_ahead()
+        self._drop(())
+        return first
+
+    def _seek_back(self, handed_back: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Runs in the loop. Returns those of the positions whose partitions are still this consumer's."""
         assigned = self._client.assignment()
-        for partition, offset in _firsts(taken).items():
-            if partition in assigned:
-                self._client.seek(partition, offset)
+        mine = {each: offset for each, offset in handed_back.items() if each in assigned}
+        for partition, offset in mine.items():
+            self._client.seek(partition, offset)
+        return mine
+
+    async def _settle(self, handed_back: Mapping[TopicPartition, int]) -> None:
+        """At the end: what was handed out is done with, and committed if offsets commit themselves."""
+        mine = self._seek_back(handed_back)
+        settings = self._client._settings
+        if mine and settings.enable_auto_commit and settings.group_id is not None:
+            try:
+                await self._client.commit(mine)
+            except ClientError as error:
+                log.warning("what was read last could not be committed, and will be read again: %s", error)
 
     # ---- what to read
 
@@ -216,8 +290,10 @@ class Consumer(Face[AsyncConsumer]):
             change()
             return
 
+        handed_back = self._hand_back()
+
         async def run() -> None:
-            self._give_back()
+            self._seek_back(handed_back)
             change()
 
         self._call(run())
@@ -229,45 +305,57 @@ class Consumer(Face[AsyncConsumer]):
 
     def position(self, partition: TopicPartition) -> int:
         """The offset of the next record to be handed out; waits until it is known. Errors as of the async method."""
-
-        async def position() -> int:
-            found = await self._client.position(partition)
-            return self._first_ahead().get(TopicPartition(*partition), found)
-
-        return self._call(position())
+        behind = self._call(self._client.position(partition))
+        return self._first_ahead().get(TopicPartition(*partition), behind)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at ``offset``, whatever is buffered. Also the way past a record that can't be read."""
-        self._arrange(lambda: self._client.seek(partition, offset))
+        self._seek(partition, offset)
+        self._drop((TopicPartition(*partition),))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go on at the first record that there is; of all assigned partitions, if none are named."""
-        self._arrange(lambda: None)
-        self._call(self._client.seek_to_beginning(*partitions))
+        self._seek_to_beginning(*partitions)
+        self._drop(partitions)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Go on behind the last record that there is, which for read_committed is the last that is decided."""
-        self._arrange(lambda: None)
-        self._call(self._client.seek_to_end(*partitions))
+        self._seek_to_end(*partitions)
+        self._drop(partitions)
+
+    _seek = in_loop(AsyncConsumer.seek)
+    _seek_to_beginning = blocking(AsyncConsumer.seek_to_beginning)
+    _seek_to_end = blocking(AsyncConsumer.seek_to_end)
+    _pause = in_loop(AsyncConsumer.pause)
+    _resume = in_loop(AsyncConsumer.resume)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out nothing of these partitions until ``resume``."""
-        self._arrange(lambda: self._client.pause(*partitions))
+        """Hand out nothing of these partitions until ``resume``; what is buffered of them is kept."""
+        self._pause(*partitions)
+        with self._taking:
+            self._held += [each for each in self._ahead if each.topic_partition in partitions]
+            self._keep(lambda each: each.topic_partition not in partitions)
 
-    resume = in_loop(AsyncConsumer.resume)
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Go on with paused partitions."""
+        with self._taking:
+            back = [each for each in self._held if each.topic_partition in partitions]
+            self._held = [each for each in self._held if each.topic_partition not in partitions]
+            self._ahead.extendleft(reversed(back))
+        self._resume(*partitions)
+
     paused = in_loop(AsyncConsumer.paused)
 
     def lag(self, partition: TopicPartition) -> int | None:
         """How many offsets the position is behind the end, as the last fetch told; None before there was one."""
 
-        async def lag() -> int | None:
-            behind = self._client.lag(partition)
-            first = self._first_ahead().get(TopicPartition(*partition))
-            if behind is None or first is None:
-                return behind
-            return behind + await self._client.position(partition) - first
+        behind = self._lag(partition)
+        first = self._first_ahead().get(TopicPartition(*partition))
+        if behind is None or first is None:
+            return behind
+        return behind + self._call(self._client.position(partition)) - first
 
-        return self._call(lag())
+    _lag = in_loop(AsyncConsumer.lag)
 
     # ---- the group's offsets
 
@@ -277,8 +365,9 @@ class Consumer(Face[AsyncConsumer]):
         Errors as of the async method.
         """
 
+        first = self._first_ahead() if offsets is None else {}
+
         async def commit() -> None:
-            first = self._first_ahead() if offsets is None else {}
             if not first:
                 await self._client.commit(offsets)
                 return
@@ -298,11 +387,3 @@ class Consumer(Face[AsyncConsumer]):
     end_offsets = blocking(AsyncConsumer.end_offsets)
     partitions_for = blocking(AsyncConsumer.partitions_for)
     topics = blocking(AsyncConsumer.topics)
-
-
-def _firsts(records: Iterable[_Record]) -> dict[TopicPartition, int]:
-    """By partition, the first offset among the records."""
-    first: dict[TopicPartition, int] = {}
-    for record in records:
-        first.setdefault(record.topic_partition, record.offset)
-    return first

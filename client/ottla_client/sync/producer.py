@@ -67,6 +67,8 @@ class Producer(Face[AsyncProducer]):
         retry_backoff_ms: int = 100,
         retry_backoff_max_ms: int = 1_000,
         connections_max_idle_ms: int = 540_000,
+        reconnect_backoff_ms: int = 50,
+        reconnect_backoff_max_ms: int = 1_000,
         security_protocol: str = "PLAINTEXT",
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
