@@ -104,7 +104,7 @@ async def test_broker_killed_in_the_middle(own_broker: OwnBroker, new_producer: 
 
 async def test_no_answer_in_time(behind: BrokerProcess, proxy: Proxy, new_producer: NewProducer) -> None:
     producer = new_producer(
-        proxy.address, delivery_timeout_ms=400, request_timeout_ms=300, linger_ms=0, max_block_ms=300
+        proxy.address, delivery_timeout_ms=400, request_timeout_ms=300, linger_ms=0, max_block_ms=5_000
     )
     await producer.start()
     await producer.send_and_wait("t", b"0", partition=0)
@@ -126,7 +126,7 @@ async def test_no_answer_in_time(behind: BrokerProcess, proxy: Proxy, new_produc
 
 
 async def test_full_buffer(behind: BrokerProcess, proxy: Proxy, new_producer: NewProducer) -> None:
-    producer = new_producer(proxy.address, buffer_memory=20_000, max_block_ms=100)
+    producer = new_producer(proxy.address, buffer_memory=20_000, max_block_ms=700)
     await producer.start()
     await producer.send_and_wait("t", b"first", partition=0)
     proxy.hold()
@@ -184,7 +184,7 @@ async def test_broker_gone_for_longer_than_a_delivery_may_take(
     broker = own_broker()
     create_topic(broker, "t")
     producer = new_producer(
-        broker.bootstrap, delivery_timeout_ms=300, request_timeout_ms=200, linger_ms=0, max_block_ms=200
+        broker.bootstrap, delivery_timeout_ms=300, request_timeout_ms=200, linger_ms=0, max_block_ms=5_000
     )
     await producer.start()
     await producer.send_and_wait("t", b"0")

@@ -333,7 +333,7 @@ async def test_topics_that_do_not_exist(
     made = new_name("made")
     async with new_producer(broker.bootstrap) as producer:
         assert (await producer.send_and_wait(made, b"v")).offset == 0
-    async with new_producer(broker.bootstrap, allow_auto_create_topics=False, max_block_ms=100) as producer:
+    async with new_producer(broker.bootstrap, allow_auto_create_topics=False, max_block_ms=700) as producer:
         with pytest.raises(UnknownTopicError, match="does not exist"):
             await producer.send(new_name("absent"), b"v")
         with pytest.raises(UnknownTopicError, match="has no partition 2; it has 0 to 1"):
