@@ -135,6 +135,43 @@ def test_positions_do_not_run_ahead_of_the_loop(
         assert consumer.getone().offset == 62
 
 
+def test_pausing_in_the_middle_of_a_list(broker: Any, new_topic: Callable[..., str]) -> None:
+    topic = new_topic(2, prefix="paused")
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    with sync.Producer(broker.bootstrap) as producer:
+        for place in (first, second):
+            producer.send_batch(topic, [b"%d" % n for n in range(50)], partition=place.partition).result(10)
+    with sync.Consumer(topic, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        seen: dict[TopicPartition, list[int]] = {first: [], second: []}
+        for record in consumer:
+            seen[record.topic_partition].append(record.offset)
+            if len(seen[first]) == 10 and first not in consumer.paused():
+                consumer.pause(first)
+                assert consumer.position(first) == 10
+            if len(seen[second]) == 50 and first in consumer.paused():
+                assert len(seen[first]) == 10
+                consumer.resume(first)
+            if len(seen[first]) == len(seen[second]) == 50:
+                break
+        assert seen == {first: list(range(50)), second: list(range(50))}
+        consumer.seek_to_beginning(second)
+        assert consumer.getone().offset == 0
+        consumer.seek_to_end()
+        assert consumer.poll(timeout_ms=20) == []
+
+
+def test_arrow(broker: Any, new_topic: Callable[..., str]) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    topic = new_topic(1, prefix="arrow")
+    with sync.Producer(broker.bootstrap) as producer:
+        table = pyarrow.table({"value": [b"%d" % n for n in range(100)]})
+        assert len(producer.send_arrow(topic, table)) == 100
+    with sync.Consumer(topic, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        assert consumer.getone().offset == 0
+        table = consumer.poll_arrow(timeout_ms=5000)
+        assert table["offset"].to_pylist() == list(range(1, 100))
+
+
 def test_a_listener_may_use_the_consumer(
     broker: Any, new_topic: Callable[..., str], new_name: Callable[..., str]
 ) -> None:
