@@ -1,4 +1,4 @@
-"""The demo's course of events; see the package. ``python -m bench.demo [--broker kafka]``."""
+"""The demo's courses of events; see the package. ``python -m bench.demo [--broker kafka] [--only ottla_client]``."""
 
 from __future__ import annotations
 
@@ -19,26 +19,39 @@ from bench.demo import flights
 from bench.demo.consuming import News, consume
 from bench.demo.ledger import Ledger
 from bench.demo.producing import Acknowledged, produce
-from bench.demo.screen import Screen, arrivals, screen
+from bench.demo.screen import Outcome, Screen, arrivals, outcomes, screen
 
+# Producer, and both members of the group: clients that were there before, then the bundled one as producer, as
+# consumers, and as both.
+COURSES = [
+    ("confluent-kafka", "kafka-python"),
+    ("ottla_client", "aiokafka"),
+    ("confluent-kafka", "ottla_client"),
+    ("ottla_client", "ottla_client"),
+]
 # What share of the flights must have been acknowledged and consumed before the broker is killed, and consumed
-# before
-# a member leaves.
+# before a member leaves.
 KILL_ACKNOWLEDGED, KILL_CONSUMED, LEAVE_CONSUMED = 0.40, 0.25, 0.60
 # Until the kill the producer is at most this many flights ahead of the consumers.
 LEAD = 100_000
 PATIENCE_SECONDS = 60.0
+# How long a group waits for its second member. By default it would be 3 s, in each course.
+SETTINGS = {"group.initial.rebalance.delay.ms": "1000"}
 
 
 class Stuck(Exception):
     """Nothing has moved for so long that something must be broken."""
 
 
-class Demo:
-    """One run. Owns the broker and the three client processes; everything here runs in the main thread."""
+class Course:
+    """One course. Owns the three client processes; everything here runs in the main thread."""
 
-    def __init__(self, broker: Broker, out: Screen, rows: int) -> None:
+    def __init__(
+        self, broker: Broker, out: Screen, rows: int, file: Path, number: int, producer: str, consumer: str
+    ) -> None:
         self.broker, self.out, self.rows = broker, out, rows
+        self.producer, self.consumer = producer, consumer
+        self._topic, group = f"flights-{number}", f"arrivals-board-{number}"
         self.ledger = Ledger(rows)
         self.acknowledged = Acknowledged(0, 0, 0.0, False)
         self.commits_failed = 0
@@ -56,22 +69,33 @@ class Demo:
         self._processes = [
             self._context.Process(
                 target=produce,
-                args=(broker.address, self._ready, self._go, self._lead, self._reports),
+                args=(
+                    producer,
+                    broker.address,
+                    self._topic,
+                    file,
+                    self._ready,
+                    self._go,
+                    self._lead,
+                    self._reports,
+                ),
                 daemon=True,
             )
         ]
         for member, leave in self._leave.items():
-            arguments = (member, broker.address, leave, self._reports)
+            arguments = (consumer, member, broker.address, self._topic, group, leave, self._reports)
             self._processes.append(self._context.Process(target=consume, args=arguments, daemon=True))
 
     def run(self) -> None:
         """The course of events; :class:`Stuck` when it does not go on."""
         connection = wire.Connection(HOST, self.broker.port)
-        connection.create(flights.TOPIC, flights.PARTITIONS)
+        connection.create(self._topic, flights.PARTITIONS)
         connection.close()
         for process in self._processes:
             process.start()
-        self.out.say("two consumers (kafka-python) join one group, the producer (confluent-kafka) gets ready")
+        self.out.say(
+            f"two consumers ({self.consumer}) join one group, the producer ({self.producer}) gets ready"
+        )
         self._until(lambda: self._ready.is_set() and self._shared_out())
         shares = " and ".join(str(count) for _, count in sorted(self._assigned.items()))
         self.out.say(f"the group is stable: {shares} of {flights.PARTITIONS} partitions; producing begins")
@@ -174,32 +198,52 @@ class Demo:
                 self._lead.value = max(self._lead.value, self.ledger.distinct + LEAD)
         self.commits_failed += news.commits_failed
 
+    def outcome(self, csv: flights.Delays) -> Outcome:
+        """What is to be told of it, and whether it is as it should be."""
+        ledger, sent = self.ledger, self.acknowledged
+        seconds = max(sent.seconds, 0.001)
+        return Outcome(
+            producer=self.producer,
+            consumer=self.consumer,
+            acknowledged=sent.count,
+            consumed=ledger.distinct,
+            lost=ledger.lost,
+            doubled=ledger.doubled,
+            redelivered=ledger.redelivered,
+            commits_failed=self.commits_failed,
+            outage_seconds=self.outage_seconds,
+            produced_per_second=sent.count / seconds,
+            consumed_per_second=ledger.distinct / max(self.consumed_seconds, seconds),
+            good=sent.count == self.rows
+            and not (ledger.lost or ledger.doubled or ledger.foreign or sent.failed)
+            and all(ledger.delays.same(csv, carrier) for carrier in csv.flights),
+        )
 
-def _conclude(console: Console, demo: Demo, csv: flights.Delays) -> bool:
-    """Print the tables; True when everything is there once and the delays are the CSV's."""
-    ledger, sent = demo.ledger, demo.acknowledged
-    console.print(arrivals(ledger.delays, csv, flights.airlines()))
-    same = all(ledger.delays.same(csv, carrier) for carrier in csv.flights)
-    seconds = max(sent.seconds, 0.001)
-    for line in [
-        f"flights in the CSV            {demo.rows:>9,}",
-        f"acknowledged                  {sent.count:>9,}   ({sent.failed:,} failed)",
-        f"consumed                      {ledger.distinct:>9,}   "
-        + ", ".join(f"member {who} {count:,}" for who, count in sorted(ledger.by_member.items())),
-        f"lost                          {ledger.lost:>9,}",
-        f"doubled (stored twice)        {ledger.doubled:>9,}",
-        f"redelivered                   {ledger.redelivered:>9,}   (the same record read again; it counts once)",
-        f"commits that failed meanwhile {demo.commits_failed:>9,}",
-        f"produced at {sent.count / seconds:,.0f} flights/s and consumed at "
-        f"{ledger.distinct / max(demo.consumed_seconds, seconds):,.0f} flights/s, "
-        f"the {demo.outage_seconds:.2f} s outage included",
-    ]:
-        console.print(line, highlight=False, soft_wrap=True)
-    good = (
-        same
-        and not (ledger.lost or ledger.doubled or ledger.foreign or sent.failed)
-        and sent.count == demo.rows
-    )
+
+def _run(broker: Broker, console: Console, folder: Path, only: str | None) -> bool:
+    """Run the courses and print their tables; whether all went as it should."""
+    file = folder / "flights.tsv"
+    rows, csv = flights.write_messages(file)
+    results: list[Outcome] = []
+    consumed = flights.Delays()
+    with screen(console, rows) as out:
+        out.say(f"{broker.name} accepts clients on {broker.address}; {rows:,} flights are to go through")
+        for number, (producer, consumer) in enumerate(COURSES, 1):
+            if only not in (None, producer, consumer):
+                continue
+            out.course(f"{producer} to {consumer}")
+            course = Course(broker, out, rows, file, number, producer, consumer)
+            try:
+                course.run()
+            except Stuck as stuck:
+                out.say(f"stuck: {stuck}; the broker's last lines:\n{broker.tail()}")
+            finally:
+                course.close()
+            results.append(course.outcome(csv))
+            consumed = course.ledger.delays
+    console.print(arrivals(consumed, csv, flights.airlines()))
+    console.print(outcomes(results))
+    good = bool(results) and all(result.good for result in results)
     console.print(
         "[green]all there, once, and the delays agree[/]" if good else "[red]NOT as it should be[/]"
     )
@@ -211,29 +255,20 @@ def main() -> int:
     parser.add_argument(
         "--broker", choices=["ottla", "kafka"], default="ottla", help="run it against Apache Kafka"
     )
-    kind = {"ottla": Ottla, "kafka": Kafka}[parser.parse_args().broker]
+    clients = sorted({client for course in COURSES for client in course})
+    parser.add_argument("--only", choices=clients, help="only the courses with this client")
+    options = parser.parse_args()
+    kind = {"ottla": Ottla, "kafka": Kafka}[options.broker]
     console = Console()
-    rows, csv = flights.delays_of_csv()
     with tempfile.TemporaryDirectory(prefix="ottla-demo-") as folder:
         try:
-            broker = kind(Path(folder))
+            broker = kind(Path(folder), SETTINGS)
         except maven.Unavailable as lack:
             console.print(f"Apache Kafka is not to be had here: {lack}")
             return 1
         try:
             broker.start()
-            with screen(console, rows) as out:
-                out.say(
-                    f"{broker.name} accepts clients on {broker.address}; {rows:,} flights are to go through"
-                )
-                demo = Demo(broker, out, rows)
-                try:
-                    demo.run()
-                except Stuck as stuck:
-                    out.say(f"stuck: {stuck}; the broker's last lines:\n{broker.tail()}")
-                finally:
-                    demo.close()
-            return 0 if _conclude(console, demo, csv) else 1
+            return 0 if _run(broker, console, Path(folder), options.only) else 1
         finally:
             broker.stop()
 

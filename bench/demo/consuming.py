@@ -1,17 +1,23 @@
-"""A member of the group: kafka-python in a process of its own, which commits what it has handed on."""
+"""The members of the group, each in a process of its own, which commit what they have handed on."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
+from typing import Any
 
-from bench.demo import flights
+CLIENTS = ("kafka-python", "aiokafka", "ottla_client")
 
 # A flight as consumed: partition, offset, row of the CSV, carrier, arrival delay.
 Flight = tuple[int, int, int, str, int | None]
+
+MOST = 2000
+"""Records of one poll."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +31,41 @@ class News:
     left: bool = False
 
 
-def consume(member: int, address: str, leave: Event, reports: Queue[News]) -> None:
+def consume(
+    client: str, member: int, address: str, topic: str, group: str, leave: Event, reports: Queue[News]
+) -> None:
     """Read, hand on, commit, until told to leave the group.
 
     Flights are handed on before their offsets are committed, so a kill in between has them delivered again:
     none can be missed.
     """
+    # What a client logs of the broken connection stays off the screen.
+    logging.disable(logging.CRITICAL)
+    if client == "kafka-python":
+        _consume_with_kafka_python(member, address, topic, group, leave, reports)
+    elif client == "aiokafka":
+        asyncio.run(_consume_with_aiokafka(member, address, topic, group, leave, reports))
+    else:
+        asyncio.run(_consume_with_ottla(member, address, topic, group, leave, reports))
+    reports.put(News(member, [], left=True))
+
+
+def _flights(lists: Iterable[list[Any]]) -> list[Flight]:
+    found: list[Flight] = []
+    for records in lists:
+        for record in records:
+            flight = json.loads(record.value)
+            found.append(
+                (record.partition, record.offset, flight["row"], flight["carrier"], flight["arr_delay"])
+            )
+    return found
+
+
+def _consume_with_kafka_python(
+    member: int, address: str, topic: str, group: str, leave: Event, reports: Queue[News]
+) -> None:
     from kafka import ConsumerRebalanceListener, KafkaConsumer
     from kafka.errors import KafkaError
-
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         def on_partitions_revoked(self, revoked: object) -> None:
@@ -45,27 +76,20 @@ def consume(member: int, address: str, leave: Event, reports: Queue[News]) -> No
 
     consumer = KafkaConsumer(
         bootstrap_servers=address,
-        group_id=flights.GROUP,
+        group_id=group,
         client_id=f"member-{member}",
         enable_auto_commit=False,
         auto_offset_reset="earliest",
-        max_poll_records=2000,
+        max_poll_records=MOST,
         heartbeat_interval_ms=1000,
         session_timeout_ms=30_000,
         reconnect_backoff_max_ms=500,
         request_timeout_ms=10_000,
         metadata_max_age_ms=5000,
     )
-    consumer.subscribe([flights.TOPIC], listener=Listener())
+    consumer.subscribe([topic], listener=Listener())
     while not leave.is_set():
-        polled = consumer.poll(timeout_ms=200)
-        batch: list[Flight] = []
-        for records in polled.values():
-            for record in records:
-                flight = json.loads(record.value)
-                batch.append(
-                    (record.partition, record.offset, flight["row"], flight["carrier"], flight["arr_delay"])
-                )
+        batch = _flights(consumer.poll(timeout_ms=200).values())
         if batch:
             reports.put(News(member, batch))
             try:
@@ -75,4 +99,75 @@ def consume(member: int, address: str, leave: Event, reports: Queue[News]) -> No
                 # delivered again to whoever has the partition then.
                 reports.put(News(member, [], commits_failed=1))
     consumer.close()
-    reports.put(News(member, [], left=True))
+
+
+async def _consume_with_aiokafka(
+    member: int, address: str, topic: str, group: str, leave: Event, reports: Queue[News]
+) -> None:
+    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+    from aiokafka.errors import KafkaError
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        async def on_partitions_revoked(self, revoked: object) -> None:
+            """What was read is committed already."""
+
+        async def on_partitions_assigned(self, assigned: Collection[object]) -> None:
+            reports.put(News(member, [], assigned=len(assigned)))
+
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=address,
+        group_id=group,
+        client_id=f"member-{member}",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=1000,
+        session_timeout_ms=30_000,
+        request_timeout_ms=10_000,
+        metadata_max_age_ms=5000,
+    )
+    consumer.subscribe([topic], listener=Listener())
+    await consumer.start()
+    try:
+        while not leave.is_set():
+            polled = await consumer.getmany(timeout_ms=200, max_records=MOST)
+            batch = _flights(polled.values())
+            if batch:
+                reports.put(News(member, batch))
+                try:
+                    await consumer.commit()
+                except KafkaError:
+                    reports.put(News(member, [], commits_failed=1))
+    finally:
+        await consumer.stop()
+
+
+async def _consume_with_ottla(
+    member: int, address: str, topic: str, group: str, leave: Event, reports: Queue[News]
+) -> None:
+    from ottla_client import ClientError, Consumer, RebalanceListener, TopicPartition
+
+    class Listener(RebalanceListener):
+        def on_partitions_assigned(self, assigned: frozenset[TopicPartition]) -> None:
+            # All that it has now, also those that it had before.
+            reports.put(News(member, [], assigned=len(consumer.assignment())))
+
+    consumer = Consumer(
+        bootstrap_servers=address,
+        group_id=group,
+        client_id=f"member-{member}",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=1000,
+        session_timeout_ms=30_000,
+        max_poll_records=MOST,
+    )
+    consumer.subscribe([topic], listener=Listener())
+    async with consumer:
+        while not leave.is_set():
+            batch = _flights([await consumer.poll(timeout_ms=200)])
+            if batch:
+                reports.put(News(member, batch))
+                try:
+                    await consumer.commit()
+                except ClientError:
+                    reports.put(News(member, [], commits_failed=1))

@@ -8,10 +8,9 @@ import json
 import zipfile
 from collections.abc import Iterator
 from importlib.resources import files
+from pathlib import Path
 
-TOPIC = "flights"
 PARTITIONS = 6
-GROUP = "arrivals-board"
 
 _WHOLE = {"year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time"}
 _WHOLE |= {"arr_delay", "flight", "air_time", "distance", "hour", "minute"}
@@ -75,12 +74,25 @@ class Delays:
         )
 
 
-def delays_of_csv() -> tuple[int, Delays]:
-    """The number of rows and the delays, straight from the CSV: what the consumed ones are held against."""
+def write_messages(file: Path) -> tuple[int, Delays]:
+    """Write the flights as messages to a file, a line each: key, tab, value.
+
+    Returns how many there are, and their delays straight from the CSV: what the consumed ones are held against.
+    """
     delays = Delays()
     count = 0
-    for row in rows():
-        text = row["arr_delay"]
-        delays.add(row["carrier"], None if text in ("", "NA") else int(float(text)))
-        count += 1
+    with file.open("wb") as lines:
+        for row in rows():
+            lines.write(b"%b\t%b\n" % message(count, row))
+            text = row["arr_delay"]
+            delays.add(row["carrier"], None if text in ("", "NA") else int(float(text)))
+            count += 1
     return count, delays
+
+
+def read_messages(file: Path) -> Iterator[tuple[bytes, bytes]]:
+    """The messages that were written, as key and value."""
+    with file.open("rb") as lines:
+        for line in lines:
+            key, _, value = line.rstrip(b"\n").partition(b"\t")
+            yield key, value

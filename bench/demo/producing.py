@@ -1,14 +1,24 @@
-"""The producer: confluent-kafka, idempotent (hence acks=all), in a process of its own."""
+"""The producers: confluent-kafka and ottla_client, both idempotent (hence acks=all), in a process of their own."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
+from pathlib import Path
 from typing import Any
 
 from bench.demo import flights
+
+CLIENTS = ("confluent-kafka", "ottla_client")
+TELL_SECONDS = 0.02
+GLANCE = 500
+"""So many flights are handed to the client between two looks at everything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +31,66 @@ class Acknowledged:
     done: bool
 
 
-def produce(address: str, ready: Event, go: Event, lead: Any, reports: Queue[Acknowledged]) -> None:
-    """Produce every flight once ``go`` is set.
+class Tally:
+    """Counts what was acknowledged, and tells of it now and then."""
+
+    def __init__(self, reports: Queue[Acknowledged]) -> None:
+        self.acknowledged = self.failed = 0
+        self._reports = reports
+        self._began = self._told = time.perf_counter()
+
+    def add(self, error: object) -> None:
+        if error is None:
+            self.acknowledged += 1
+        else:
+            self.failed += 1
+
+    def tell(self, done: bool = False) -> None:
+        now = time.perf_counter()
+        if done or now - self._told > TELL_SECONDS:
+            self._told = now
+            self._reports.put(Acknowledged(self.acknowledged, self.failed, now - self._began, done))
+
+
+def produce(
+    client: str,
+    address: str,
+    topic: str,
+    file: Path,
+    ready: Event,
+    go: Event,
+    lead: Any,
+    reports: Queue[Acknowledged],
+) -> None:
+    """Produce every flight of the file once ``go`` is set.
 
     ``lead`` is a shared number: how many flights may be handed to the client at most by now. It rises as they
     are consumed, so that the kill comes while both sides are at work.
     """
+    # What a client logs of the broken connection stays off the screen.
+    logging.disable(logging.CRITICAL)
+    messages = list(flights.read_messages(file))
+
+    def begin() -> Tally:
+        ready.set()
+        go.wait()
+        return Tally(reports)
+
+    if client == "ottla_client":
+        asyncio.run(_produce_with_ottla(address, topic, messages, begin, lead))
+    else:
+        _produce_with_confluent(address, topic, messages, begin, lead)
+
+
+def _produce_with_confluent(
+    address: str,
+    topic: str,
+    messages: list[tuple[bytes, bytes]],
+    begin: Callable[[], Tally],
+    lead: Any,
+) -> None:
     from confluent_kafka import KafkaError, Message, Producer
 
-    messages = [flights.message(number, row) for number, row in enumerate(flights.rows())]
     producer = Producer(
         {
             "bootstrap.servers": address,
@@ -38,46 +99,55 @@ def produce(address: str, ready: Event, go: Event, lead: Any, reports: Queue[Ack
             "message.timeout.ms": 120_000,
             "reconnect.backoff.max.ms": 500,
             "queue.buffering.max.messages": len(messages) + 1,
-            "logger": _silent(),
+            "logger": logging.getLogger("producer"),
         }
     )
-    acknowledged = failed = 0
+    tally = begin()
 
     def delivered(error: KafkaError | None, _: Message) -> None:
-        nonlocal acknowledged, failed
-        if error is None:
-            acknowledged += 1
-        else:
-            failed += 1
-
-    ready.set()
-    go.wait()
-    began = time.perf_counter()
-    told = began
-
-    def tell(done: bool) -> None:
-        reports.put(Acknowledged(acknowledged, failed, time.perf_counter() - began, done))
+        tally.add(error)
 
     for number, (key, value) in enumerate(messages):
-        while number >= lead.value:
-            producer.poll(0.005)
-            tell(False)
-        producer.produce(flights.TOPIC, value, key, on_delivery=delivered)
-        if number % 500 == 0:
+        if number % GLANCE == 0:
             producer.poll(0)
-            if time.perf_counter() - told > 0.02:
-                told = time.perf_counter()
-                tell(False)
+            tally.tell()
+            while number >= lead.value:
+                producer.poll(0.005)
+                tally.tell()
+        producer.produce(topic, value, key, on_delivery=delivered)
     while producer.flush(0.05):
-        tell(False)
-    tell(True)
+        tally.tell()
+    tally.tell(done=True)
 
 
-def _silent() -> Any:
-    """A logger that keeps the client's notes about the broken connection off the screen."""
-    import logging
+async def _produce_with_ottla(
+    address: str,
+    topic: str,
+    messages: list[tuple[bytes, bytes]],
+    begin: Callable[[], Tally],
+    lead: Any,
+) -> None:
+    from ottla_client import Delivery, Producer
 
-    logger = logging.getLogger("producer")
-    logger.addHandler(logging.NullHandler())
-    logger.propagate = False
-    return logger
+    async with Producer(address) as producer:
+        tally = begin()
+
+        pending: deque[Delivery] = deque()
+
+        def count() -> None:
+            # Those behind one that is open may be done already; they are counted once it is.
+            while pending and pending[0].done():
+                tally.add(pending.popleft().exception())
+            tally.tell()
+
+        for number, (key, value) in enumerate(messages):
+            if number % GLANCE == 0:
+                count()
+                while number >= lead.value:
+                    await asyncio.sleep(0.005)
+                    count()
+            pending.append(await producer.send(topic, value, key))
+        while pending:
+            await asyncio.sleep(0.01)
+            count()
+    tally.tell(done=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
@@ -13,6 +15,25 @@ from rich.table import Table
 
 from bench.demo.flights import Delays
 
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a course of the demo went; ``good`` when every flight is there once and the delays are the CSV's."""
+
+    producer: str
+    consumer: str
+    acknowledged: int
+    consumed: int
+    lost: int
+    doubled: int
+    redelivered: int
+    commits_failed: int
+    outage_seconds: float
+    produced_per_second: float
+    consumed_per_second: float
+    good: bool
+
+
 BARS = ["acknowledged", "consumed by member 1", "consumed by member 2", "consumed in all"]
 
 
@@ -20,6 +41,7 @@ class Screen(Protocol):
     """Where the demo tells what happens."""
 
     def say(self, line: str) -> None: ...
+    def course(self, name: str) -> None: ...
     def show(self, counts: list[int]) -> None: ...
     def __enter__(self) -> Screen: ...
     def __exit__(
@@ -43,6 +65,11 @@ class Bars:
 
     def say(self, line: str) -> None:
         self._console.print(line, highlight=False)
+
+    def course(self, name: str) -> None:
+        self._console.rule(name, align="left")
+        for task in self._tasks:
+            self._progress.reset(task)
 
     def show(self, counts: list[int]) -> None:
         for task, count in zip(self._tasks, counts, strict=True):
@@ -70,6 +97,9 @@ class Lines:
         self._console.print(
             f"{time.monotonic() - self._began:5.1f} s  {line}", highlight=False, soft_wrap=True
         )
+
+    def course(self, name: str) -> None:
+        self.say(f"-- {name}")
 
     def show(self, counts: list[int]) -> None:
         if time.monotonic() - self._told >= 2:
@@ -111,4 +141,35 @@ def arrivals(consumed: Delays, csv: Delays, names: dict[str, str]) -> Table:
             f"{csv.mean(carrier):.2f}",
             "same" if consumed.same(csv, carrier) else "DIFFERENT",
         )
+    return table
+
+
+def outcomes(results: Sequence[Outcome]) -> Table:
+    """A column a course: who produced and who consumed, and what has become of the flights. Fits into 80 columns."""
+    table = Table(
+        title="By client; the broker was killed in each course, and a member left",
+        caption="doubled: stored twice. read again: the same stored flight, as a commit did not get through;"
+        " counts once. outage: from the kill to the next acknowledgement; the rates include it.",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    table.add_column("producer", no_wrap=True)
+    for result in results:
+        table.add_column(result.producer, justify="right", no_wrap=True)
+    rows: list[tuple[str, Callable[[Outcome], str]]] = [
+        ("group of two", lambda course: course.consumer),
+        ("acknowledged", lambda course: f"{course.acknowledged:,}"),
+        ("consumed", lambda course: f"{course.consumed:,}"),
+        ("lost", lambda course: f"{course.lost:,}"),
+        ("doubled", lambda course: f"{course.doubled:,}"),
+        ("read again", lambda course: f"{course.redelivered:,}"),
+        ("not committed", lambda course: f"{course.commits_failed:,}"),
+        ("outage, s", lambda course: f"{course.outage_seconds:.2f}"),
+        ("produced, /s", lambda course: f"{course.produced_per_second:,.0f}"),
+        ("consumed, /s", lambda course: f"{course.consumed_per_second:,.0f}"),
+        ("all in all", lambda course: "good" if course.good else "NOT GOOD"),
+    ]
+    for label, cell in rows:
+        table.add_row(label, *(cell(result) for result in results))
     return table
