@@ -85,9 +85,17 @@ def numbers_in(text: str, option: str) -> list[int]:
             raise click.BadParameter(
                 f"{text!r} is not a list of partitions such as 0,2,4-7", param_hint=option
             )
-        found.update(range(int(first), int(last if dash else first) + 1))
+        start, end = int(first), int(last if dash else first)
+        if not start <= end <= _LAST_PARTITION:
+            raise click.BadParameter(f"{part.strip()!r}: no such partitions", param_hint=option)
+        found.update(range(start, end + 1))
     return sorted(found)
 
+
+# More partitions than any topic has, so that a slip of the finger doesn't fill the memory.
+_LAST_PARTITION: Final = 1_000_000
+# What the protocol's numbers of 64 bits can say, in milliseconds.
+_LAST_MOMENT: Final = 2**63 - 1
 
 _ISO_DURATION: Final = re.compile(
     r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE
@@ -97,12 +105,12 @@ _ISO_DURATION: Final = re.compile(
 def duration_in(text: str, option: str) -> int:
     """``PT1H30M`` as ISO 8601 and Kafka's tools have it, or ``1h30m``, in milliseconds"""
     found = _ISO_DURATION.fullmatch(text.strip())
-    if found is not None and any(found.groups()):
-        units = (604_800_000, 86_400_000, 3_600_000, 60_000, 1_000)
-        return round(sum(float(n) * unit for n, unit in zip(found.groups("0"), units, strict=True)))
     try:
+        if found is not None and any(found.groups()):
+            units = (604_800_000, 86_400_000, 3_600_000, 60_000, 1_000)
+            return round(sum(float(n) * unit for n, unit in zip(found.groups("0"), units, strict=True)))
         return parse_duration(text.strip())
-    except ValueError:
+    except (ValueError, OverflowError):
         raise click.BadParameter(
             f"{text!r} is not a duration such as PT1H30M, P2D, 1h30m or 2d", param_hint=option
         ) from None
@@ -111,9 +119,12 @@ def duration_in(text: str, option: str) -> int:
 def moment_in(text: str, option: str) -> int:
     """``2026-03-01T12:00:00``, in local time unless it names a zone, as milliseconds since 1970"""
     try:
-        return parse_time(text)
-    except ValueError as error:
+        moment = parse_time(text)
+    except (ValueError, OverflowError) as error:
         raise click.BadParameter(str(error), param_hint=option) from None
+    if not 0 <= moment <= _LAST_MOMENT:
+        raise click.BadParameter(f"{text!r}: records have times from 1970 on", param_hint=option)
+    return moment
 
 
 # How values are shown -----------------------------------------------------------------------------------------------

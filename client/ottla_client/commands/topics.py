@@ -216,7 +216,7 @@ def _id(topic: TopicMetadata) -> str | None:
 @topics.command()
 @click.argument("name", shell_complete=complete_topics)
 @click.option(
-    "--partitions", type=click.IntRange(min=1), metavar="N", help="The broker's default if not given."
+    "--partitions", type=click.IntRange(1, 2**31 - 1), metavar="N", help="The broker's default if not given."
 )
 @click.option(
     "--replication-factor", type=click.IntRange(min=1, max=32767), metavar="N", help="As --partitions."
@@ -301,7 +301,7 @@ async def _config_hint(admin: Admin, configs: Mapping[str, str]) -> str:
 
 @topics.command(short_help="Give a topic more partitions.")
 @click.argument("name", shell_complete=complete_topics)
-@click.option("--partitions", type=click.IntRange(min=1), required=True, metavar="N", help="In all.")
+@click.option("--partitions", type=click.IntRange(1, 2**31 - 1), required=True, metavar="N", help="In all.")
 @options
 def alter(console: Console, name: str, partitions: int) -> None:
     """Give a topic more partitions; it can't have fewer.

@@ -11,7 +11,7 @@ from tests.support.processes import BrokerProcess
 
 from ottla_client import Admin, TopicPartition
 from ottla_client.admin import NewPartitions, NewTopic, OffsetSpec, PartialError, TimedOffset
-from ottla_client.errors import BrokerError, ConfigurationError, UnknownTopicError
+from ottla_client.errors import BrokerError, ConfigurationError, UnknownTopicError, UnsupportedApiError
 from ottla_protocol.errors import ErrorCode
 
 Name = Callable[..., str]
@@ -168,3 +168,12 @@ async def test_records_are_deleted(admin: Admin, broker: BrokerProcess, new_topi
         await admin.delete_records({first: 99, second: 5})
     assert caught.value.errors[first].code is ErrorCode.OFFSET_OUT_OF_RANGE  # type: ignore[attr-defined]
     assert caught.value.results == {second: 5}
+
+
+async def test_values_that_the_protocol_has_no_room_for(admin: Admin) -> None:
+    with pytest.raises(UnsupportedApiError):
+        await admin.create_topics([NewTopic("t", partitions=2**40)])
+    with pytest.raises(UnsupportedApiError):
+        await admin.delete_topics(["\udcff"])
+    with pytest.raises(UnsupportedApiError):
+        await admin.describe_groups(["g" * 40_000])
