@@ -25,6 +25,7 @@ SECTIONS = {
     "Tools": ("bench", "completion"),
 }
 _OTHERS = "Others"
+_SHORT = 200  # letters; a sentence that has more is cut
 
 
 class Commands(click.Group):
@@ -58,20 +59,19 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """What there is, in sections. A command whose packages aren't installed says so."""
         left = self.list_commands(ctx)
-        width = formatter.width - 6 - max(map(len, left), default=0)
         for title, wanted in {**SECTIONS, _OTHERS: tuple(left)}.items():
             names = [name for name in wanted if name in left]
             left = [name for name in left if name not in names]
             if names:
                 with formatter.section(title):
-                    formatter.write_dl([(name, self._help_of(ctx, name, width)) for name in names])
+                    formatter.write_dl([(name, self._help_of(ctx, name)) for name in names])
 
-    def _help_of(self, ctx: click.Context, name: str, width: int) -> str:
+    def _help_of(self, ctx: click.Context, name: str) -> str:
         try:
             command = self.get_command(ctx, name)
         except click.ClickException as error:
             return error.message
-        return "" if command is None else command.get_short_help_str(width)
+        return "" if command is None else command.get_short_help_str(_SHORT)
 
 
 def _installed_commands() -> Iterator[tuple[str, str]]:
@@ -123,7 +123,7 @@ def main() -> None:
     \b
     ottla broker                                   run a broker here
     ottla topics create flights --partitions 4
-    ottla produce flights flights.csv --format csv --key tailnum
+    ottla produce flights flights.csv -F csv --key tailnum
     ottla consume flights --from -5 --exit         the last five of each partition
     ottla groups describe billing                  how far a group is behind
     """

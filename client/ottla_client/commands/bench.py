@@ -180,7 +180,7 @@ class _Bench:
                 send = self._send_singly if single else self._send_lists
                 latencies = await send(producer, topic, bar)
                 seconds = perf_counter() - started
-        self._report("produce", seconds, latencies, "acknowledged after")
+        self._report("produce", seconds, latencies, "Acknowledged")
 
     async def _send_lists(self, producer: Producer, topic: str, bar: Progress) -> list[float]:
         """Send all, in lists. Seconds until each list was acknowledged."""
@@ -269,7 +269,7 @@ class _Bench:
                 "bytes": self._facts["bytes"],
                 "partitions": len(partitions),
             }
-        self._report("consume", seconds, latencies, "polls took")
+        self._report("consume", seconds, latencies, "Polls took")
 
     async def roundtrip(self) -> None:
         from ..types import TopicPartition
@@ -299,7 +299,7 @@ class _Bench:
                     latencies.append(perf_counter() - sent)
                     bar.update(count)
                 seconds = perf_counter() - started
-        self._report("roundtrip", seconds, latencies, "there and back")
+        self._report("roundtrip", seconds, latencies, "There and back")
 
     def _report(self, what: str, seconds: float, latencies: list[float], meaning: str) -> None:
         facts = self._facts
@@ -326,9 +326,9 @@ class _Bench:
         )
         self._console.details(
             {
-                "bench": f"{what}, {setting}",
-                "records": f"{records:,} of {facts['bytes']:,} B in {seconds:.2f} s",
-                "rate": f"{rate:,.0f} records/s, {amount_of_bytes(rate * facts['bytes'])}/s",
+                "Bench": f"{what}, {setting}",
+                "Records": f"{records:,} of {facts['bytes']:,} B in {seconds:.2f} s",
+                "Rate": f"{rate:,.0f} records/s, {amount_of_bytes(rate * facts['bytes'])}/s",
                 meaning: ", ".join(
                     f"{name.removesuffix('_ms')} {value:.2f} ms" for name, value in found.items()
                 ),

@@ -130,7 +130,7 @@ def consume(
     output: str | None,
     isolation: str,
 ) -> None:
-    """Write the records of TOPICs, from the beginning, and go on with those that come.
+    """Read the records of TOPICs: all there are, then those that come.
 
     Ctrl-C ends it; a group's offsets are committed then, exactly up to the last record that was written.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console as RichConsole
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -64,11 +64,16 @@ def table_of(columns: Sequence[Column], rows: Sequence[Sequence[Any]], title: st
 def make_progress(*, total: bool) -> Progress:
     """A bar on standard error; its tasks have the fields amount, rate and note."""
     terminal = RichConsole(stderr=True)
-    text = TextColumn("{task.description}")
-    amounts = TextColumn("{task.fields[amount]}"), TextColumn("{task.fields[rate]}", style="green")
-    note = TextColumn("{task.fields[note]}", style="dim")
-    if total:
-        return Progress(
-            text, BarColumn(), *amounts, TimeRemainingColumn(), note, console=terminal, transient=True
-        )
-    return Progress(SpinnerColumn(), text, *amounts, note, console=terminal, transient=True)
+    what = TextColumn("{task.description}")
+    facts = (
+        TextColumn("{task.fields[amount]}", justify="right"),
+        TextColumn("{task.fields[rate]}", style="green"),
+        TextColumn("{task.fields[note]}", style="dim"),
+    )
+    if not total:
+        return Progress(SpinnerColumn(style="green"), what, *facts, console=terminal, transient=True)
+    bar = BarColumn(
+        bar_width=min(40, terminal.width // 3), complete_style="green", finished_style="green", style="dim"
+    )
+    left = TextColumn("{task.percentage:>3.0f}%")
+    return Progress(what, bar, left, *facts, console=terminal, transient=True)

@@ -62,15 +62,15 @@ async def offsets_of(
     A time is the first record that is as late; where there is none, the end.
     """
     wanted = list(partitions)
-    first = await consumer.beginning_offsets(wanted)
-    end = await consumer.end_offsets(wanted)
     if place.kind == BEGINNING:
-        return first
+        return await consumer.beginning_offsets(wanted)
+    end = await consumer.end_offsets(wanted)
     if place.kind == END:
         return end
+    if place.kind == TIME:
+        found = await consumer.offsets_for_times(dict.fromkeys(wanted, place.value))
+        return {each: end[each] if (at := found.get(each)) is None else at.offset for each in wanted}
+    first = await consumer.beginning_offsets(wanted)
     if place.kind == LAST:
         return {each: max(first[each], end[each] - place.value) for each in wanted}
-    if place.kind == OFFSET:
-        return {each: min(max(place.value, first[each]), end[each]) for each in wanted}
-    found = await consumer.offsets_for_times(dict.fromkeys(wanted, place.value))
-    return {each: end[each] if (at := found.get(each)) is None else at.offset for each in wanted}
+    return {each: min(max(place.value, first[each]), end[each]) for each in wanted}
