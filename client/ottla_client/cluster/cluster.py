@@ -274,10 +274,15 @@ class Cluster:
         """
         failures = 0
         near: str | None = None
+        code: ErrorCode | None = None
         while True:
-            topic = (await self.fetch_topics((name,), deadline, allow_auto_create=allow_auto_create)).get(
-                name
-            )
+            try:
+                found = await self.fetch_topics((name,), deadline, allow_auto_create=allow_auto_create)
+            except RequestTimeoutError:
+                if code is None:
+                    raise
+                raise _not_there(name, code, near) from None  # the answer before this was one, too
+            topic = found.get(name)
             if topic is None:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
@@ -293,12 +298,7 @@ class Cluster:
                 near = await self._near(name, deadline)
             delay = self.backoff.after(failures)
             if deadline.left() <= delay:
-                if unknown:
-                    raise UnknownTopicError(
-                        f"topic {name!r} does not exist{near or ''}; make it, or mend its name"
-                    )
-                reason = code.name if code else "none of its partitions has a leader"
-                raise RequestTimeoutError(f"topic {name!r} can't be used yet: {reason}")
+                raise _not_there(name, code, near)
             await asyncio.sleep(delay)
 
     async def _near(self, name: str, deadline: Deadline) -> str:
@@ -539,6 +539,14 @@ class Cluster:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the client is closed")
+
+
+def _not_there(name: str, code: ErrorCode, near: str | None) -> ClientError:
+    """Why a topic can't be used, from the last answer about it; ``near`` names those that may have been meant."""
+    if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return UnknownTopicError(f"topic {name!r} does not exist{near or ''}; make it, or mend its name")
+    reason = code.name if code else "none of its partitions has a leader"
+    return RequestTimeoutError(f"topic {name!r} can't be used yet: {reason}")
 
 
 def _tls(security_protocol: str, ssl_context: ssl.SSLContext | None) -> ssl.SSLContext | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..deadline import Deadline
 from ..errors import ClosedError, ConfigurationError, RequestTimeoutError
 from ..producer import Producer as AsyncProducer
+from ..producer.batch import RECORD_OVERHEAD
 from ..producer.records import (
     HeadersLike,
     Serializer,
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     import ssl
 
     import pyarrow
+
+    from ottla_protocol.records.record import Headers
 
     from ..producer import Partitioner
     from ..types import RecordMetadata
@@ -85,6 +88,9 @@ class Producer(Face[AsyncProducer]):
         self._settings = client._settings
         self._handover = Handover(client, self._settings.max_block)
         self._topics: set[str] = set()
+        self._plain = value_serializer is None
+        # Most records are far from the limit; exactly where it is, check_size knows.
+        self._surely_fits = self._settings.max_request_size - 1024
 
     def start(self) -> None:
         """Reach the cluster. Raises BootstrapError when nobody answers within max_block_ms."""
@@ -152,15 +158,19 @@ class Producer(Face[AsyncProducer]):
         if topic not in self._topics:
             self._call(self._client.partitions_for(topic))
             self._topics.add(topic)
-        if value.__class__ is not bytes or self._value_serializer is not None:
+        pairs: Headers = ()
+        if self._plain and value.__class__ is bytes and key is None and not headers and timestamp_ms is None:
+            size = len(value) + RECORD_OVERHEAD
+        else:
             value = to_bytes("value", value, self._value_serializer)
-        if key is not None:
             key = to_bytes("key", key, self._key_serializer)
-        pairs = to_headers(headers) if headers else ()
-        if timestamp_ms is not None:
-            check_timestamp(timestamp_ms)
-        size = record_size(value, key, pairs)
-        check_size(size, self._settings)
+            if headers:
+                pairs = to_headers(headers)
+            if timestamp_ms is not None:
+                check_timestamp(timestamp_ms)
+            size = record_size(value, key, pairs)
+        if size > self._surely_fits:
+            check_size(size, self._settings)
         delivery = Delivery(self._handover)
         self._handover.put((delivery, topic, value, key, partition, timestamp_ms, pairs), size)
         return delivery

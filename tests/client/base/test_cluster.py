@@ -273,14 +273,14 @@ async def test_a_topic_that_does_not_come(fake: FakeBroker, new_cluster: NewClus
     cluster = new_cluster(fake.bootstrap)
     await cluster.start(Deadline(5))
     with pytest.raises(UnknownTopicError, match=r"'order' does not exist \(is it 'orders'\?\)"):
-        await cluster.wait_for_topic("order", Deadline(0.1))
+        await cluster.wait_for_topic("order", Deadline(0.5))
     with pytest.raises(UnknownTopicError, match=r"'order' does not exist \(is it 'orders'\?\)"):
-        await cluster.wait_for_topic("order", Deadline(0.1), allow_auto_create=True)
+        await cluster.wait_for_topic("order", Deadline(0.5), allow_auto_create=True)
     with pytest.raises(UnknownTopicError, match="'xyz' does not exist; make it"):
-        await cluster.wait_for_topic("xyz", Deadline(0.1))
+        await cluster.wait_for_topic("xyz", Deadline(0.5))
     fake.topics["leaderless"] = Topic(partitions={0: Partition(-1)})
     with pytest.raises(RequestTimeoutError, match="none of its partitions has a leader"):
-        await cluster.wait_for_topic("leaderless", Deadline(0.1))
+        await cluster.wait_for_topic("leaderless", Deadline(0.5))
     fake.topics["secret"] = Topic(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
         await cluster.wait_for_topic("secret", Deadline(1000))
