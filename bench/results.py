@@ -194,7 +194,7 @@ BARS: list[Bar | PeerBar] = [
     _round("acknowledged", "p99"),
     _round("back at a consumer", "p50"),
     _round("back at a consumer", "p99"),
-    PeerBar("ottla produce, lines of a file: half of kcat's rate", "cli", "ottla produce", ("kcat produce",), 0.5, True),
+    PeerBar("ottla produce, from a file: half of kcat's rate", "cli", "ottla produce", ("kcat produce",), 0.5, True),
     PeerBar("ottla consume, to a file: half of kcat's rate", "cli", "ottla consume", ("kcat consume",), 0.5, True),
     Bar("import ottla_client: under 0.1 s", "import", "ottla_client", 0.1, own=True),
     Bar("broker inside a test, ready from nothing: under 0.5 s", "fixture", "ready", 0.5, own=True),
