@@ -113,7 +113,9 @@ class GroupMember:
         self._wake_joiner()
 
     def start(self) -> None:
-        """Join as soon as there is a subscription. Call once, in the event loop."""
+        """Join as soon as there is a subscription. To be called in the event loop; a second call does nothing."""
+        if self._joiner is not None or self._closed:
+            return
         self._polled_at = monotonic()
         self._joiner = asyncio.create_task(self._join_forever(), name=f"member of {self.group_id}")
         self._heart = asyncio.create_task(self._beat_forever(), name=f"heartbeats in {self.group_id}")
@@ -203,8 +205,10 @@ class GroupMember:
                         raise
                     log.warning("group %s: the callback was not done before the deadline", self.group_id)
                 self.assignment = frozenset()
-            await self._leave("the consumer is being closed", deadline)
+            if self._settings.leave_on_close:
+                await self._leave("the consumer is being closed", deadline)
         finally:
+            self._standing.lose("closed")
             self._leader.resign()
             tasks = [
                 task for task in (self._joiner, self._heart) if task not in (None, asyncio.current_task())
@@ -435,7 +439,8 @@ class GroupMember:
 
     def _fail(self, failure: ClientError) -> None:
         """Let the application know at its next poll, and do nothing before."""
-        log.error("%s", failure)
+        if self.failure is None:
+            log.error("%s", failure)
         self.failure = failure
         self._parked = True
         self._wake_joiner()
@@ -535,33 +540,25 @@ class GroupMember:
             " so the member left the group and its partitions go to others; it joins again now. Make"
             " max_poll_interval_ms longer, or max_poll_records smaller"
         )
-        leaver = self._leave_request("consumer poll timeout has expired.")
-        self._standing.lose("consumer pro-actively leaving the group")
         self._fail(failure)
-        if leaver is not None:
-            await self._send_leave(leaver, Deadline(LEAVE_SECONDS))
+        await self._leave("consumer poll timeout has expired.", Deadline(LEAVE_SECONDS))
 
     async def _leave(self, reason: str, deadline: Deadline) -> None:
-        """Leave, if this kind of member does. What fails is logged: the session timeout does the same, later."""
-        request = self._leave_request(reason) if self._settings.leave_on_close else None
-        self._standing.lose(reason)
-        if request is not None:
-            await self._send_leave(request, deadline)
-
-    def _leave_request(self, reason: str) -> MemberIdentity | None:
-        """Whom to take out of the group; None for static members, and for one that isn't in it."""
-        member_id = self._standing.generation.member_id
+        """Leave; static members only stop. What fails is logged: the session timeout does the same, later."""
+        standing = self._standing
+        member_id = standing.generation.member_id
         static = self._settings.group_instance_id is not None
-        if static or not member_id or self._standing.state is State.UNJOINED:
-            return None
-        return MemberIdentity(member_id=member_id, reason=reason[:LONGEST_REASON])
-
-    async def _send_leave(self, member: MemberIdentity, deadline: Deadline) -> None:
+        told = not static and bool(member_id) and standing.state is not State.UNJOINED
+        joining = standing.state in (State.PREPARING, State.COMPLETING)
+        standing.lose(reason)
+        if not told:
+            return
         try:
-            connection = await self._coordinator.connection(deadline, aside=True)
+            connection = await self._coordinator.connection(deadline, aside=joining)
+            member = MemberIdentity(member_id=member_id, reason=reason[:LONGEST_REASON])
             request = LeaveGroupRequest(group_id=self.group_id, members=[member])
             if connection.version_of(ApiKey.LEAVE_GROUP) < _LEAVES_SEVERAL:
-                request = LeaveGroupRequest(group_id=self.group_id, member_id=member.member_id)
+                request = LeaveGroupRequest(group_id=self.group_id, member_id=member_id)
             answer = await self._coordinator.submit(connection, request, deadline)
         except ClientError as error:
             log.warning("group %s: LeaveGroup was not answered: %s", self.group_id, error)

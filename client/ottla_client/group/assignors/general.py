@@ -49,10 +49,10 @@ class _Builder:
             member: [topic for topic in topics if topic in subscription.topics]
             for member, subscription in members.items()
         }
-        self.readers: dict[str, list[str]] = {topic: [] for topic in topics}
+        self.readers: dict[str, set[str]] = {topic: set() for topic in topics}
         for member, read in self.reads.items():
             for topic in read:
-                self.readers[topic].append(member)
+                self.readers[topic].add(member)
         self.current: Assignment = {}
         self.owner: dict[TopicPartition, str] = {}
         self.unsubscribed = False  # whether a member has something that it doesn't read any more
@@ -62,6 +62,7 @@ class _Builder:
             for partition in self.current[member]:
                 self.owner[partition] = member
         self.ranking = _Ranking(self.current)
+        self.even: bool | None = None  # what `_balanced` has found, until something moves
 
     def build(self) -> Assignment:
         by_readers = sorted(self.topics, key=lambda topic: (len(self.readers[topic]), topic))
@@ -129,6 +130,7 @@ class _Builder:
 
     def _move(self, partition: TopicPartition, target: str) -> None:
         source = self.owner[partition]
+        self.even = None
         self.ranking.remove(source)
         self.ranking.remove(target)
         self.current[source].remove(partition)
@@ -159,17 +161,21 @@ class _Builder:
 
     def _balanced(self) -> bool:
         """Whether nobody can get a partition from someone who has two more."""
-        if self.ranking.spread() <= 1:
-            return True
-        most: dict[str, int] = {}  # of each topic, the most that any of its owners has in all
-        for has in self.current.values():
+        if self.even is None:
+            self.even = self.ranking.spread() <= 1 or not self._improvable()
+        return self.even
+
+    def _improvable(self) -> bool:
+        least: dict[str, int] = {}  # of each topic, the least that any of its readers has in all
+        for member in reversed(list(self.ranking)):
+            has = self.current[member]
             for topic in {partition.topic for partition in has}:
-                most[topic] = max(most.get(topic, 0), len(has))
-        return not any(
-            len(self.current[member]) + 1 < most.get(topic, 0)
-            for member in self.ranking
-            for topic in self.reads[member]
-        )
+                if topic not in least:
+                    reader = next(each for each in self.ranking if each in self.readers[topic])
+                    least[topic] = len(self.current[reader])
+                if least[topic] + 1 < len(has):
+                    return True
+        return False
 
 
 def _score(assignment: Assignment) -> int:
