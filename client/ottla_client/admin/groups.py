@@ -109,7 +109,11 @@ class GroupCalls(AdminBase):
             return {}
         request = ConsumerGroupDescribeRequest(group_ids=names)
         answer = await self._call(node, request, deadline, version)
-        return {group.group_id: _assigned_group(group, node) for group in answer.groups}
+        return {
+            group.group_id: _assigned_group(group, node)
+            for group in answer.groups
+            if group.error_code != ErrorCode.UNSUPPORTED_VERSION  # 3.9 has the request, but not switched on
+        }
 
     async def delete_groups(self, group_ids: Iterable[str], *, timeout: float | None = None) -> None:
         """Delete groups without members, with their offsets (Kafka 1.1 on).

@@ -22,9 +22,17 @@ from ottla_client.errors import (
 )
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeResponse,
+    Member,
+    TopicPartitions,
+)
+from ottla_protocol.messages.consumer_group_describe import DescribedGroup as AssignedGroup
 from ottla_protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from ottla_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from ottla_protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
+from ottla_protocol.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
 from ottla_protocol.messages.list_groups import ListedGroup, ListGroupsResponse
 from ottla_protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -233,3 +241,23 @@ async def test_the_error_after_a_lost_connection_says_so(fake: FakeBroker, fake_
     fake.answers[ApiKey.CREATE_TOPICS] = lambda header, request: fake.cut()
     with pytest.raises(RequestTimeoutError, match=r"no time left after \d+ tries"):
         await fake_admin.create_topics([NewTopic("t")], timeout=0.2)
+
+
+async def test_groups_of_the_newer_kind_may_be_switched_off(fake: FakeBroker, fake_admin: Admin) -> None:
+    fake.versions[ApiKey.CONSUMER_GROUP_DESCRIBE] = (0, 0)
+    dead = DescribeGroupsResponse(groups=[DescribedGroup(group_id="g", group_state="Dead")])
+    refused = AssignedGroup(group_id="g", error_code=ErrorCode.UNSUPPORTED_VERSION)
+    fake.answers[ApiKey.DESCRIBE_GROUPS] = lambda header, request: dead
+    fake.answers[ApiKey.CONSUMER_GROUP_DESCRIBE] = lambda header, request: ConsumerGroupDescribeResponse(
+        groups=[refused]
+    )
+    async with Admin(fake.bootstrap) as admin:
+        with pytest.raises(GroupError, match="no such group"):
+            await admin.describe_groups(["g"])
+        member = Member(
+            member_id="m",
+            assignment=Assignment(topic_partitions=[TopicPartitions(topic_name="t", partitions=[1])]),
+        )
+        refused.error_code, refused.group_state, refused.members = 0, "Stable", [member]
+        group = (await admin.describe_groups(["g"]))["g"]
+        assert (group.type, group.members[0].assignment) == ("consumer", {TopicPartition("t", 1)})
