@@ -53,32 +53,57 @@ def _with_topic(records: int) -> Callable[[Command], Command]:
     """The options that all benches have; ``records`` is the default of how many."""
 
     def decorate(command: Command) -> Command:
-        for option in (
-            click.option("-n", "--records", type=click.IntRange(min=1), default=records, show_default=True),
-            click.option(
-                "-s",
-                "--size",
-                type=click.IntRange(min=0),
-                default=100,
-                show_default=True,
-                help="Bytes of a value.",
-            ),
-            click.option(
-                "--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="Of the topic."
-            ),
-            click.option(
-                "--replication",
-                type=click.IntRange(min=1, max=32767),
-                help="Replicas of each partition. Default: the broker's.",
-            ),
-            click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True),
-            click.option(
-                "-z",
-                "--compression",
-                type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-                default="none",
-                show_default=True,
-            ),
+        for option in reversed(
+            (
+                click.option(
+                    "-n",
+                    "--records",
+                    type=click.IntRange(min=1),
+                    default=records,
+                    show_default=True,
+                    metavar="N",
+                    help="How many.",
+                ),
+                click.option(
+                    "-s",
+                    "--size",
+                    type=click.IntRange(min=0),
+                    default=100,
+                    show_default=True,
+                    metavar="BYTES",
+                    help="Of a value; records have no key.",
+                ),
+                click.option(
+                    "--partitions",
+                    type=click.IntRange(min=1),
+                    default=1,
+                    show_default=True,
+                    metavar="N",
+                    help="Of the topic.",
+                ),
+                click.option(
+                    "--replication-factor",
+                    "replication",
+                    type=click.IntRange(min=1, max=32767),
+                    metavar="N",
+                    help="The broker's default if not given.",
+                ),
+                click.option(
+                    "--acks",
+                    type=click.Choice(["0", "1", "all"]),
+                    default="all",
+                    show_default=True,
+                    help="Whose answer makes a record sent.",
+                ),
+                click.option(
+                    "-z",
+                    "--compression",
+                    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+                    default="none",
+                    show_default=True,
+                    help="Of the batches.",
+                ),
+            )
         ):
             command = option(command)
         return command
@@ -88,7 +113,14 @@ def _with_topic(records: int) -> Callable[[Command], Command]:
 
 @bench.command("produce")
 @_with_topic(1_000_000)
-@click.option("--linger", type=click.IntRange(min=0), default=5, show_default=True, metavar="MS")
+@click.option(
+    "--linger",
+    type=click.IntRange(min=0),
+    default=5,
+    show_default=True,
+    metavar="MS",
+    help="How long batches fill.",
+)
 @click.option("--single", is_flag=True, help="Send records one by one, not in lists.")
 @options
 def produce(
