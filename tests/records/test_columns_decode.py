@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -180,9 +182,26 @@ def test_noise() -> None:
 
 
 def test_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_parser", lambda: None)
     batch = encode_batch([(TIME + i, b"k", b"v", (("h", None),)) for i in range(300)])
-    assert check(batch) == "one by one"
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    monkeypatch.delitem(sys.modules, "ottla_protocol.records.columns.parse", raising=False)
+    module._parser.cache_clear()
+    try:
+        assert check(batch) == "one by one"
+    finally:
+        module._parser.cache_clear()
+
+
+def test_numpy_is_not_imported_for_few_records() -> None:
+    program = """
+import sys
+from ottla_protocol.records.columns import decode_columns, encode_columns
+assert decode_columns(encode_columns([b"v"] * 100, timestamps=0)).values == [b"v"] * 100
+assert "numpy" not in sys.modules
+"""
+    subprocess.run(
+        [sys.executable, "-c", program], check=True, timeout=60, env={"PYTHONPATH": ":".join(sys.path)}
+    )
 
 
 def test_few_records_are_read_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
