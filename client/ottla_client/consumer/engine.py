@@ -139,21 +139,29 @@ class Engine:
         if not self.started:
             return
         try:
-            if self._unlisten is not None:
-                self._unlisten()
-            self.fetcher.stop()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            await self.fetcher.wait_stopped()
-            if self.membership is not None:
-                if not commit:
-                    self.membership.abandon()
-                await self.membership.close(deadline, commit=commit)
-            self.resolver.stop()
-            await self.resolver.wait_stopped()
+            await self._close(deadline, commit)
         finally:
+            # Where that was cut short, by its caller or by an error, nothing of it may stay.
+            self.fetcher.stop()
+            self.resolver.stop()
+            if self.membership is not None:
+                await self.membership.close(Deadline(0.0), commit=False)
             await self.cluster.close()
+
+    async def _close(self, deadline: Deadline, commit: bool) -> None:
+        if self._unlisten is not None:
+            self._unlisten()
+        self.fetcher.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.fetcher.wait_stopped()
+        if self.membership is not None:
+            if not commit:
+                self.membership.abandon()
+            await self.membership.close(deadline, commit=commit)
+        self.resolver.stop()
+        await self.resolver.wait_stopped()
 
     def check(self) -> None:
         """Raise ClosedError unless the consumer is at work."""
@@ -207,6 +215,7 @@ class Engine:
                 wanted |= {TopicPartition(name, number) for number in topic.partitions}
         self._remove([tp for tp in self.positions.partitions if tp.topic not in self.names])
         self._add(wanted)
+        self.wake()
 
     async def _keep_topics(self) -> None:
         """Find the topics that a pattern matches, again and again, and make those that are to be made."""
@@ -246,7 +255,7 @@ class Engine:
             self._update_interest()
             if self.membership is not None:
                 self.membership.subscribe(names)
-            self.wake()
+            self._take_all()
 
     def _update_interest(self) -> None:
         if not self.started:
@@ -284,8 +293,6 @@ class Engine:
             if monotonic() >= self._breathe_at:
                 await asyncio.sleep(0)
                 self._breathe_at = monotonic() + BREATH
-            if self.membership is not None:
-                self.membership.polled()
             while True:
                 self._raise_problems()
                 if self.gate.open:
@@ -303,6 +310,8 @@ class Engine:
     def _raise_problems(self) -> None:
         if self.closed:
             raise ClosedError("the consumer is closed")
+        if self.membership is not None:
+            self.membership.polled()
         if self._problems:
             raise self._problems.popleft()
         if self._alarm:

@@ -128,8 +128,11 @@ class Membership:
         """
         progress = self._buffer.progress
         alive = self._gate.inside or progress != self._progress
-        if self._member is not None and self._member.failure is None and alive:
-            self._member.polled()
+        if self._member is not None:
+            if self._member.failure is not None:
+                self._gate.signal()
+            elif alive:
+                self._member.polled()
         self._progress = progress
         committing = self._committing is not None and not self._committing.done()
         if self._settings.enable_auto_commit and monotonic() >= self._commit_at and not committing:

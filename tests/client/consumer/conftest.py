@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from time import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -52,15 +53,16 @@ def put(
     partition: int = 0,
     *,
     key: bytes | None = None,
-    timestamp: int = 1_700_000_000_000,
+    timestamp: int | None = None,
     batch: int = 100,
     **options: Any,
 ) -> None:
-    """Write records, ``batch`` of them in one batch, one millisecond apart."""
+    """Write records, ``batch`` of them in one batch, one millisecond apart, from ``timestamp`` (now) on."""
     every = list(values)
+    start = int(time() * 1000) if timestamp is None else timestamp
     for first in range(0, len(every), batch):
         rows = [
-            (timestamp + first + place, key, value, ())
+            (start + first + place, key, value, ())
             for place, value in enumerate(every[first : first + batch])
         ]
         put_batch(broker, topic, partition, encode_batch(rows, **options))

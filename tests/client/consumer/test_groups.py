@@ -1,0 +1,331 @@
+"""Consumers in groups: partitions change hands, and offsets are committed for what was done with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.client.base.conftest import client_tasks
+from tests.client.base.test_cancel import CancelAt
+from tests.client.consumer.conftest import QUICK, assigned, numbered, offsets, put, take, tp
+from tests.support.topics import create_topic
+from tests.support.waiting import until
+
+from ottla_client import Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
+from ottla_client.errors import ClientError, ConfigurationError, PollIntervalExceededError
+
+if TYPE_CHECKING:
+    from tests.support.processes import BrokerProcess
+
+New = Callable[..., Any]
+
+
+async def committed(new_consumer: New, group: str, *partitions: TopicPartition) -> list[int | None]:
+    """The group's offsets, as somebody sees them who is not in it."""
+    other = await new_consumer(group_id=group)
+    found = await other.committed(*partitions)
+    await other.close()
+    return [each and each.offset for each in found.values()]
+
+
+async def test_a_group_goes_on_where_it_was(
+    broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New
+) -> None:
+    topic, group = new_topic(), new_name("group")
+    put(broker, topic, numbered(100))
+    first = await new_consumer(topic, group_id=group)
+    assert offsets(await take(first, 30)) == list(range(30))
+    await first.close()
+    second = await new_consumer(topic, group_id=group)
+    assert offsets(await take(second, 70)) == list(range(30, 100))
+
+
+async def _read_until(consumer: Consumer, offset: int, *, fail: bool = False) -> None:
+    async with consumer:
+        async for record in consumer:
+            if record.offset == offset:
+                if fail:
+                    raise ZeroDivisionError
+                break
+
+
+async def test_close_commits_what_was_handed_out_one_by_one(
+    broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New
+) -> None:
+    topic, group = new_topic(), new_name("group")
+    put(broker, topic, numbered(100))
+    await _read_until(Consumer(topic, bootstrap_servers=broker.bootstrap, group_id=group, **QUICK), 41)
+    assert await committed(new_consumer, group, tp(topic)) == [42]
+
+
+async def test_a_record_that_fails_is_not_committed(
+    broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New
+) -> None:
+    topic, group = new_topic(), new_name("group")
+    put(broker, topic, numbered(100))
+    consumer = Consumer(topic, bootstrap_servers=broker.bootstrap, group_id=group, **QUICK)
+    with pytest.raises(ZeroDivisionError):
+        await _read_until(consumer, 41, fail=True)
+    assert await committed(new_consumer, group, tp(topic)) == [41]
+
+
+async def test_commits_come_by_themselves(
+    broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New
+) -> None:
+    topic, group = new_topic(), new_name("group")
+    put(broker, topic, numbered(100))
+    consumer = await new_consumer(topic, group_id=group, auto_commit_interval_ms=50)
+    assert len(await take(consumer, 10)) == 10
+    await asyncio.sleep(0.3)
+    # The application may still be at work on these.
+    assert await consumer.committed() == {tp(topic): None}
+    assert len(await take(consumer, 10)) == 10
+    async with asyncio.timeout(10):
+        while await consumer.committed(tp(topic)) != {tp(topic): OffsetAndMetadata(10, "", 0)}:
+            await asyncio.sleep(0.02)
+
+
+async def test_commits_by_hand(
+    broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New
+) -> None:
+    topic, group = new_topic(2), new_name("group")
+    put(broker, topic, numbered(100))
+    consumer = await new_consumer(topic, group_id=group, enable_auto_commit=False)
+    async for record in consumer:
+        if record.offset == 7:
+            await consumer.commit()
+            break
+    assert (await consumer.committed(tp(topic)))[tp(topic)].offset == 8
+    await consumer.commit({tp(topic): 50, tp(topic, 1): OffsetAndMetadata(0, "note")})
+    found = await consumer.committed(tp(topic), tp(topic, 1))
+    assert [each.offset for each in found.values()] == [50, 0]
+    assert found[tp(topic, 1)].metadata == "note"
+    await consumer.close()
+    assert await committed(new_consumer, group, tp(topic)) == [50]
+
+
+async def test_assigned_partitions_use_the_groups_offsets(
+    broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New
+) -> None:
+    topic, group = new_topic(), new_name("group")
+    put(broker, topic, numbered(20))
+    first = await new_consumer(group_id=group)
+    first.assign([tp(topic)])
+    assert len(await take(first, 5)) == 5
+    await first.close()
+    second = await new_consumer(group_id=group)
+    second.assign([tp(topic)])
+    assert offsets(await take(second, 15)) == list(range(5, 20))
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+async def test_partitions_are_shared_and_no_record_is_lost_or_doubled(
+    broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New, strategy: str
+) -> None:
+    topic, group = new_topic(4), new_name("group")
+    for partition in range(4):
+        put(broker, topic, numbered(500), partition)
+    options = {"group_id": group, "partition_assignment_strategy": (strategy,), "max_poll_records": 20}
+    seen: list[tuple[int, int]] = []
+
+    async def work(consumer: Any, until_seen: int) -> None:
+        while len(seen) < until_seen:
+            seen.extend((record.partition, record.offset) for record in await consumer.poll(100))
+            await asyncio.sleep(0.002)
+
+    async with asyncio.timeout(40):
+        first = await new_consumer(topic, **options)
+        await work(first, 300)
+        second = await new_consumer(topic, **options)
+        await asyncio.gather(work(first, 1_200), work(second, 1_200))
+        assert first.assignment()
+        await first.close()
+        await work(second, 2_000)
+    assert sorted(seen) == [(partition, offset) for partition in range(4) for offset in range(500)]
+    assert len(second.assignment()) == 4
+
+
+async def test_a_rebalance_waits_for_the_application(
+    broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New
+) -> None:
+    """What is at work when another member joins is done with, and committed, before partitions change hands."""
+    topic, group = new_topic(2), new_name("group")
+    for partition in range(2):
+        put(broker, topic, numbered(50), partition)
+    first = await new_consumer(topic, group_id=group, heartbeat_interval_ms=50)
+    at_work = await first.getone()
+    second = await new_consumer(topic, group_id=group, heartbeat_interval_ms=50)
+    waiting = asyncio.create_task(second.getone())
+    await asyncio.sleep(0.4)
+    assert not second.assignment()
+    assert at_work.topic_partition in first.assignment()
+    seen = [at_work]
+    async with asyncio.timeout(20):
+        while len(first.assignment()) != 1 or not waiting.done():
+            seen += await first.poll(50, 1)
+    seen.append(waiting.result())
+    seen += await take(first, 50 - sum(record.partition == _only(first) for record in seen))
+    seen += await take(second, 100 - len(seen))
+    assert sorted((record.partition, record.offset) for record in seen) == [
+        (partition, offset) for partition in range(2) for offset in range(50)
+    ]
+
+
+def _only(consumer: Any) -> int:
+    (partition,) = consumer.assignment()
+    number: int = partition.partition
+    return number
+
+
+class Told(RebalanceListener):
+    """Notes what it is told; ``at`` has offsets to begin at."""
+
+    def __init__(self, at: int | None = None) -> None:
+        self.calls: list[tuple[str, frozenset[TopicPartition]]] = []
+        self.at = at
+        self.consumer: Any = None
+
+    async def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> None:
+        self.calls.append(("revoked", revoked))
+        positions = [await self.consumer.position(each) for each in revoked]
+        await self.consumer.commit(dict(zip(revoked, positions, strict=True)))
+
+    def on_partitions_assigned(self, assigned: frozenset[TopicPartition]) -> None:
+        self.calls.append(("assigned", assigned))
+        for partition in assigned if self.at is not None else ():
+            self.consumer.seek(partition, self.at)
+
+
+async def test_listeners(broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New) -> None:
+    topic, group = new_topic(2), new_name("group")
+    for partition in range(2):
+        put(broker, topic, numbered(20), partition)
+    told = Told(at=15)
+    first = told.consumer = await new_consumer(
+        group_id=group, enable_auto_commit=False, heartbeat_interval_ms=50
+    )
+    first.subscribe([topic], listener=told)
+    records = await take(first, 10)
+    assert sorted(offsets(records)) == sorted([*range(15, 20)] * 2)
+    both = frozenset({tp(topic, 0), tp(topic, 1)})
+    assert told.calls == [("assigned", both)]
+    told.at = None
+    second = await new_consumer(topic, group_id=group, heartbeat_interval_ms=50)
+    await assigned([first, second], 2)
+    assert told.calls[1] == ("revoked", both)
+    assert told.calls[2] == ("assigned", first.assignment())
+    assert await second.poll(100) == []  # the listener's commit counts
+    first.unsubscribe()
+    assert first.assignment() == frozenset()
+    await assigned([second], 2)
+
+
+async def test_a_listener_that_raises(
+    broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New
+) -> None:
+    class Broken(RebalanceListener):
+        def on_partitions_assigned(self, assigned: frozenset[TopicPartition]) -> None:
+            raise ZeroDivisionError("in the listener")
+
+    topic = new_topic()
+    put(broker, topic, numbered(5))
+    consumer = await new_consumer(group_id=new_name("group"))
+    consumer.subscribe([topic], listener=Broken())
+    with pytest.raises(ClientError, match="in the listener"):
+        await take(consumer, 1)
+    assert len(await take(consumer, 5)) == 5
+
+
+async def test_listeners_need_a_group(new_consumer: New) -> None:
+    consumer = await new_consumer()
+    with pytest.raises(ConfigurationError, match="group_id"):
+        consumer.subscribe(["t"], listener=RebalanceListener())
+    grouped = await new_consumer(group_id="g")
+    with pytest.raises(ConfigurationError, match="RebalanceListener"):
+        grouped.subscribe(["t"], listener=object())
+
+
+async def test_a_stall_is_told_once_and_then_it_joins_again(
+    broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New
+) -> None:
+    topic = new_topic()
+    put(broker, topic, numbered(10))
+    consumer = await new_consumer(
+        topic,
+        group_id=new_name("group"),
+        max_poll_interval_ms=600,
+        session_timeout_ms=2_000,
+        heartbeat_interval_ms=100,
+    )
+    assert (await consumer.getone()).offset == 0
+    await until(lambda: not consumer.assignment())
+    with pytest.raises(PollIntervalExceededError):
+        await consumer.getone()
+    # What was at work was not committed, so it comes again.
+    assert offsets(await take(consumer, 10)) == list(range(10))
+
+
+async def test_taking_one_by_one_and_waiting_are_no_stall(
+    broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New
+) -> None:
+    topic = new_topic()
+    put(broker, topic, numbered(10))
+    consumer = await new_consumer(
+        topic,
+        group_id=new_name("group"),
+        max_poll_interval_ms=500,
+        session_timeout_ms=2_000,
+        heartbeat_interval_ms=100,
+    )
+    async for record in consumer:
+        await asyncio.sleep(0.1)
+        if record.offset == 9:
+            break
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(consumer.getone(), 0.8)
+    put(broker, topic, [b"still there"])
+    assert (await consumer.getone()).value == b"still there"
+
+
+async def test_a_member_finds_new_topics_of_its_pattern(
+    broker: BrokerProcess, new_name: New, new_consumer: New
+) -> None:
+    prefix = new_name("member")
+    consumer = await new_consumer(group_id=new_name("group"), metadata_max_age_ms=200)
+    consumer.subscribe(pattern=f"{prefix}-.*")
+    assert await consumer.poll(300) == []
+    create_topic(broker, f"{prefix}-a", 2)
+    put(broker, f"{prefix}-a", numbered(3), 1)
+    assert len(await take(consumer, 3)) == 3
+    assert len(consumer.assignment()) == 2
+
+
+@pytest.mark.parametrize("name", ["close", "commit", "committed", "poll"])
+async def test_cancelled_at_every_await_a_member_leaves_nothing(
+    broker: BrokerProcess, new_topic: New, new_name: New, name: str
+) -> None:
+    topic = new_topic()
+    put(broker, topic, numbered(10))
+    place = 0
+    while True:
+        # A member that could not say goodbye stays in its group for a while.
+        consumer = Consumer(topic, bootstrap_servers=broker.bootstrap, group_id=new_name("group"), **QUICK)
+        await consumer.start()
+        if name != "poll":
+            await take(consumer, 1)
+        call = consumer.poll(50) if name == "poll" else getattr(consumer, name)()
+        run = CancelAt(call, place)
+
+        async def drive(run: CancelAt = run) -> None:
+            await run
+
+        task = asyncio.ensure_future(drive())
+        await asyncio.wait((task,), timeout=10)
+        assert task.done()
+        await consumer.close()
+        await until(lambda: not client_tasks())
+        if run.waits <= place:
+            break
+        place += 1
