@@ -75,7 +75,7 @@ class Bulk:
                 if isinstance(timestamps, int)
                 else [check_timestamp(each) for each in timestamps]
             )
-        sizes = Sizes(values, keys, headers)
+        sizes = Sizes.of_records(values, keys, headers)
         check_size(sizes.largest, settings)
         return cls(values, keys, timestamps, headers, sizes, given.places or range(count))
 
@@ -90,5 +90,4 @@ class Bulk:
         timestamps = self.timestamps
         if timestamps is not None and not isinstance(timestamps, int):
             timestamps = chosen(timestamps)
-        sizes = self.sizes if self.sizes.uniform else Sizes(values, keys, headers)
-        return Bulk(values, keys, timestamps, headers, sizes, chosen(self.places))
+        return Bulk(values, keys, timestamps, headers, self.sizes.pick(chosen), chosen(self.places))

@@ -154,6 +154,8 @@ class Producer:
             random=Random(),
         )
         self._plain = self._accumulator.plain
+        self._large = min(settings.batch_size, settings.buffer_memory // 2)
+        """A record of more bytes may be too large; what fits into a batch is not."""
         self._filling = Filling(
             self._cluster,
             self._accumulator,
@@ -295,19 +297,25 @@ class Producer:
                         batch.stamps.append((index, now))
                     return Delivery((batch, index))
         self._check_open()
-        value = to_bytes("value", value, self._value_serializer)
-        key = to_bytes("key", key, self._key_serializer)
+        if value.__class__ is not bytes or self._value_serializer is not None:
+            value = to_bytes("value", value, self._value_serializer)
+        if key is not None and (key.__class__ is not bytes or self._key_serializer is not None):
+            key = to_bytes("key", key, self._key_serializer)
         pairs = to_headers(headers) if headers else ()
         if timestamp_ms is not None:
             check_timestamp(timestamp_ms)
         size = record_size(value, key, pairs)
-        check_size(size, self._settings)
+        if size > self._large:
+            check_size(size, self._settings)
         buffer = self._accumulator.topics.get(topic)
         if buffer is None or (partition is not None and partition not in buffer.queues):
             buffer = await self._filling.topic(topic, partition)
         if partition is None:
             partition = self._filling.partition_of(buffer, key)
-        batch = await self._filling.room(buffer, partition, size)
+        queue = buffer.queues.get(partition)  # type: ignore[arg-type]
+        batch = None if queue is None else queue.tail
+        if batch is None or batch.left < size:
+            batch = await self._filling.room(buffer, partition, size)
         batch.left -= size
         if timestamp_ms is None:
             timestamp_ms = time_ns() // 1_000_000

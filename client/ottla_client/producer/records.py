@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate, repeat
+from itertools import accumulate
+from operator import add
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import RecordTooLargeError, SerializationError
@@ -109,44 +110,43 @@ _BYTES = {bytes}
 class Sizes:
     """The sizes of many records, and how many of them fit into how many bytes."""
 
-    __slots__ = ("_ends", "_uniform", "largest")
+    __slots__ = ("_ends", "_sizes", "_uniform", "largest")
 
-    def __init__(
-        self,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
-        headers: Sequence[Headers] | None,
-    ) -> None:
-        columns = [self._lengths(values)]
-        fixed = RECORD_OVERHEAD
-        if keys is not None:
-            columns.append(self._lengths(keys))
-            fixed += KEY_OVERHEAD
-        if headers is not None:
-            columns.append([record_size(None, None, each) - RECORD_OVERHEAD for each in headers])
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = sizes
         self._uniform = 0
         """The size of each, if all have the same; most often they have, and then nothing is added up."""
         self._ends: list[int] = []
-        if not values:
-            self.largest = fixed
-        elif all(column.count(column[0]) == len(column) for column in columns):
-            self._uniform = self.largest = fixed + sum(column[0] for column in columns)
+        if not sizes:
+            self.largest = 0
+        elif sizes.count(sizes[0]) == len(sizes):
+            self._uniform = self.largest = sizes[0]
         else:
-            sizes = list(map(sum, zip(repeat(fixed), *columns, strict=False)))
             self.largest = max(sizes)
             self._ends = list(accumulate(sizes, initial=0))
 
-    @staticmethod
-    def _lengths(fields: Sequence[bytes | None]) -> list[int]:
-        try:
-            return list(map(len, fields))  # type: ignore[arg-type]
-        except TypeError:
-            return [0 if field is None else len(field) for field in fields]
+    @classmethod
+    def of_records(
+        cls,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[Headers] | None,
+    ) -> Sizes:
+        """The sizes of records in columns, as ``record_size`` has them."""
+        lengths = _lengths(values)
+        if keys is None and headers is None and lengths and lengths.count(lengths[0]) == len(lengths):
+            return cls([lengths[0] + RECORD_OVERHEAD] * len(lengths))
+        fixed = RECORD_OVERHEAD if keys is None else RECORD_OVERHEAD + KEY_OVERHEAD
+        sizes: Iterable[int] = map(fixed.__add__, lengths)
+        if keys is not None:
+            sizes = map(add, sizes, _lengths(keys))
+        if headers is not None:
+            sizes = map(add, sizes, [record_size(None, None, each) - RECORD_OVERHEAD for each in headers])
+        return cls(list(sizes))
 
-    @property
-    def uniform(self) -> bool:
-        """Whether all records have the same size."""
-        return self._uniform > 0
+    def pick(self, chosen: Callable[[Sequence[int]], Sequence[int]]) -> Sizes:
+        """The sizes of those records that ``chosen`` takes."""
+        return Sizes(chosen(self._sizes))
 
     def of(self, first: int, last: int) -> int:
         """Bytes of the records from ``first`` to before ``last``."""
@@ -159,6 +159,13 @@ class Sizes:
         if self._uniform:
             return min(last, first + max(room, 0) // self._uniform)
         return min(last, bisect_right(self._ends, self._ends[first] + room, lo=first) - 1)
+
+
+def _lengths(fields: Sequence[bytes | None]) -> list[int]:
+    try:
+        return list(map(len, fields))  # type: ignore[arg-type]
+    except TypeError:
+        return [0 if field is None else len(field) for field in fields]
 
 
 def _short(given: object) -> str:
