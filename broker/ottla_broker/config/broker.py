@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ottla_broker.config.cluster_keys import ClusterKeys
 from ottla_broker.config.group_keys import GroupKeys
 from ottla_broker.config.listeners import Endpoint, ListenerError, parse_endpoints
 from ottla_broker.config.log_keys import LogKeys, TopicDefaultKeys
@@ -36,7 +37,7 @@ def all_keys() -> Mapping[str, Key[Any]]:
     return dict(sorted({**keys_of(BrokerConfig), **other_keys()}.items()))
 
 
-class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys):
+class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys, ClusterKeys):
     """The values in force, an attribute a key that acts: ``config.num_network_threads``.
 
     Owned by the loop thread. The attributes change only through :meth:`apply_dynamic`; who wants a dynamic
@@ -260,7 +261,11 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
             self._check_retention(self.static)
         except InvalidValue as error:
             raise self._error(error.name, error.reason) from error
-        if "offsets.topic.replication.factor" in self.static and self.offsets_topic_replication_factor > 1:
+        if (
+            "offsets.topic.replication.factor" in self.static
+            and self.offsets_topic_replication_factor > 1
+            and self.zookeeper_connect is None
+        ):
             self.warnings.append(
                 f"offsets.topic.replication.factor={self.offsets_topic_replication_factor} is more than"
                 " there are brokers: the offsets topic gets one replica"

@@ -11,14 +11,12 @@ Row = tuple[str, str, Any, str]
 
 # A cluster on ZooKeeper.
 ZOOKEEPER: Final[tuple[Row, ...]] = (
-    ("zookeeper.connect", STRING, None, "The ZooKeeper servers that hold the cluster's state."),
     (
         "zookeeper.metadata.migration.enable",
         BOOLEAN,
         False,
         "Whether the cluster's state moves from ZooKeeper to a quorum.",
     ),
-    ("zookeeper.set.acl", BOOLEAN, False, "Whether znodes are protected by ACLs."),
     ("zookeeper.ssl.client.enable", BOOLEAN, False, "Whether ZooKeeper is spoken to over TLS."),
     ("zookeeper.clientCnxnSocket", STRING, None, "The Java class of ZooKeeper's connection."),
     ("zookeeper.ssl.cipher.suites", LIST, None, "Cipher suites towards ZooKeeper."),

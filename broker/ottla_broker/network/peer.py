@@ -49,6 +49,7 @@ class Purpose(Enum):
 
     FETCH = "fetch"
     CONTROL = "control"
+    WATCH = "watch"
     OTHER = "other"
 
 

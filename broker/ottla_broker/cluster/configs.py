@@ -1,0 +1,172 @@
+"""What is set for topics and brokers, as ZooKeeper has it, kept up to date.
+
+Whoever changes a configuration writes its node and then a notification, ``/config/changes/config_change_N``; every
+broker reads the node anew. Kafka: ``ZkConfigManager``, ``DynamicConfigManager``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final
+
+from ottla_broker.controller.cluster.persistence import ClusterStore
+from ottla_broker.events import get_logger
+from ottla_broker.store.api import NodeExistsError, NoNodeError, StoreError, StoreEvent, Watch
+from ottla_broker.store.keys import BadNodeError, ConfigChangeNode, ConfigNode
+
+log = get_logger()
+
+CHANGES: Final = "/config/changes"
+_PREFIX: Final = "config_change_"
+_KEPT: Final = 500
+"""Notifications beyond this many are removed, the oldest first; a broker that missed them has read everything anew."""
+
+Settings = Mapping[str, str]
+Changed = Callable[[str, str, Settings], Awaitable[None]]
+"""Told the kind (``topics``, ``brokers`` …), the name, and what is set now."""
+
+
+class ClusterConfigs:
+    """Owned by the loop thread. ``changed`` is told of every change, in order."""
+
+    def __init__(self, store: ClusterStore, changed: Changed) -> None:
+        self._store = store
+        self._changed = changed
+        self._topics: dict[str, Settings] = {}
+        self._seen = -1
+        self._watch: Watch | None = None
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    # ---- topics
+
+    async def load_topics(self) -> None:
+        """Read what is set for all topics. Raises StoreError."""
+        # What comes after these has not been read.
+        self._seen = max(await self._numbers(), default=-1)
+        names = await self._store.children("/config/topics")
+        await self._read_topics(names)
+
+    async def know(self, topics: Iterable[str]) -> None:
+        """Read what is set for topics that have not been read yet. Raises StoreError."""
+        missing = [name for name in topics if name not in self._topics]
+        if missing:
+            await self._read_topics(missing)
+
+    async def _read_topics(self, names: Iterable[str]) -> None:
+        wanted = list(names)
+        paths = [ConfigNode.path(ConfigNode.TOPICS, name) for name in wanted]
+        for name, path, node in zip(wanted, paths, await self._store.get_many(paths), strict=True):
+            self._topics[name] = {} if node is None else _decode(path, node[0])
+
+    def topic(self, name: str) -> Settings:
+        """What is set for a topic; nothing for one that isn't known."""
+        return self._topics.get(name, {})
+
+    def forget(self, topic: str) -> None:
+        """A topic is deleted: one of its name that is made again is read again."""
+        self._topics.pop(topic, None)
+
+    # ---- any entity
+
+    async def read(self, kind: str, name: str) -> dict[str, str]:
+        """What is set for an entity. Raises StoreError."""
+        path = ConfigNode.path(kind, name)
+        try:
+            data, _ = await self._store.get(path)
+        except NoNodeError:
+            return {}
+        return _decode(path, data)
+
+    async def write(self, kind: str, name: str, settings: Settings) -> None:
+        """Set an entity's configuration, and have all brokers told. Raises StoreError."""
+        path, data = ConfigNode.path(kind, name), ConfigNode.encode(settings)
+        while True:
+            try:
+                if await self._store.exists(path):
+                    await self._store.set(path, data)
+                else:
+                    await self._store.create(path, data, parents=True)
+                break
+            except (NoNodeError, NodeExistsError):
+                continue
+        await self._store.create(ConfigChangeNode.PREFIX, ConfigChangeNode.encode(kind, name), sequence=True)
+
+    # ---- news
+
+    def start(self) -> None:
+        """Begin to follow changes."""
+        self._watch = self._store.watch(CHANGES, self._on_change)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._wake.set()
+
+    async def close(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def _on_change(self, event: StoreEvent) -> None:
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._take_news()
+            except StoreError as error:
+                log.warning("changes of configuration are not read", reason=str(error))
+
+    async def _numbers(self) -> dict[int, str]:
+        names = await self._store.children(CHANGES)
+        return {int(name[len(_PREFIX) :]): name for name in names if name.startswith(_PREFIX)}
+
+    async def _take_news(self) -> None:
+        numbers = await self._numbers()
+        for number in sorted(number for number in numbers if number > self._seen):
+            try:
+                await self._take(f"{CHANGES}/{numbers[number]}")
+            except BadNodeError as error:
+                log.warning("a notification is passed over", reason=str(error))
+            self._seen = number
+        for number in sorted(numbers)[:-_KEPT]:
+            try:
+                await self._store.delete(f"{CHANGES}/{numbers[number]}")
+            except NoNodeError:
+                continue
+
+    async def _take(self, path: str) -> None:
+        try:
+            data, _ = await self._store.get(path)
+        except NoNodeError:
+            return
+        entity = _entity(path, data)
+        kind, _, name = entity.partition("/")
+        settings = await self.read(kind, name)
+        if kind == ConfigNode.TOPICS:
+            self._topics[name] = settings
+        await self._changed(kind, name, settings)
+
+
+def _decode(path: str, data: bytes) -> dict[str, str]:
+    try:
+        return ConfigNode.decode(path, data)
+    except BadNodeError as error:
+        log.error("what is set can't be read, and is taken for nothing", reason=str(error))
+        return {}
+
+
+def _entity(path: str, data: bytes) -> str:
+    """``topics/T`` of a notification in version 2; version 1 has type and name apart."""
+    try:
+        found = json.loads(data)
+        if "entity_path" in found:
+            return str(found["entity_path"])
+        return f"{found['entity_type']}/{found['entity_name']}"
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadNodeError(f"{path}: is not a notification of a change") from error

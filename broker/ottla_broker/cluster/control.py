@@ -1,0 +1,204 @@
+"""What the controller tells this broker, carried out in the order in which it comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from ottla_broker.cluster.configs import ClusterConfigs, Settings
+from ottla_broker.events import get_logger
+from ottla_broker.metadata.authority import Authority
+from ottla_broker.metadata.cache import INTERNAL_TOPICS, BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
+from ottla_broker.replica.cluster import ClusterReplicas
+from ottla_broker.store.api import StoreError
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from ottla_protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from ottla_protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from ottla_protocol.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla_broker.log.config import LogConfig
+
+log = get_logger()
+
+LEADER_DURING_DELETE: Final = -2
+_NO_LEADER: Final = -1
+
+
+class Control:
+    """Owned by the loop thread. One request at a time, so that none overtakes another.
+
+    Attributes:
+        on_topic_deleted: called with a topic and its partitions when the controller says that it goes.
+        on_brokers: called when the brokers that are alive have changed.
+    """
+
+    def __init__(
+        self,
+        authority: Authority,
+        metadata: MetadataCache,
+        replicas: ClusterReplicas,
+        configs: ClusterConfigs,
+        log_config: Callable[[Settings], LogConfig],
+        set_address: Callable[[int, str, int], None],
+    ) -> None:
+        """``log_config`` makes of a topic's settings what is in force; ``set_address`` is told where brokers are."""
+        self._authority = authority
+        self._metadata = metadata
+        self._replicas = replicas
+        self._configs = configs
+        self._log_config = log_config
+        self._set_address = set_address
+        self._turn = asyncio.Lock()
+        self._news = asyncio.Event()
+        self.on_topic_deleted: list[Callable[[str, range], None]] = []
+        self.on_brokers: list[Callable[[], None]] = []
+
+    async def leader_and_isr(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
+        async with self._turn:
+            code = self._check(request)
+            if code is ErrorCode.NONE:
+                names = {state.topic_name for state in request.ungrouped_partition_states}
+                names |= {topic.topic_name for topic in request.topic_states}
+                code = await self._know(names)
+            if code is not ErrorCode.NONE:
+                return LeaderAndIsrResponse(error_code=code)
+            for leader in request.live_leaders:
+                self._set_address(leader.broker_id, leader.host_name, leader.port)
+            return await self._replicas.apply_leader_and_isr(request, version, self._config_of)
+
+    async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        async with self._turn:
+            code = self._check(request)
+            if code is not ErrorCode.NONE:
+                return StopReplicaResponse(error_code=code)
+            return await self._replicas.stop_replicas(request)
+
+    async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        async with self._turn:
+            code = self._check(request)
+            states: dict[str, tuple[bytes, list[UpdateMetadataPartitionState]]] = {}
+            for state in request.ungrouped_partition_states:
+                states.setdefault(state.topic_name, (ZERO_UUID, []))[1].append(state)
+            for topic in request.topic_states:
+                states[topic.topic_name] = (topic.topic_id, list(topic.partition_states))
+            if code is ErrorCode.NONE:
+                code = await self._know(states)
+            if code is ErrorCode.NONE:
+                self._take_brokers(request.live_brokers)
+                self._take_topics(states)
+                self._metadata.controller_id = request.controller_id
+                self._news.set()
+                self._news = asyncio.Event()
+            return UpdateMetadataResponse(error_code=code)
+
+    def _check(self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest) -> ErrorCode:
+        code = self._authority.check(request.controller_id, request.controller_epoch, request.broker_epoch)
+        if code is not ErrorCode.NONE:
+            log.warning(
+                "a controller is not obeyed",
+                controller=request.controller_id,
+                epoch=request.controller_epoch,
+                known_epoch=self._authority.controller_epoch,
+                error=code.name,
+            )
+        return code
+
+    async def _know(self, topics: Iterable[str]) -> ErrorCode:
+        """Have the settings of topics at hand. Without ZooKeeper they can't be had: the controller asks again."""
+        try:
+            await self._configs.know(topics)
+        except StoreError as error:
+            log.warning("settings of topics can't be read", reason=str(error))
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        return ErrorCode.NONE
+
+    def _config_of(self, topic: str) -> LogConfig:
+        return self._log_config(self._configs.topic(topic))
+
+    # ---- metadata
+
+    def _take_brokers(self, live: Iterable[UpdateMetadataBroker]) -> None:
+        brokers: dict[int, BrokerInfo] = {}
+        for broker in live:
+            listeners = {each.listener: (each.host, each.port) for each in broker.endpoints}
+            if not listeners:
+                continue  # of a controller older than any that could be in one cluster with this broker
+            host, port = next(iter(listeners.values()))
+            brokers[broker.id] = BrokerInfo(broker.id, host, port, broker.rack, listeners)
+        if brokers != self._metadata.brokers:
+            self._metadata.brokers = brokers
+            for callback in self.on_brokers:
+                callback()
+
+    def _take_topics(self, states: Mapping[str, tuple[bytes, list[UpdateMetadataPartitionState]]]) -> None:
+        for name, (topic_id, partitions) in states.items():
+            if any(state.leader == LEADER_DURING_DELETE for state in partitions):
+                self._forget(name)
+                continue
+            known = self._metadata.topic(name)
+            if known is not None and known.topic_id != topic_id:
+                self._forget(name)
+                known = None
+            infos = {} if known is None else {info.index: info for info in known.partitions}
+            for state in partitions:
+                infos[state.partition_index] = PartitionInfo(
+                    state.partition_index,
+                    state.leader,
+                    state.leader_epoch,
+                    state.replicas,
+                    state.isr,
+                    state.offline_replicas,
+                )
+            # A partition's number is its place: what has not been told yet has no leader.
+            told = [
+                infos.get(index) or PartitionInfo(index, _NO_LEADER, 0, (), ())
+                for index in range(max(infos) + 1)
+            ]
+            self._put(name, topic_id, told)
+
+    def _put(self, name: str, topic_id: bytes, partitions: list[PartitionInfo]) -> None:
+        settings = self._configs.topic(name)
+        self._metadata.put(
+            TopicInfo(
+                name, topic_id, partitions, name in INTERNAL_TOPICS, settings, self._log_config(settings)
+            )
+        )
+
+    def _forget(self, name: str) -> None:
+        known = self._metadata.topic(name)
+        self._configs.forget(name)
+        if known is None:
+            return
+        self._metadata.remove(name)
+        for callback in self.on_topic_deleted:
+            callback(name, range(len(known.partitions)))
+
+    def topic_configured(self, name: str) -> None:
+        """A topic's settings have changed: they come into force."""
+        known = self._metadata.topic(name)
+        if known is not None:
+            self._put(name, known.topic_id, known.partitions)
+        self._replicas.update_config(name, self._config_of(name))
+
+    def defaults_changed(self) -> None:
+        """The broker's own settings have changed: what is in force for topics follows."""
+        for topic in list(self._metadata.topics()):
+            self.topic_configured(topic.name)
+
+    async def wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
+        """Wait until the metadata fulfil a condition; False when the time is up."""
+        try:
+            async with asyncio.timeout(timeout):
+                while not condition():
+                    await self._news.wait()
+        except TimeoutError:
+            return False
+        return True

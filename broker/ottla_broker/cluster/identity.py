@@ -1,0 +1,120 @@
+"""Which cluster this is, and which broker this is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from ottla_broker.events import get_logger
+from ottla_broker.store.api import (
+    BadVersionError,
+    NodeExistsError,
+    NoNodeError,
+    StoreError,
+    StoreFailedError,
+)
+from ottla_broker.store.keys import (
+    BadNodeError,
+    BrokerIdNode,
+    BrokerRegistration,
+    ClusterIdNode,
+)
+
+if TYPE_CHECKING:
+    from ottla_broker.store.zookeeper import ZooKeeperStore
+
+log = get_logger()
+
+SEQUENCE_PATH: Final = "/brokers/seqid"
+
+
+async def settle_cluster_id(store: ZooKeeperStore, given: str | None, new_id: Callable[[], str]) -> str:
+    """The cluster's id, which the first broker of all makes. ``given`` is what the data folder says.
+
+    Raises:
+        StoreError: the folder is another cluster's.
+    """
+    while True:
+        try:
+            data, _ = await store.get(ClusterIdNode.PATH)
+        except NoNodeError:
+            try:
+                await store.create(ClusterIdNode.PATH, ClusterIdNode.encode(new_id()), parents=True)
+            except NodeExistsError:
+                log.debug("another broker made the cluster's id")
+            continue
+        known = ClusterIdNode.decode(data)
+        if given not in (None, known):
+            raise StoreFailedError(
+                f"the data folder belongs to cluster {given}, but ZooKeeper has cluster {known}: check"
+                " zookeeper.connect and log.dirs; a folder whose data is not needed can be emptied"
+            )
+        return known
+
+
+async def generate_broker_id(store: ZooKeeperStore, reserved: int) -> int:
+    """A number for a broker that has none: above ``reserved``, never given before.
+
+    The version of ``/brokers/seqid`` is the sequence (Kafka: ``KafkaZkClient.generateBrokerSequenceId``).
+    """
+    while True:
+        try:
+            return reserved + await store.set(SEQUENCE_PATH, b"")
+        except NoNodeError:
+            try:
+                await store.create(SEQUENCE_PATH, parents=True)
+            except NodeExistsError:
+                continue
+
+
+async def register(store: ZooKeeperStore, broker_id: int, registration: BrokerRegistration) -> int:
+    """Make ``/brokers/ids/N``; returns the broker's epoch.
+
+    A node that says the same addresses was left by an earlier life of this broker, whose session has not run out yet:
+    this process has the port now, so nobody else can be there. Any other is another broker's.
+
+    Raises:
+        StoreError: the number is in use.
+    """
+    path = BrokerIdNode.path(broker_id)
+    data = BrokerIdNode.encode(registration)
+    while True:
+        try:
+            await store.create(path, data, ephemeral=True)
+        except NodeExistsError:
+            if await _is_mine(store, path):
+                break
+            await _remove_stale(store, broker_id, path, registration)
+            continue
+        break
+    epoch = await store.created_at(path)
+    if epoch is None:
+        raise StoreError(f"{path} is gone as soon as it was made")
+    log.info("registered", broker=broker_id, epoch=epoch, endpoints=list(registration.endpoints))
+    return epoch
+
+
+async def _is_mine(store: ZooKeeperStore, path: str) -> bool:
+    return await store.ephemeral_owner(path) == store.session_id
+
+
+async def _remove_stale(
+    store: ZooKeeperStore, broker_id: int, path: str, registration: BrokerRegistration
+) -> None:
+    try:
+        found, version = await store.get(path)
+        other = BrokerIdNode.decode(broker_id, found)
+    except NoNodeError:
+        return
+    except BadNodeError as error:
+        raise StoreFailedError(f"{path} is there and can't be read: {error}") from error
+    if list(other.endpoints) != list(registration.endpoints):
+        raise StoreFailedError(
+            f"broker.id={broker_id} is in use by a broker at {', '.join(other.endpoints)}; give this one another"
+            " number, or stop that one and wait until its session has ended"
+        )
+    log.info("removing what an earlier life of this broker left", broker=broker_id)
+    try:
+        await store.delete(path, version)
+    except (NoNodeError, BadVersionError):
+        return

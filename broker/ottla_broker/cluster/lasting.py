@@ -1,0 +1,113 @@
+"""ZooKeeper for those who outlive a session: always the present one, and watches that are set in each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ottla_broker.store.api import (
+    ANY_VERSION,
+    EventKind,
+    Operation,
+    SessionLostError,
+    SessionState,
+    StoreEvent,
+    StoreFailedError,
+    Watch,
+)
+from ottla_broker.store.zookeeper import ZooKeeperStore
+
+
+class _LastingWatch:
+    __slots__ = ("_remove", "callback", "path", "watch")
+
+    def __init__(
+        self, path: str, callback: Callable[[StoreEvent], None], remove: Callable[[_LastingWatch], None]
+    ) -> None:
+        self.path = path
+        self.callback = callback
+        self.watch: Watch | None = None
+        self._remove = remove
+
+    def cancel(self) -> None:
+        if self.watch is not None:
+            self.watch.cancel()
+        self._remove(self)
+
+
+class LastingStore:
+    """See :class:`ottla_broker.store.api.Store`; between two sessions every call raises StoreFailedError."""
+
+    def __init__(self) -> None:
+        self._store: ZooKeeperStore | None = None
+        self._watches: dict[_LastingWatch, None] = {}
+
+    def use(self, store: ZooKeeperStore) -> None:
+        """A session has begun. Watchers are told, for anything may have happened between two."""
+        again = self._store is not None
+        self._store = store
+        for each in list(self._watches):
+            each.watch = store.watch(each.path, each.callback)
+            if again:
+                each.callback(StoreEvent(EventKind.CHANGED, each.path))
+                each.callback(StoreEvent(EventKind.CHILDREN, each.path))
+
+    def _now(self) -> ZooKeeperStore:
+        store = self._store
+        if store is None or store.state is SessionState.LOST:
+            raise StoreFailedError("the session with ZooKeeper is over; the next one has not begun yet")
+        return store
+
+    @property
+    def state(self) -> SessionState:
+        return SessionState.SUSPENDED if self._store is None else self._store.state
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        parents: bool = False,
+    ) -> str:
+        return await self._now().create(path, data, ephemeral=ephemeral, sequence=sequence, parents=parents)
+
+    async def get(self, path: str) -> tuple[bytes, int]:
+        return await self._now().get(path)
+
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, int] | None]:
+        return await self._now().get_many(paths)
+
+    async def created_at(self, path: str) -> int | None:
+        return await self._now().created_at(path)
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        return await self._now().set(path, data, version)
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._now().delete(path, version)
+
+    async def children(self, path: str) -> list[str]:
+        return await self._now().children(path)
+
+    async def exists(self, path: str) -> bool:
+        return await self._now().exists(path)
+
+    async def transaction(self, operations: Sequence[Operation]) -> list[str | int | None]:
+        return await self._now().transaction(operations)
+
+    def watch(self, path: str, callback: Callable[[StoreEvent], None]) -> Watch:
+        lasting = _LastingWatch(path, callback, lambda each: self._watches.pop(each, None) and None)
+        self._watches[lasting] = None
+        try:
+            lasting.watch = self._now().watch(path, callback)
+        except (SessionLostError, StoreFailedError):
+            return lasting  # set when the next session begins
+        return lasting
+
+    def watch_session(self, callback: Callable[[SessionState], None]) -> Watch:
+        return self._now().watch_session(callback)
+
+    async def close(self) -> None:
+        if self._store is not None:
+            await self._store.close()
