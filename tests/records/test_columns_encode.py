@@ -36,7 +36,7 @@ def columns(draw: st.DrawFn) -> dict[str, Any]:
         "values": column(payloads, st.none() | payloads, st.binary(min_size=7, max_size=7))
     }
     if draw(st.booleans()):
-        given["keys"] = column(payloads, st.none() | payloads, st.none())
+        given["keys"] = column(payloads, st.none() | payloads, st.none(), st.binary(min_size=3, max_size=3))
     if draw(st.booleans()):
         given["headers"] = column(headers, st.just(()))
     given["timestamps"] = draw(st.just(TIME) | st.sampled_from((-5, 0)))
@@ -86,6 +86,8 @@ def test_more_sizes_than_are_kept() -> None:
     for _ in range(2):
         for size in range(40):
             given = {"values": [b"v" * size] * (size + 50), "timestamps": TIME}
+            assert encode_columns(**given) == one_by_one(given)
+            given["keys"] = [b"%03d" % number for number in range(size + 50)]
             assert encode_columns(**given) == one_by_one(given)
 
 

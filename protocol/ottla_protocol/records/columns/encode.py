@@ -190,8 +190,8 @@ _ATTRIBUTES_AND_STAMP = b"\0\0"
 def _join_values(sizes: list[int], values: Sequence[bytes]) -> bytearray:
     """Records without keys or headers, all of one timestamp, behind room for a header."""
     records = len(sizes)
-    if sizes[0] != _NULL and records <= _HEAD_LIMIT and sizes.count(sizes[0]) == records:
-        heads = _heads_of_size(sizes[0], records)
+    if _are_equal(sizes):
+        heads = _heads_of_sizes(_NULL, sizes[0], records)
         return bytearray().join(
             chain((_BEFORE_FIRST,), chain.from_iterable(zip(heads, values, strict=False)), (b"\0",))
         )
@@ -202,6 +202,13 @@ def _join_values(sizes: list[int], values: Sequence[bytes]) -> bytearray:
         iter(values),
     )
     return _join(records, totals, columns, fixed=4, before=b"\0", after=_ATTRIBUTES_AND_STAMP)
+
+
+def _join_pairs(key_size: int, keys: Sequence[bytes], size: int, values: Sequence[bytes]) -> bytearray:
+    """As ``_join_values``, with keys that are all of ``key_size``, and values that are all of ``size``."""
+    heads = _heads_of_sizes(key_size, size, len(values))
+    rows = zip(heads, keys, repeat(encode_varint(size)), values, strict=False)
+    return bytearray().join(chain((_BEFORE_FIRST,), chain.from_iterable(rows), (b"\0",)))
 
 
 def _join_fields(
@@ -228,6 +235,8 @@ def _join_fields(
         fixed += 1
     else:
         key_sizes, keys = _sizes(keys)
+        if stamps is None and tails is None and _are_equal(key_sizes) and _are_equal(sizes):
+            return _join_pairs(key_sizes[0], keys, sizes[0], values)
         totals = map(add, totals, map(_field_sizes.__getitem__, key_sizes))
         columns += (map(_numbers.__getitem__, key_sizes), iter(keys))
     columns += (map(_numbers.__getitem__, sizes), iter(values))
@@ -263,25 +272,32 @@ def _join(
     return bytearray().join(chain.from_iterable(parts))
 
 
-# For values of one size, everything before a value depends on the record's number alone, and is kept.
+# For fields of one size, everything before a record's first field depends on the record's number alone, and is kept.
 _HEAD_LIMIT = 2048
 _HEAD_SIZES = 16
-_heads: dict[int, list[bytes]] = {}
+_heads: dict[tuple[int, int], list[bytes]] = {}
 
 
-def _heads_of_size(size: int, records: int) -> list[bytes]:
-    """What stands before the values of at least so many records, all of ``size`` and without keys."""
-    heads = _heads.get(size)
+def _are_equal(sizes: list[int]) -> bool:
+    """Whether heads may be used for fields of these sizes."""
+    return len(sizes) <= _HEAD_LIMIT and sizes[0] != _NULL and sizes.count(sizes[0]) == len(sizes)
+
+
+def _heads_of_sizes(key_size: int, size: int, records: int) -> list[bytes]:
+    """What stands before the value of at least so many records, or before the key where ``key_size`` is one."""
+    heads = _heads.get((key_size, size))
     if heads is None or len(heads) < records:
         if heads is None and len(_heads) >= _HEAD_SIZES:
             _heads.pop(next(iter(_heads)))
-        value_size = encode_varint(size)
+        keyless = key_size == _NULL
+        total = _field_size(key_size) + _field_size(size)
         starts = chain.from_iterable(
-            repeat(_starts(4 + delta_size, b"\0", _ATTRIBUTES_AND_STAMP)[_field_size(size)], rows)
+            repeat(_starts(3 + delta_size, b"\0", _ATTRIBUTES_AND_STAMP)[total], rows)
             for delta_size, rows in _by_delta_size(records)
         )
-        _heads[size] = heads = [
-            start + delta + value_size
-            for start, delta in zip(starts, _offset_deltas(records, True), strict=False)
+        first_size = encode_varint(size if keyless else key_size)
+        _heads[key_size, size] = heads = [
+            start + delta + first_size
+            for start, delta in zip(starts, _offset_deltas(records, keyless), strict=False)
         ]
     return heads
