@@ -120,6 +120,8 @@ class Accumulator:
             batch = queue.open(monotonic())
             self.lingering.append(batch)
             self.on_open()
+            if self.memory.contended:
+                self._make_ready(batch)  # it must not linger with memory that others wait for
         if short_way:
             self.plain[topic.name] = batch
         return batch

@@ -9,6 +9,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import RETRIABLE, ErrorCode, LocalProtocolError
 from ottla_protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -20,7 +21,6 @@ from ..errors import (
     ConnectionLostError,
     UnknownTopicError,
     UnsupportedApiError,
-    is_retriable,
 )
 from .outcomes import Outcome, code_of, refusal
 from .queue import Answer
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from .queue import PartitionQueue
     from .sequences import IdentityHolder
     from .settings import Settings
+
+_RECORD_BATCHES = 3
+"""The first version of ProduceRequest that carries them."""
 
 logger = logging.getLogger("ottla_client.producer")
 
@@ -204,7 +207,7 @@ class Sender:
                 code = code_of(answer.error_code)
                 if code == ErrorCode.NONE:
                     break
-                error: ClientError = refusal(code, "the cluster", None, bytes_sent=0)
+                error: Exception = refusal(code, "the cluster", None, bytes_sent=0)
                 if code not in RETRIABLE:
                     self._on_fatal(error)
                     return
@@ -215,10 +218,7 @@ class Sender:
                 fatal.__cause__ = missing
                 self._on_fatal(fatal)
                 return
-            except ClientError as failed:
-                if not is_retriable(failed):
-                    self._on_fatal(failed)
-                    return
+            except (ClientError, TimeoutError) as failed:
                 error = failed
             failures += 1
             logger.debug("no producer id yet: %s", error)
@@ -236,18 +236,20 @@ class Sender:
             self.cluster.stale(queue.topic)
         elif outcome is Outcome.SPLIT and batch.parts:
             self.accumulator.shrink(self.accumulator.topics[queue.topic], batch.size)
-        elif outcome is Outcome.RESEQUENCE:
-            self._need_identity()
         elif outcome is Outcome.STOP:
             assert batch.last_error is not None
             self._on_fatal(batch.last_error)
-        if queue.batches:
-            self.route(queue)
+        self._next(queue)
 
     def lost(self, queue: PartitionQueue, batch: Batch, error: Exception) -> None:
         """No answer for ``batch`` will come."""
         queue.lost(batch, error, monotonic())
         self.cluster.stale(queue.topic)
+        self._next(queue)
+
+    def _next(self, queue: PartitionQueue) -> None:
+        """Something has come back for ``queue``, so what waits behind it may go; it may have used up the last epoch."""
+        self._need_identity()
         if queue.batches:
             self.route(queue)
 
@@ -279,9 +281,9 @@ class NodeSender:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            if (quiet := self._quiet_until - monotonic()) > 0:
-                await asyncio.sleep(quiet)
             while self._queues and self._in_flight < self._settings.max_in_flight:
+                if (quiet := self._quiet_until - monotonic()) > 0:
+                    await asyncio.sleep(quiet)
                 try:
                     connection = await self._cluster.connection(
                         self._node_id, Deadline(self._settings.request_timeout)
@@ -361,6 +363,10 @@ class NodeSender:
             topic_data=[TopicProduceData(name=name, partition_data=data) for name, data in topics.items()],
         )
         try:
+            if connection.version_of(ApiKey.PRODUCE) < _RECORD_BATCHES:
+                raise UnsupportedApiError(
+                    f"{connection.host}:{connection.port} is older than Kafka 0.11 and doesn't know record batches"
+                )
             future = connection.submit(request, timeout=self._settings.request_timeout)
         except UnsupportedApiError as error:
             for queue, batch in chosen:

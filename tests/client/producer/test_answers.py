@@ -222,6 +222,13 @@ async def test_brokers_without_idempotence(fake: ProduceBroker, new_producer: Ne
         await other.send_and_wait("t", b"v", partition=0)
 
 
+async def test_brokers_without_record_batches(fake: ProduceBroker, new_producer: NewProducer) -> None:
+    fake.versions[ApiKey.PRODUCE] = (0, 2)
+    async with new_producer(fake.bootstrap, linger_ms=0, enable_idempotence=False) as producer:
+        with pytest.raises(UnsupportedApiError, match=r"older than Kafka 0\.11"):
+            await producer.send_and_wait("t", b"v", partition=0)
+
+
 async def test_waits_as_long_as_the_broker_asks(fake: ProduceBroker, new_producer: NewProducer) -> None:
     fake.throttle = 150
     async with new_producer(fake.bootstrap, linger_ms=0) as producer:

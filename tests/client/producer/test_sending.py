@@ -384,6 +384,18 @@ async def test_flush_sends_what_lingers(
         await producer.flush()
 
 
+async def test_those_who_wait_for_room_do_not_wait_for_linger(
+    broker: BrokerProcess, new_topic: NewTopic, new_producer: NewProducer
+) -> None:
+    topic = new_topic(8)
+    async with new_producer(
+        broker.bootstrap, buffer_memory=3000, linger_ms=60_000, max_block_ms=20_000
+    ) as producer:
+        sends = (producer.send(topic, bytes(2000), partition=number % 8) for number in range(40))
+        await asyncio.gather(*sends)
+    assert len(read_topic(broker.port, topic)) == 40
+
+
 async def test_a_buffer_smaller_than_what_is_sent(
     broker: BrokerProcess, new_topic: NewTopic, new_producer: NewProducer
 ) -> None:
