@@ -16,7 +16,7 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ottla_broker import events
@@ -26,6 +26,7 @@ from ottla_broker.config.topics import log_config
 from ottla_broker.controller.standalone import StandaloneController
 from ottla_broker.coordinator.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from ottla_broker.coordinator.group.settings import GroupSettings
+from ottla_broker.handlers import SERVED
 from ottla_broker.handlers.dispatch import Dispatcher
 from ottla_broker.log.chores import Intervals
 from ottla_broker.log.folder import LogDirError
@@ -44,7 +45,9 @@ from ottla_protocol.errors import KafkaError
 if TYPE_CHECKING:
     import socket
 
+    from ottla_broker.cluster.member import ClusterMember
     from ottla_broker.config import BrokerConfig, Endpoint
+    from ottla_broker.controller.api import Controller
 
 log = events.get_logger()
 
@@ -69,6 +72,10 @@ class Broker:
         self.random = rng
         self.background = Background(config.background_threads)
         self.metadata = MetadataCache()
+        self.served = SERVED
+        self.controller: Controller
+        self.member: ClusterMember
+        self.replicas: ReplicaManager
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock, rng)
         self.logs = LogManager(
             config.data_dirs,
@@ -107,16 +114,47 @@ class Broker:
     async def _start(self) -> None:
         self._stopping.append(self._close_background)
         sockets = self._bind()
+        if self.config.zookeeper_connect:
+            await self._start_member(sockets)
+            return
         await self._open_data()
-        self._start_groups()
-        await self.controller.start()
+        self._start_groups(self.standalone.on_topic_deleted, self.standalone.on_broker_configs)
+        await self.standalone.start()
         self._run(self.logs.run(), "log chores")
         self._run(self._checkpoint_high_watermarks(), "high watermarks")
         self._start_cleaner()
         self._listen(sockets)
-        await self.controller.register(self.endpoints)
+        await self.standalone.register(self.endpoints)
         for acceptor in self._acceptors:
             acceptor.start()
+
+    async def _start_member(self, sockets: list[socket.socket]) -> None:
+        """The same in a cluster: the controller tells what is led here, once this broker is registered."""
+        from ottla_broker.cluster.member import ClusterMember
+        from ottla_broker.handlers import IN_CLUSTERS
+
+        config = self.config
+        self.logs.lock()
+        self._stopping.append(self._close_logs)
+        member = self.member = ClusterMember(config, self.logs, self.metadata, self.clock, self.random)
+        self._stopping.append(member.close)
+        await member.open(*self.logs.identity())
+        self.logs.claim(self.metadata.cluster_id, config.broker_id)
+        await self.logs.load(lambda topic: member.in_force(member.configs.topic(topic)))
+        self._loaded = True
+        self.replicas = member.replicas
+        self._stopping.append(self._checkpoint_last)
+        self.controller = member.controller
+        self.served = {**self.served, **IN_CLUSTERS}
+        self._start_groups(member.control.on_topic_deleted, member.on_broker_configs)
+        self._run(self.logs.run(), "log chores")
+        self._run(self._checkpoint_high_watermarks(), "high watermarks")
+        self._start_cleaner()
+        self._listen(sockets)
+        for acceptor in self._acceptors:
+            acceptor.start()
+        await member.join(self.endpoints)
+        self._stopping.append(member.leave)
 
     def _bind(self) -> list[socket.socket]:
         """Take the listeners' ports; nobody is accepted yet."""
@@ -152,15 +190,20 @@ class Broker:
         self._stopping.append(self.store.close)
         self.replicas = ReplicaManager(config.broker_id, self.logs, self.clock)
         self._stopping.append(self._checkpoint_last)
-        self.controller = StandaloneController(
+        self.controller = self.standalone = StandaloneController(
             config, self.store, self.metadata, self.replicas, self.logs, self.clock, self.random
         )
-        await self.controller.load(cluster_id)
+        await self.standalone.load(cluster_id)
         self.logs.claim(self.metadata.cluster_id, config.broker_id)
         await self.logs.load(self.metadata.log_config)
         self._loaded = True
 
-    def _start_groups(self) -> None:
+    def _start_groups(
+        self,
+        on_topic_deleted: list[Callable[[str, Sequence[int]], None]],
+        on_broker_configs: list[Callable[[], None]],
+    ) -> None:
+        """The lists are where to be told of deleted topics, and of changed settings."""
         settings = GroupSettings.from_config(self.config)
 
         def partitions() -> int:
@@ -169,8 +212,8 @@ class Broker:
 
         self.groups = GroupCoordinator(settings, self.clock, self.random, partitions)
         self.replicas.listeners.append(self.groups)
-        self.controller.on_topic_deleted.append(self.groups.on_partitions_deleted)
-        self.controller.on_broker_configs.append(self._take_connection_limits)
+        on_topic_deleted.append(self.groups.on_partitions_deleted)
+        on_broker_configs.append(self._take_connection_limits)
         self.groups.start()
         self._stopping.append(self._stop_groups)
 

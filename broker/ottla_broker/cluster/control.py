@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.cluster.configs import ClusterConfigs, Settings
@@ -58,7 +58,7 @@ class Control:
         self._set_address = set_address
         self._turn = asyncio.Lock()
         self._news = asyncio.Event()
-        self.on_topic_deleted: list[Callable[[str, range], None]] = []
+        self.on_topic_deleted: list[Callable[[str, Sequence[int]], None]] = []
         self.on_brokers: list[Callable[[], None]] = []
 
     async def leader_and_isr(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:

@@ -14,6 +14,7 @@ from ottla_broker.store.api import (
     StoreFailedError,
 )
 from ottla_broker.store.keys import (
+    PERSISTENT_PATHS,
     BadNodeError,
     BrokerIdNode,
     BrokerRegistration,
@@ -26,6 +27,15 @@ if TYPE_CHECKING:
 log = get_logger()
 
 SEQUENCE_PATH: Final = "/brokers/seqid"
+
+
+async def ensure_paths(store: ZooKeeperStore) -> None:
+    """Make the nodes that are always there; other brokers may be making them, too."""
+    for path in PERSISTENT_PATHS:
+        try:
+            await store.create(path, parents=True)
+        except NodeExistsError:
+            continue
 
 
 async def settle_cluster_id(store: ZooKeeperStore, given: str | None, new_id: Callable[[], str]) -> str:

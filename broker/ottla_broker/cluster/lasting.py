@@ -97,13 +97,16 @@ class LastingStore:
         return await self._now().transaction(operations)
 
     def watch(self, path: str, callback: Callable[[StoreEvent], None]) -> Watch:
-        lasting = _LastingWatch(path, callback, lambda each: self._watches.pop(each, None) and None)
+        lasting = _LastingWatch(path, callback, self._remove)
         self._watches[lasting] = None
         try:
             lasting.watch = self._now().watch(path, callback)
         except (SessionLostError, StoreFailedError):
             return lasting  # set when the next session begins
         return lasting
+
+    def _remove(self, watch: _LastingWatch) -> None:
+        self._watches.pop(watch, None)
 
     def watch_session(self, callback: Callable[[SessionState], None]) -> Watch:
         return self._now().watch_session(callback)

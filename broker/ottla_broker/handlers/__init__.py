@@ -49,3 +49,17 @@ SERVED: dict[int, Served] = {
     61: Served("describe_producers", 0, 0),
     75: Served("describe_topic_partitions", 0, 0),
 }
+
+IN_CLUSTERS: dict[int, Served] = {
+    4: Served("leader_and_isr", 0, 7),
+    5: Served("stop_replica", 0, 4),
+    6: Served("update_metadata", 0, 8),
+    7: Served("controlled_shutdown", 0, 3),
+    43: Served("elect_leaders", 0, 2),
+    45: Served("alter_partition_reassignments", 0, 0),
+    46: Served("list_partition_reassignments", 0, 0),
+    56: Served("alter_partition", 0, 3),
+    67: Served("allocate_producer_ids", 0, 0),
+}
+"""What a broker in a cluster serves beside that: what brokers and their controller say to each other, and what only a
+cluster can do."""

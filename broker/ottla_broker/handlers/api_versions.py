@@ -7,8 +7,9 @@ the dispatcher. Features (KIP-584) are none: they belong to KRaft.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-from ottla_broker.handlers import SERVED
+from ottla_broker.handlers import Served
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
@@ -17,11 +18,6 @@ from ottla_protocol.messages.api_versions import ApiVersion, ApiVersionsRequest,
 # KIP-511: what a client may call itself.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
-_RANGES = [
-    ApiVersion(api_key=key, min_version=served.min_version, max_version=served.max_version)
-    for key, served in sorted(SERVED.items())
-]
-_ANSWER = ApiVersionsResponse(api_keys=_RANGES)
 _INVALID = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
 
 
@@ -31,10 +27,17 @@ def handle(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsRespo
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return _INVALID
-    return _ANSWER
+    return ApiVersionsResponse(api_keys=_ranges(ctx.broker.served))
 
 
-def unsupported() -> ApiVersionsResponse:
+def unsupported(served: Mapping[int, Served]) -> ApiVersionsResponse:
     """The answer to a version that this broker doesn't know; to be encoded in version 0."""
-    own = [r for r in _RANGES if r.api_key == ApiKey.API_VERSIONS]
+    own = [r for r in _ranges(served) if r.api_key == ApiKey.API_VERSIONS]
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
+
+
+def _ranges(served: Mapping[int, Served]) -> list[ApiVersion]:
+    return [
+        ApiVersion(api_key=key, min_version=each.min_version, max_version=each.max_version)
+        for key, each in sorted(served.items())
+    ]

@@ -9,7 +9,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from ottla_broker.events import get_logger
-from ottla_broker.handlers import SERVED
+from ottla_broker.handlers import Served
 from ottla_broker.handlers.context import Deferred, RequestContext
 from ottla_broker.network.connection import Connection
 from ottla_broker.network.service import Parts, PeerFault, Reply, Slot
@@ -44,8 +44,8 @@ class Route:
 
     __slots__ = ("decode", "flexible", "handle", "in_parts")
 
-    def __init__(self, api_key: int, version: int) -> None:
-        module = import_module(f"ottla_broker.handlers.{SERVED[api_key].module}")
+    def __init__(self, served: Served, api_key: int, version: int) -> None:
+        module = import_module(f"ottla_broker.handlers.{served.module}")
         self.decode: Decode = request_class(api_key, version).decode
         self.handle: Handle = module.handle
         self.flexible = response_header_is_flexible(api_key, version)
@@ -58,6 +58,7 @@ class Dispatcher:
 
     def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
         self._broker = broker
+        self._served = broker.served
         self._loop = loop
         self._routes: dict[tuple[int, int], Route] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
@@ -115,12 +116,12 @@ class Dispatcher:
     # ---- routes
 
     def _route(self, api_key: int, version: int) -> Route | None:
-        served = SERVED.get(api_key)
+        served = self._served.get(api_key)
         if served is None:
             raise PeerFault(f"{_name(api_key)} is not an API that this broker serves")
         if not served.min_version <= version <= served.max_version:
             return None
-        route = self._routes[api_key, version] = Route(api_key, version)
+        route = self._routes[api_key, version] = Route(served, api_key, version)
         return route
 
     def _unsupported(self, header: RequestHeader) -> Parts:
@@ -130,9 +131,9 @@ class Dispatcher:
             # In a version 0 body whatever was asked, with the range of this API itself (KIP-511).
             from ottla_broker.handlers.api_versions import unsupported
 
-            body = unsupported().encode(0)
+            body = unsupported(self._served).encode(0)
             return [_pack_header(len(body) + 4, header.correlation_id) + body]
-        served = SERVED[api_key]
+        served = self._served[api_key]
         raise PeerFault(
             f"{_name(api_key)} version {version} is not served, versions {served.min_version} to"
             f" {served.max_version} are ({ErrorCode.UNSUPPORTED_VERSION.name})"

@@ -1,0 +1,385 @@
+"""A broker as a member of a cluster: what it adds to the broker that stands alone, and its life with ZooKeeper.
+
+Start: a session, the cluster's id, this broker's number, what is set for topics; when the listeners are bound, the
+registration and the election. After a session that ZooKeeper has ended, the same again from the registration on: the
+broker is another one then as far as the controller is concerned, with a new epoch. Meanwhile it goes on serving what it
+leads; who leads after that is told by the controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ottla_broker.cluster.configs import ClusterConfigs, Settings
+from ottla_broker.cluster.control import Control
+from ottla_broker.cluster.identity import (
+    ensure_paths,
+    generate_broker_id,
+    register,
+    settle_cluster_id,
+)
+from ottla_broker.cluster.lasting import LastingStore
+from ottla_broker.cluster.links import Links
+from ottla_broker.cluster.vigil import Vigil
+from ottla_broker.config.topics import log_config
+from ottla_broker.controller.cluster.context import Context
+from ottla_broker.controller.cluster.controller import ActiveController
+from ottla_broker.controller.cluster.election import Election
+from ottla_broker.controller.cluster.facade import ClusterController
+from ottla_broker.events import get_logger
+from ottla_broker.metadata.authority import Authority
+from ottla_broker.network.peer import Peers
+from ottla_broker.replica.cluster import ClusterReplicas
+from ottla_broker.replica.fetcher import FetcherSettings
+from ottla_broker.replica.isr import IsrChanges
+from ottla_broker.store.api import StoreError
+from ottla_broker.store.keys import DEFAULT_ENTITY, BrokerRegistration, ConfigNode, encode_uuid
+from ottla_broker.store.zookeeper import ZooKeeperSettings, ZooKeeperStore
+from ottla_protocol.messages.controlled_shutdown import ControlledShutdownRequest
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from ottla_broker.clock import Clock
+    from ottla_broker.config import BrokerConfig, Endpoint
+    from ottla_broker.log.config import LogConfig
+    from ottla_broker.log.manager import LogManager
+    from ottla_broker.metadata.cache import MetadataCache
+
+log = get_logger()
+
+_RETRY_SECONDS: Final = 0.5
+_SHUTDOWN_SECONDS: Final = 10.0
+
+
+class ClusterMember:
+    """Owned by the loop thread. :meth:`open`, then :meth:`join`; :meth:`leave` and :meth:`close` at the end.
+
+    Attributes:
+        replicas, controller, control: what handlers use.
+        on_broker_configs: called when dynamic settings of the broker have come into force.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        logs: LogManager,
+        metadata: MetadataCache,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self._config = config
+        self._logs = logs
+        self._metadata = metadata
+        self._clock = clock
+        self._random = random
+        self.on_broker_configs: list[Callable[[], None]] = []
+        self.authority = Authority()
+        self.store = LastingStore()
+        self._settings = _zookeeper_settings(config)
+        self._session: ZooKeeperStore | None = None
+        self._election: Election | None = None
+        self._active: ActiveController | None = None
+        self._registration: BrokerRegistration | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._log_configs: dict[frozenset[tuple[str, str]], LogConfig] = {}
+
+    # ---- start
+
+    async def open(self, cluster_id: str | None, broker_id: int | None) -> None:
+        """Begin a session and learn who this broker is. Both ids are what the data folder says.
+
+        Raises:
+            StoreError, BadNodeError: with one line that says why.
+        """
+        config = self._config
+        session = await self._new_session()
+        await ensure_paths(session)
+        self._metadata.cluster_id = await settle_cluster_id(session, cluster_id, self._new_cluster_id)
+        if not config.broker_id_given:
+            number = broker_id
+            if number is None:
+                number = await generate_broker_id(session, config.reserved_broker_max_id)
+            config.use_broker_id(number)
+        self.configs = ClusterConfigs(self.store, self._configured)
+        await self.configs.load_topics()
+        default = await self.configs.read(ConfigNode.BROKERS, DEFAULT_ENTITY)
+        own = await self.configs.read(ConfigNode.BROKERS, str(config.broker_id))
+        config.apply_dynamic(default, own)
+        self._make_rooms()
+
+    def _make_rooms(self) -> None:
+        config = self._config
+        number = config.broker_id
+        self._peers = Peers(f"broker-{number}", self._clock)
+        self._links = Links(self._peers, self.controller_id)
+        self._vigil = Vigil(number, self._peers, self._place, self._on_dead_controller)
+        self._isr = IsrChanges(
+            number, self._broker_epoch, lambda _: -1, self._links.to_controller, self._clock
+        )
+        self.replicas = ClusterReplicas(
+            number,
+            self._logs,
+            self._clock,
+            max_lag_ms=config.replica_lag_time_max_ms,
+            fetchers_per_leader=config.num_replica_fetchers,
+            fetch=FetcherSettings(
+                wait_max_ms=config.replica_fetch_wait_max_ms,
+                min_bytes=config.replica_fetch_min_bytes,
+                max_bytes=config.replica_fetch_max_bytes,
+                response_max_bytes=config.replica_fetch_response_max_bytes,
+                backoff_ms=config.replica_fetch_backoff_ms,
+                socket_timeout_ms=config.replica_socket_timeout_ms,
+            ),
+            broker_epoch=self._broker_epoch,
+            connect=self._links.to_leader,
+            eligible=lambda broker, _: broker in self._metadata.brokers,
+            propose=self._isr.propose,
+        )
+        self.control = Control(
+            self.authority,
+            self._metadata,
+            self.replicas,
+            self.configs,
+            self.in_force,
+            self._peers.set_address,
+        )
+        self.control.on_brokers.append(self._take_addresses)
+        self.controller = ClusterController(
+            config=config,
+            metadata=self._metadata,
+            random=self._random,
+            configs=self.configs,
+            to_controller=self._links.to_controller,
+            wait_for=self.control.wait_for,
+            broker_epoch=self._broker_epoch,
+            active=lambda: self._active,
+        )
+
+    async def _new_session(self) -> ZooKeeperStore:
+        self._session = await ZooKeeperStore.open(self._settings)
+        self.store.use(self._session)
+        return self._session
+
+    async def join(self, endpoints: Sequence[Endpoint]) -> None:
+        """Register, now that the ports are known, and stand for election.
+
+        Raises:
+            StoreError: the number is in use, or ZooKeeper can't be reached.
+        """
+        first = endpoints[0]
+        self._registration = BrokerRegistration(
+            first.advertised_host,
+            first.advertised_port,
+            [endpoint.advertised for endpoint in endpoints],
+            {endpoint.name: endpoint.protocol for endpoint in endpoints},
+            self._config.broker_rack,
+            self._clock.now_ms(),
+        )
+        assert self._session is not None
+        await self._register(self._session)
+        loop = asyncio.get_running_loop()
+        self._tasks.append(loop.create_task(self._live()))
+        self._tasks.append(loop.create_task(self._shrink_isrs()))
+        self.configs.start()
+
+    async def _register(self, session: ZooKeeperStore) -> None:
+        assert self._registration is not None
+        self.authority.broker_epoch = await register(session, self._config.broker_id, self._registration)
+
+    # ---- sessions
+
+    async def _live(self) -> None:
+        """One session after the other, until this is cancelled."""
+        while True:
+            session = self._session
+            assert session is not None
+            self._election = Election(
+                session,
+                self._config.broker_id,
+                self._clock,
+                self._on_elected,
+                self._on_resigned,
+                self._vigil.watch,
+            )
+            await self._election.run()
+            log.warning("the session with ZooKeeper is over; another one begins")
+            await session.close()
+            while True:
+                try:
+                    await self._register(await self._new_session())
+                    break
+                except StoreError as error:
+                    log.error("no session with ZooKeeper", reason=str(error))
+                    await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _on_elected(self, epoch: int, epoch_version: int) -> None:
+        session = self._session
+        assert session is not None
+        self._active = ActiveController(
+            session,
+            self._config.broker_id,
+            epoch,
+            epoch_version,
+            connect=self._links.to_control,
+            clock=self._clock,
+            listener=self.listener,
+            unclean_allowed=lambda topic: (
+                self.in_force(self.configs.topic(topic)).unclean_leader_election_enable
+            ),
+            deposed=self._on_deposed,
+            on_brokers=self._take_context,
+        )
+        self._active.start()
+
+    async def _on_resigned(self) -> None:
+        active, self._active = self._active, None
+        if active is not None:
+            await active.close()
+
+    def _on_deposed(self) -> None:
+        if self._election is not None:
+            self._election.resign()
+
+    def _on_dead_controller(self, controller: int) -> None:
+        if self._election is not None:
+            self._election.usurp(controller)
+
+    def controller_id(self) -> int:
+        """The broker that is the controller, as far as is known; -1 for nobody."""
+        election = self._election
+        if election is not None and election.controller >= 0:
+            return election.controller
+        return self.authority.controller_id
+
+    def _place(self, controller: int) -> int:
+        others = sorted(broker for broker in self._metadata.brokers if broker != controller)
+        return others.index(self._config.broker_id) if self._config.broker_id in others else len(others)
+
+    # ---- addresses
+
+    @property
+    def listener(self) -> str:
+        """The name of the listener that brokers use among themselves."""
+        given = self._config.inter_broker_listener_name
+        names = [endpoint.name for endpoint in self._config.endpoints]
+        if given is not None:
+            return given.upper()
+        return "PLAINTEXT" if "PLAINTEXT" in names else names[0]
+
+    def _take_addresses(self) -> None:
+        """The controller has told which brokers are alive, and where."""
+        for broker in self._metadata.brokers.values():
+            host, port = broker.listeners.get(self.listener, (broker.host, broker.port))
+            self._peers.set_address(broker.id, host, port)
+
+    def _take_context(self, context: Context) -> None:
+        """The same, by the controller itself, which knows it first."""
+        from ottla_broker.controller.cluster.batch import endpoints_of
+
+        for broker in context.brokers.values():
+            for endpoint in endpoints_of(broker):
+                if endpoint.name == self.listener:
+                    self._peers.set_address(broker.id, endpoint.host, endpoint.port)
+
+    def _broker_epoch(self) -> int:
+        return self.authority.broker_epoch
+
+    # ---- configurations
+
+    def in_force(self, settings: Settings) -> LogConfig:
+        """What is in force for a topic with these settings; the same object for the same settings."""
+        key = frozenset(settings.items())
+        found = self._log_configs.get(key)
+        if found is None:
+            found = self._log_configs[key] = log_config(self._config, settings)
+        return found
+
+    async def _configured(self, kind: str, name: str, settings: Settings) -> None:
+        """Somebody has changed a configuration."""
+        config = self._config
+        if kind == ConfigNode.TOPICS:
+            self.control.topic_configured(name)
+            log.info("topic configured", topic=name, configs=dict(settings))
+            return
+        if kind != ConfigNode.BROKERS or name not in (DEFAULT_ENTITY, str(config.broker_id)):
+            return
+        if name == DEFAULT_ENTITY:
+            config.apply_dynamic(settings, config.dynamic_broker)
+        else:
+            config.apply_dynamic(config.dynamic_default, settings)
+        self._log_configs.clear()
+        self.control.defaults_changed()
+        log.info("broker configured", scope=name, configs=dict(settings))
+        for callback in self.on_broker_configs:
+            callback()
+
+    # ---- chores
+
+    async def _shrink_isrs(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.replica_lag_time_max_ms / 2000)
+            self.replicas.shrink_isrs()
+
+    # ---- the end
+
+    async def leave(self) -> None:
+        """Hand leaderships over before this broker stops (``controlled.shutdown.*``)."""
+        config = self._config
+        if not config.controlled_shutdown_enable or self._registration is None:
+            return
+        for attempt in range(1 + config.controlled_shutdown_max_retries):
+            if attempt:
+                await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
+            try:
+                link = await self._links.to_controller()
+                answer = await link.submit(
+                    ControlledShutdownRequest(
+                        broker_id=config.broker_id, broker_epoch=self.authority.broker_epoch
+                    ),
+                    timeout=_SHUTDOWN_SECONDS,
+                )
+            except ConnectionError as error:
+                log.info("the controller was not told of the stop", reason=str(error))
+                continue
+            if not answer.error_code and not answer.remaining_partitions:
+                log.info("leaderships handed over")
+                return
+            log.info(
+                "leaderships not handed over",
+                error=answer.error_code,
+                remaining=len(answer.remaining_partitions),
+            )
+        log.warning("stopping without having handed all leaderships over")
+
+    async def close(self) -> None:
+        """End the session; the registration and, if this is the controller, its node go with it."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if hasattr(self, "_peers"):
+            await self.configs.close()
+            await self._vigil.close()
+            await self._isr.close()
+            await self.replicas.stop_fetching()
+            await self._on_resigned()
+            await self._peers.close()
+        await self.store.close()
+
+    def _new_cluster_id(self) -> str:
+        return encode_uuid(self._random.getrandbits(128).to_bytes(16, "big"))
+
+
+def _zookeeper_settings(config: BrokerConfig) -> ZooKeeperSettings:
+    assert config.zookeeper_connect
+    session = config.zookeeper_session_timeout_ms
+    connection = config.zookeeper_connection_timeout_ms
+    return ZooKeeperSettings(
+        config.zookeeper_connect,
+        session_timeout_ms=session,
+        connection_timeout_ms=session if connection is None else connection,
+        set_acl=config.zookeeper_set_acl,
+    )

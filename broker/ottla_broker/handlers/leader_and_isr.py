@@ -1,0 +1,12 @@
+"""LeaderAndIsr, versions 0-7: the controller says what this broker leads and follows. Served in a cluster only."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+
+
+def handle(ctx: RequestContext, request: LeaderAndIsrRequest) -> Awaitable[LeaderAndIsrResponse]:
+    return ctx.broker.member.control.leader_and_isr(request, ctx.version)

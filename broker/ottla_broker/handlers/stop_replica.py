@@ -1,0 +1,12 @@
+"""StopReplica, versions 0-4: the controller says which replicas to stop or delete. Served in a cluster only."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from ottla_broker.handlers.context import RequestContext
+from ottla_protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+
+
+def handle(ctx: RequestContext, request: StopReplicaRequest) -> Awaitable[StopReplicaResponse]:
+    return ctx.broker.member.control.stop_replica(request)
