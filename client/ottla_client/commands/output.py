@@ -24,6 +24,7 @@ class Output:
         """``path`` None is standard output. Raises OSError."""
         self._path = path
         self._blocks = False
+        self._is_own = path is not None
         if path is None:
             self._fd = sys.stdout.fileno()
         else:
@@ -37,6 +38,7 @@ class Output:
                 self._fd = os.open(
                     f"/proc/self/fd/{self._fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
                 )
+                self._is_own = True
             except OSError:  # a socket, another user's terminal, no /proc
                 self._blocks = True
         self.bytes = 0
@@ -109,5 +111,5 @@ class Output:
     def close(self) -> None:
         if self._is_pipe:
             asyncio.get_running_loop().remove_reader(self._fd)
-        if self._fd != sys.stdout.fileno():
+        if self._is_own:
             os.close(self._fd)

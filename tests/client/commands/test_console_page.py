@@ -41,7 +41,7 @@ def commands(
 def check(words: list[str]) -> None:
     """Parse a command line as click would, without running it."""
     command: click.Command = main
-    while isinstance(command, click.Group):
+    while isinstance(command, click.Group) and (words or not command.invoke_without_command):
         if words[0].startswith("-"):
             assert words[0] in ("--help", "--version"), words
             return

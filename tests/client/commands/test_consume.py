@@ -13,10 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from tests.client.commands.looking import Ottla
 from tests.support.commands import Shell, finish, ottla, spawn
 from tests.support.processes import BrokerProcess, free_port
 
+from ottla_client.cli import main
 from ottla_client.commands.moments import show_time
 
 NewTopic = Callable[..., str]
@@ -70,34 +72,32 @@ def test_formats(shell: Shell, new_topic: NewTopic) -> None:
     assert template.out.decode() == f'0:  0\t{show_time(found[0]["timestamp"])} k{{a,"b"}}\n'
 
 
-@pytest.mark.parametrize(
-    ("args", "expected"),
-    [
-        (["--exit"], range(10)),
-        (["--until", "end"], range(10)),
-        (["--from", "7", "-e"], range(7, 10)),
-        (["--from", "700", "-e"], range(0)),
-        (["--from", "-3", "-e"], range(7, 10)),
-        (["--from", "-300", "-e"], range(10)),
-        (["--from", "end", "-e"], range(0)),
-        (["--from", "-1h", "-e"], range(10)),
-        (["--from", "2100-01-01", "-e"], range(0)),
-        (["--from", "1700000000000", "-e"], range(10)),
-        (["--until", "4"], range(4)),
-        (["--from", "2", "--until", "4"], range(2, 4)),
-        (["--from", "4", "--until", "4"], range(0)),
-        (["--until", "2001-09-09T01:46:40Z"], range(0)),
-        (["-n", "3"], range(3)),
-        (["--from", "8", "-n", "30", "-e"], range(8, 10)),
-    ],
-)
-def test_where_to_begin_and_where_to_stop(
-    shell: Shell, new_topic: NewTopic, args: list[str], expected: range
-) -> None:
-    topic = numbered(shell, new_topic(), 10)
-    done = shell("consume", topic, *args)
-    assert (done.code, done.err) == (0, "")
-    assert done.lines == [b"%d" % number for number in expected]
+PLACES: list[tuple[list[str], range]] = [
+    (["--exit"], range(10)),
+    (["--until", "end"], range(10)),
+    (["--from", "7", "-e"], range(7, 10)),
+    (["--from", "700", "-e"], range(0)),
+    (["--from", "-3", "-e"], range(7, 10)),
+    (["--from", "-300", "-e"], range(10)),
+    (["--from", "end", "-e"], range(0)),
+    (["--from", "-1h", "-e"], range(10)),
+    (["--from", "2100-01-01", "-e"], range(0)),
+    (["--from", "1700000000000", "-e"], range(10)),
+    (["--until", "4"], range(4)),
+    (["--from", "2", "--until", "4"], range(2, 4)),
+    (["--from", "4", "--until", "4"], range(0)),
+    (["--until", "2001-09-09T01:46:40Z"], range(0)),
+    (["-n", "3"], range(3)),
+    (["--from", "8", "-n", "30", "-e"], range(8, 10)),
+]
+
+
+def test_where_to_begin_and_where_to_stop(shell: Shell, new_topic: NewTopic, tmp_path: Path) -> None:
+    topic, file = numbered(shell, new_topic(), 10), tmp_path / "out"
+    for args, expected in PLACES:
+        done = CliRunner().invoke(main, ["consume", "-b", shell.bootstrap, topic, "-o", str(file), *args])
+        assert (done.exit_code, done.stderr) == (0, ""), args
+        assert file.read_text().split() == [str(number) for number in expected], args
 
 
 def test_a_time_in_the_middle(shell: Shell, new_topic: NewTopic) -> None:
@@ -234,9 +234,9 @@ def test_only_committed_transactions(
     ],
 )
 def test_wrong_usage(args: list[str], message: str) -> None:
-    done = ottla("127.0.0.1:1", "consume", *args)
-    assert done.code == 2
-    assert message in done.err
+    done = CliRunner().invoke(main, ["consume", "-b", "127.0.0.1:1", *args])
+    assert done.exit_code == 2
+    assert message in done.stderr
 
 
 def test_topics_and_brokers_that_are_not_there(shell: Shell, new_topic: NewTopic) -> None:
