@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 
@@ -98,12 +100,18 @@ async def test_requests_under_way_hear_of_a_broker_that_dies(
         connection.submit(MetadataRequest(), timeout=1)
 
 
-async def test_an_answer_that_does_not_come_in_time_ends_the_connection(broker: BrokerProcess) -> None:
+async def test_an_answer_that_does_not_come_in_time_ends_the_connection(
+    own_broker: Callable[..., BrokerProcess],
+) -> None:
     clock = SystemClock(asyncio.get_running_loop())
+    broker = own_broker()
     connection = await PeerConnection.open("127.0.0.1", broker.port, client_id="t", timeout=5, clock=clock)
-    answer = connection.submit(MetadataRequest(), timeout=0)
-    with pytest.raises(PeerTimeoutError, match="did not answer MetadataRequest within 0 s"):
-        await answer
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(PeerTimeoutError, match=r"did not answer MetadataRequest within 0.2 s"):
+            await connection.submit(MetadataRequest(), timeout=0.2)
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
     assert connection.closed
     await connection.wait_closed()
 
