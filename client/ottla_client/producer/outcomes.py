@@ -61,14 +61,6 @@ OUTCOMES: dict[ErrorCode, Outcome] = {
 """By error code. Without idempotence there are no sequences, and RESEQUENCE is FAIL."""
 
 
-def code_of(number: int) -> ErrorCode:
-    """The code of a number; what this client doesn't know is UNKNOWN_SERVER_ERROR, as in Java."""
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-
-
 _ADVICE = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not write to it",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (

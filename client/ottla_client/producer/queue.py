@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..codes import error_code
 from ..errors import DeliveryTimeoutError, UnknownTopicError
 from .batch import Batch
-from .outcomes import OUTCOMES, Outcome, code_of, refusal
+from .outcomes import OUTCOMES, Outcome, refusal
 from .sequences import Sequences
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class PartitionQueue:
 
     def answered(self, batch: Batch, answer: Answer, now: float) -> Outcome:
         """Do what the broker's answer asks for; returns what that was. STOP and MOVED concern the caller, too."""
-        code = code_of(answer.code)
+        code = error_code(answer.code)
         outcome = OUTCOMES[code]
         self._off_wire(batch)
         if outcome is Outcome.DONE:

@@ -14,6 +14,7 @@ from ottla_protocol.errors import RETRIABLE, ErrorCode, LocalProtocolError
 from ottla_protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
+from ..codes import error_code
 from ..deadline import Deadline
 from ..errors import (
     BrokerError,
@@ -22,7 +23,7 @@ from ..errors import (
     UnknownTopicError,
     UnsupportedApiError,
 )
-from .outcomes import Outcome, code_of, refusal
+from .outcomes import Outcome, refusal
 from .queue import Answer
 from .sequences import Identity
 from .settings import REQUEST_OVERHEAD
@@ -204,7 +205,7 @@ class Sender:
         while True:
             try:
                 answer = await self.cluster.request(None, request, Deadline(self.settings.request_timeout))
-                code = code_of(answer.error_code)
+                code = error_code(answer.error_code)
                 if code == ErrorCode.NONE:
                     break
                 error: Exception = refusal(code, "the cluster", None, bytes_sent=0)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.client.base.conftest import client_tasks, sockets
 
 from ottla_client.producer import Producer
 
@@ -16,23 +15,6 @@ from ottla_client.producer import Producer
 QUICK: dict[str, Any] = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 50, "reconnect_backoff_ms": 5}
 
 NewProducer = Callable[..., Producer]
-
-
-def sockets() -> int:
-    """How many sockets this process has open."""
-    count = 0
-    for entry in Path("/proc/self/fd").iterdir():
-        try:
-            count += os.readlink(entry).startswith("socket:")
-        except FileNotFoundError:
-            continue
-    return count
-
-
-def client_tasks() -> set[str]:
-    """The client's tasks that have not ended."""
-    running = (task.get_coro() for task in asyncio.all_tasks())
-    return {repr(each) for each in running if "ottla_client" in each.cr_code.co_filename}  # type: ignore[union-attr]
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Generator, Iterator
 from typing import Any
 
 import pytest
-from tests.client.producer.conftest import NewProducer, client_tasks
+from tests.client.base.conftest import client_tasks
+from tests.client.producer.conftest import NewProducer
 from tests.client.producer.reading import read_partition, read_topic
 from tests.support.processes import BrokerProcess
 from tests.support.proxy import Proxy
