@@ -92,6 +92,7 @@ def rejoined(
     return members
 
 
+@settings(deadline=None)
 @given(groups(), st.sampled_from(STRATEGIES))
 def test_every_partition_goes_to_one_member_that_reads_it(
     group: tuple[dict[str, int], dict[str, Subscription]], strategy: str
@@ -100,6 +101,7 @@ def test_every_partition_goes_to_one_member_that_reads_it(
     check_whole(assignor(strategy).assign(topics, members), topics, members)
 
 
+@settings(deadline=None)
 @given(groups(same=True), st.sampled_from(["roundrobin", "sticky", "cooperative-sticky"]))
 def test_members_that_read_the_same_get_the_same_number_but_one(
     group: tuple[dict[str, int], dict[str, Subscription]], strategy: str
@@ -108,6 +110,7 @@ def test_members_that_read_the_same_get_the_same_number_but_one(
     assert max(sizes) - min(sizes) <= 1
 
 
+@settings(deadline=None)
 @given(groups())
 def test_range_gives_runs_and_nobody_two_more_of_a_topic(
     group: tuple[dict[str, int], dict[str, Subscription]],
@@ -121,6 +124,7 @@ def test_range_gives_runs_and_nobody_two_more_of_a_topic(
         assert not runs or max(map(len, runs)) - min(map(len, runs)) <= 1
 
 
+@settings(deadline=None)
 @given(groups(), st.sampled_from(["sticky", "cooperative-sticky"]))
 def test_nobody_can_get_a_partition_from_one_that_has_two_more(
     group: tuple[dict[str, int], dict[str, Subscription]], strategy: str
@@ -133,6 +137,7 @@ def test_nobody_can_get_a_partition_from_one_that_has_two_more(
                 assert len(assignment[other]) <= len(assignment[member]) + 1
 
 
+@settings(deadline=None)
 @given(groups(), st.sampled_from(["sticky", "cooperative-sticky"]))
 def test_nothing_moves_where_nothing_has_changed(
     group: tuple[dict[str, int], dict[str, Subscription]], strategy: str
@@ -143,6 +148,7 @@ def test_nothing_moves_where_nothing_has_changed(
     assert as_sets(again) == as_sets(first)
 
 
+@settings(deadline=None)
 @given(groups(same=True), st.data())
 def test_who_stays_keeps_all_that_its_share_has_room_for(
     group: tuple[dict[str, int], dict[str, Subscription]], data: st.DataObject
@@ -162,7 +168,7 @@ def test_who_stays_keeps_all_that_its_share_has_room_for(
         assert len(kept) >= min(len(first[member]), least)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(groups(), groups())
 def test_cooperative_members_never_get_what_another_still_has(
     before: tuple[dict[str, int], dict[str, Subscription]],
@@ -226,6 +232,7 @@ def test_sticky_reads_user_data_of_clients_that_leave_the_generation_out() -> No
     assert sorted(assignment["old"]) == had
 
 
+@settings(deadline=None)
 @given(st.binary())
 def test_any_user_data_is_survived(data: bytes) -> None:
     for strategy in ("sticky", "cooperative-sticky"):

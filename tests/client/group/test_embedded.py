@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla_client.group.assignors import NO_GENERATION, Subscription
@@ -35,6 +35,7 @@ OWNED = (TopicPartition("a", 0), TopicPartition("a", 3), TopicPartition("b", 1))
 FULL = Subscription(frozenset("ab"), b"\x01\x02", OWNED, 9, "r1")
 
 
+@settings(deadline=None)
 @given(
     topics=st.sets(NAMES),
     data=st.none() | st.binary(max_size=20),
@@ -80,11 +81,13 @@ def test_a_newer_version_is_read_as_the_newest_that_is_known() -> None:
     assert read_subscription(b"\x00\x07" + data[2:] + b"more") == FULL
 
 
+@settings(deadline=None)
 @given(PARTITIONS)
 def test_assignments_come_back_as_they_were(partitions: list[TopicPartition]) -> None:
     assert sorted(read_assignment(assignment_bytes(partitions))) == sorted(partitions)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=40))
 def test_garbage_is_a_protocol_error(data: bytes) -> None:
     for read in (read_subscription, read_assignment):

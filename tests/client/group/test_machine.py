@@ -158,5 +158,5 @@ class Life(RuleBasedStateMachine):
             assert self.standing.rejoin is not None
 
 
-Life.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+Life.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestLife = Life.TestCase
