@@ -19,7 +19,7 @@ from functools import partial
 from math import inf
 from struct import Struct
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import LocalProtocolError, ProtocolError
@@ -430,9 +430,9 @@ class Connection(asyncio.BufferedProtocol):
     # ---- the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=HIGH_WATER)
+        # No isinstance: uvloop's transports are none of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=HIGH_WATER)
         if self._max_idle < inf:
             self._set_alarm(self._used + self._max_idle)
 

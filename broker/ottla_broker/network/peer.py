@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla_protocol.errors import LocalProtocolError, ProtocolError
 from ottla_protocol.exchange import Exchange, RawAnswer
@@ -194,8 +194,8 @@ class PeerConnection(asyncio.BufferedProtocol):
     # ---- the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # No isinstance: uvloop's transports are none of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
         if self.closed:
             self._gone.clear()
             transport.abort()
