@@ -48,13 +48,12 @@ def test_the_pages_programs(broker: BrokerProcess) -> None:
 
 def test_no_program_is_left_out() -> None:
     assert set(marked(README, "file")) == {"produce.py", "consume.py"}
-    assert set(marked(START, "file")) == {"topic.py", "historians.py", "conftest.py", "test_orders.py"}
+    assert set(marked(START, "file")) == {"topic.py", "historians.py", "test_orders.py"}
     assert set(marked(OPERATIONS, "file")) == {"lag.py"}
 
 
 def test_the_fixture_for_pytest(tmp_path: Path) -> None:
-    for file in ("conftest.py", "test_orders.py"):
-        (tmp_path / file).write_text(marked(START, "file")[file])
+    (tmp_path / "test_orders.py").write_text(marked(START, "file")["test_orders.py"])
     command = [
         sys.executable,
         "-m",

@@ -141,3 +141,18 @@ def needed(program: str) -> str:
 def json_lines(output: str) -> list[dict[str, Any]]:
     """The lines of an output that are JSON objects."""
     return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+
+
+def built(name: str, sources: Path, made: str, command: list[str]) -> Path:
+    """The cache folder with the sources and what the command has ``made`` of them; skips where it cannot fetch."""
+    folder = maven.CACHE / name
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(sources, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("node_modules"))
+    done = subprocess.run(
+        command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600
+    )
+    if done.returncode:
+        if (folder / made).exists():
+            pytest.fail(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
+        pytest.skip(f"{name} is not to be had: {' '.join(command)}: {done.stderr.strip().splitlines()[-1]}")
+    return folder
