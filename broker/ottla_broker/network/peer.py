@@ -198,7 +198,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         if self.closed:
             self._gone.clear()
-            transport.abort()
+            self._transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._exchange.buffer()
