@@ -1,0 +1,243 @@
+"""Three brokers and a ZooKeeper: what clients see while brokers die, stop and come back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from tests.support.cluster import Cluster
+from tests.support.waiting import wait_for
+
+NewCluster = Callable[..., Cluster]
+
+
+@pytest.fixture
+def cluster(new_cluster: NewCluster) -> Cluster:
+    return new_cluster()
+
+
+def create(cluster: Cluster, topic: str, partitions: int = 1, replicas: int = 3, **configs: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    new = NewTopic(topic, partitions, replicas, config=configs)
+    for future in admin.create_topics([new], operation_timeout=30).values():
+        future.result(30)
+
+
+def produce(cluster: Cluster, topic: str, values: list[str], partition: int = -1) -> None:
+    """Send, acks=all, and wait until all are acknowledged."""
+    failures: list[object] = []
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 1})
+    for value in values:
+        producer.produce(
+            topic, value, partition=partition, on_delivery=lambda error, _: error and failures.append(error)
+        )
+    assert producer.flush(30) == 0
+    assert not failures
+
+
+def consume(
+    cluster: Cluster, topic: str, count: int, group: str = "readers", timeout: float = 30.0
+) -> list[str]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 6000,
+        }
+    )
+    found: list[str] = []
+    try:
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + timeout
+        while len(found) < count and time.monotonic() < deadline:
+            message = consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                found.append(message.value().decode())
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    return found
+
+
+class Stream:
+    """A producer that never stops: which values were acknowledged, and the longest wait between two."""
+
+    def __init__(self, cluster: Cluster, topic: str, **settings: object) -> None:
+        self.topic = topic
+        self.acked: list[str] = []
+        self.gap = 0.0
+        self._last = time.monotonic()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "delivery.timeout.ms": 60_000,
+                **settings,
+            }
+        )
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            self._producer.produce(self.topic, str(number), on_delivery=self._delivered)
+            number += 1
+            self._producer.poll(0.002)
+        self._producer.flush(60)
+
+    def _delivered(self, error: object, message: object) -> None:
+        if error is None:
+            now = time.monotonic()
+            self.gap = max(self.gap, now - self._last)
+            self._last = now
+            self.acked.append(message.value().decode())  # type: ignore[attr-defined]
+
+    def wait_for_more(self, count: int = 50) -> None:
+        """Wait until so many more are acknowledged."""
+        target = len(self.acked) + count
+        wait_for(lambda: len(self.acked) >= target, f"{count} more acknowledgements", 30)
+
+    def stop(self) -> list[str]:
+        self._stop.set()
+        self._thread.join(90)
+        assert not self._thread.is_alive()
+        return self.acked
+
+
+def check_all_there(cluster: Cluster, topic: str, acked: list[str]) -> None:
+    """Everything acknowledged is in the topic, once and in order."""
+    found = consume(cluster, topic, len(acked), group=f"check-{topic}")
+    assert [value for value in found if value in set(acked)] == acked
+    assert len(found) == len(set(found))
+
+
+def test_brokers_find_each_other_and_elect_a_controller(cluster: Cluster) -> None:
+    metadata = [cluster.metadata(number) for number in cluster.brokers]
+    assert len({each.cluster_id for each in metadata}) == 1
+    assert len(metadata[0].cluster_id or "") == 22
+    assert len({each.controller_id for each in metadata}) == 1
+    assert metadata[0].controller_id in cluster.brokers
+
+
+def test_a_topic_is_replicated_and_read_back(cluster: Cluster) -> None:
+    create(cluster, "t", partitions=6)
+    cluster.wait_in_sync("t", 3)
+    values = [f"value-{i}" for i in range(500)]
+    produce(cluster, "t", values)
+    assert sorted(consume(cluster, "t", 500)) == sorted(values)
+    leaders = {cluster.leader("t", partition) for partition in range(6)}
+    assert leaders == {1, 2, 3}
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_a_leader_that_goes_is_replaced_and_nothing_is_lost(cluster: Cluster, how: str) -> None:
+    create(cluster, "t", **{"min.insync.replicas": "2"})
+    cluster.wait_in_sync("t", 3)
+    stream = Stream(cluster, "t")
+    stream.wait_for_more()
+    leader = cluster.leader("t")
+    if how == "kill":
+        cluster.brokers[leader].kill()
+    else:
+        cluster.brokers[leader].stop(30)
+    stream.wait_for_more(200)
+    assert cluster.leader("t") != leader
+    cluster.brokers[leader].start()
+    cluster.wait_in_sync("t", 3)
+    stream.wait_for_more()
+    check_all_there(cluster, "t", stream.stop())
+
+
+def test_every_broker_killed_in_turn(cluster: Cluster) -> None:
+    create(cluster, "t", **{"min.insync.replicas": "2"})
+    cluster.wait_in_sync("t", 3)
+    stream = Stream(cluster, "t")
+    for number in cluster.brokers:
+        stream.wait_for_more()
+        cluster.brokers[number].kill()
+        stream.wait_for_more(100)
+        cluster.brokers[number].start()
+        cluster.wait_in_sync("t", 3)
+    check_all_there(cluster, "t", stream.stop())
+
+
+def test_the_controller_killed_is_replaced(cluster: Cluster) -> None:
+    controller = cluster.controller()
+    cluster.brokers[controller].kill()
+    wait_for(lambda: cluster.controller() not in (0, controller), "another controller")
+    create(cluster, "t", replicas=2)
+    produce(cluster, "t", ["a", "b"])
+    cluster.brokers[controller].start()
+    cluster.wait_complete()
+    assert consume(cluster, "t", 2) == ["a", "b"]
+
+
+def test_a_group_goes_on_where_it_was_when_its_coordinator_dies(cluster: Cluster) -> None:
+    create(cluster, "t")
+    produce(cluster, "t", ["a", "b"])
+    assert consume(cluster, "t", 2) == ["a", "b"]
+    cluster.wait_in_sync("__consumer_offsets", 3)
+    from ottla_broker.coordinator.partitioning import partition_for
+
+    coordinator = cluster.leader("__consumer_offsets", partition_for("readers", 5))
+    cluster.brokers[coordinator].kill()
+    produce(cluster, "t", ["c"])
+    assert consume(cluster, "t", 1) == ["c"]
+
+
+def test_topics_are_made_grown_configured_and_deleted_through_any_broker(cluster: Cluster) -> None:
+    create(cluster, "t", partitions=2)
+    for number, broker in cluster.brokers.items():
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_partitions([NewPartitions("t", 2 + number)])["t"].result(30)
+    wait_for(
+        lambda: all(len(cluster.metadata(n, ["t"]).topics[0].partitions) == 5 for n in cluster.brokers),
+        "five partitions",
+    )
+    produce(cluster, "t", [f"v{i}" for i in range(100)])
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.delete_topics(["t"], operation_timeout=30)["t"].result(30)
+    wait_for(
+        lambda: all(cluster.metadata(n, ["t"]).topics[0].error_code == 3 for n in cluster.brokers),
+        "the topic to be unknown",
+    )
+    create(cluster, "t", partitions=1)
+    produce(cluster, "t", ["new"])
+    assert consume(cluster, "t", 1) == ["new"]
+
+
+def test_too_few_in_sync_refuses_acks_all(cluster: Cluster) -> None:
+    create(cluster, "t", **{"min.insync.replicas": "3"})
+    cluster.wait_in_sync("t", 3)
+    other = next(number for number in cluster.brokers if number != cluster.leader("t"))
+    cluster.brokers[other].kill()
+    wait_for(lambda: len(cluster.isr("t")) == 2, "two in sync")
+    errors: list[KafkaException] = []
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap, "acks": "all", "delivery.timeout.ms": 2000, "retries": 0}
+    )
+    producer.produce("t", "x", on_delivery=lambda error, _: errors.append(error))
+    producer.flush(20)
+    assert errors[0] is not None
+    cluster.brokers[other].start()
+    cluster.wait_in_sync("t", 3)
+    produce(cluster, "t", ["y"])
+
+
+def test_a_number_in_use_is_refused(cluster: Cluster, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    from tests.support.processes import BrokerProcess
+
+    settings = {**cluster.brokers[1].settings}
+    intruder = BrokerProcess(tmp_path / "intruder", settings)
+    with pytest.raises(RuntimeError, match=r"broker.id=1 is in use by a broker at PLAINTEXT://127.0.0.1"):
+        intruder.start()
