@@ -1,5 +1,7 @@
 """A Kafka client on asyncio: Producer, Consumer, Admin; ``ottla_client.sync`` has the same for code without asyncio.
 
+Its errors are in ``ottla_client.errors``, what else ``Admin`` takes and gives in ``ottla_client.admin``.
+
 Names are imported when they are first used, so that importing the package costs next to nothing.
 """
 
@@ -10,10 +12,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .admin import Admin as Admin
+    from .admin import AlterConfig as AlterConfig
+    from .admin import AlterOperation as AlterOperation
+    from .admin import ConfigResource as ConfigResource
+    from .admin import NewPartitions as NewPartitions
+    from .admin import NewTopic as NewTopic
+    from .admin import OffsetSpec as OffsetSpec
+    from .admin import PartialError as PartialError
     from .consumer import Consumer as Consumer
     from .consumer import RebalanceListener as RebalanceListener
     from .errors import ClientError as ClientError
+    from .producer import AppendedRange as AppendedRange
     from .producer import BatchDelivery as BatchDelivery
+    from .producer import BatchDeliveryError as BatchDeliveryError
     from .producer import Delivery as Delivery
     from .producer import Producer as Producer
     from .types import ConsumerRecord as ConsumerRecord
@@ -27,10 +38,19 @@ if TYPE_CHECKING:
     from .types import TopicPartition as TopicPartition
 
 _HOME = {
-    "admin": ("Admin",),
+    "admin": (
+        "Admin",
+        "AlterConfig",
+        "AlterOperation",
+        "ConfigResource",
+        "NewPartitions",
+        "NewTopic",
+        "OffsetSpec",
+        "PartialError",
+    ),
     "consumer": ("Consumer", "RebalanceListener"),
     "errors": ("ClientError",),
-    "producer": ("BatchDelivery", "Delivery", "Producer"),
+    "producer": ("AppendedRange", "BatchDelivery", "BatchDeliveryError", "Delivery", "Producer"),
     "types": (
         "ConsumerRecord",
         "Node",

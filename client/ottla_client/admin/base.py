@@ -68,6 +68,9 @@ class AdminBase:
             ssl_context=ssl_context,
         )
 
+    def __repr__(self) -> str:
+        return f"<Admin of {self._cluster}>"
+
     async def start(self, timeout: float | None = None) -> None:
         """Connect. Raises BootstrapError if none of the bootstrap servers answers within ``timeout`` seconds."""
         try:

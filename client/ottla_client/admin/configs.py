@@ -18,6 +18,7 @@ from ottla_protocol.messages.incremental_alter_configs import (
 
 from ..deadline import Deadline
 from ..errors import ClientError
+from .arguments import config_text, listed
 from .base import AdminBase
 from .results import outcome_of
 from .routes import Node, ToNodes
@@ -66,7 +67,7 @@ class ConfigCalls(AdminBase):
             )
 
         return await self._each(
-            "describe configs", list(resources), self._route(), ask, self._deadline(timeout)
+            "describe configs", listed(resources, ConfigResource), self._route(), ask, self._deadline(timeout)
         )
 
     async def alter_configs(
@@ -91,7 +92,9 @@ class ConfigCalls(AdminBase):
                         resource_name=resource.name,
                         configs=[
                             AlterableConfig(
-                                name=change.name, config_operation=change.operation, value=change.value
+                                name=change.name,
+                                config_operation=change.operation,
+                                value=config_text(change.name, change.value),
                             )
                             for change in changes[resource]
                         ],

@@ -22,6 +22,7 @@ from ottla_protocol.messages.list_groups import ListGroupsRequest
 from ..deadline import Deadline
 from ..errors import ClientError, UnsupportedApiError
 from ..types import TopicPartition
+from .arguments import listed
 from .base import AdminBase
 from .results import error_of, is_unknown_group, outcome_of, results_or_raise
 from .routes import Node, ToCoordinators
@@ -58,15 +59,17 @@ class GroupCalls(AdminBase):
         PartialError by broker if some can't tell theirs: their groups are missing then.
         """
 
+        wanted = listed(states, str)
+
         async def ask(
             node: Node, its: list[int], deadline: Deadline
         ) -> Mapping[int, list[GroupListing] | ClientError]:
             version = await self._version(node, ApiKey.LIST_GROUPS, deadline)
-            if states and version < _STATES_SINCE:
+            if wanted and version < _STATES_SINCE:
                 raise UnsupportedApiError(
                     f"broker {node} is too old to list groups by state (before Kafka 2.6)"
                 )
-            answer = await self._call(node, ListGroupsRequest(states_filter=list(states)), deadline, version)
+            answer = await self._call(node, ListGroupsRequest(states_filter=wanted), deadline, version)
             listings = [
                 GroupListing(
                     group.group_id, group.protocol_type, group.group_state, group.group_type.lower(), its[0]
@@ -82,8 +85,10 @@ class GroupCalls(AdminBase):
     async def describe_groups(
         self, group_ids: Iterable[str], *, timeout: float | None = None
     ) -> dict[str, GroupDescription]:
-        """Groups with their state and members. Raises GroupError, with GROUP_ID_NOT_FOUND for one that isn't there;
-        PartialError if there are several groups."""
+        """Groups with their state and members.
+
+        Raises GroupError, with GROUP_ID_NOT_FOUND for one that isn't there; PartialError if there are several groups.
+        """
 
         async def ask(
             node: Node, some: list[str], deadline: Deadline
@@ -94,7 +99,11 @@ class GroupCalls(AdminBase):
             return found | await self._describe_assigned(node, missing, deadline)
 
         return await self._each(
-            "describe groups", list(group_ids), ToCoordinators(self._cluster), ask, self._deadline(timeout)
+            "describe groups",
+            listed(group_ids, str),
+            ToCoordinators(self._cluster),
+            ask,
+            self._deadline(timeout),
         )
 
     async def _describe_assigned(
@@ -129,7 +138,11 @@ class GroupCalls(AdminBase):
             }
 
         await self._each(
-            "delete groups", list(group_ids), ToCoordinators(self._cluster), ask, self._deadline(timeout)
+            "delete groups",
+            listed(group_ids, str),
+            ToCoordinators(self._cluster),
+            ask,
+            self._deadline(timeout),
         )
 
     async def remove_members(

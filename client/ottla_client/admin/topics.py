@@ -26,8 +26,9 @@ from ottla_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTop
 from ottla_protocol.schema import ZERO_UUID
 
 from ..deadline import Deadline
-from ..errors import ClientError
+from ..errors import ClientError, ConfigurationError
 from ..types import TopicMetadata, TopicPartition
+from .arguments import config_text, listed
 from .base import AdminBase
 from .results import error_of, outcome_of, results_or_raise
 from .routes import Node, ToController, ToLeaders
@@ -53,7 +54,7 @@ class TopicCalls(AdminBase):
 
         An UnknownTopicError (several names: a PartialError) says which aren't there. Nothing is created by asking.
         """
-        wanted = list(dict.fromkeys(names))
+        wanted = list(dict.fromkeys(listed(names, str)))
         deadline = self._deadline(timeout)
         found = await self._cluster.fetch_topics(wanted, deadline) if wanted else {}
         outcomes: dict[str, TopicMetadata | ClientError] = {}
@@ -73,13 +74,17 @@ class TopicCalls(AdminBase):
         Raises BrokerError for a topic that can't be made, as with TOPIC_ALREADY_EXISTS, INVALID_CONFIG or
         INVALID_REPLICATION_FACTOR; PartialError if there are several topics.
         """
-        wanted = {topic.name: topic for topic in topics}
+        requests: dict[str, CreatableTopic] = {}
+        for topic in listed(topics, NewTopic):
+            if topic.name in requests:
+                raise ConfigurationError(f"topic {topic.name!r} is in the list twice")
+            requests[topic.name] = _creatable(topic)
 
         async def ask(
             node: Node, names: list[str], deadline: Deadline
         ) -> Mapping[str, CreatedTopic | ClientError]:
             request = CreateTopicsRequest(
-                topics=[_creatable(wanted[name]) for name in names],
+                topics=[requests[name] for name in names],
                 timeout_ms=self._broker_ms(deadline),
                 validate_only=validate_only,
             )
@@ -100,7 +105,7 @@ class TopicCalls(AdminBase):
             }
 
         route: ToController[str] = ToController(self._cluster)
-        return await self._each("create topics", wanted, route, ask, self._deadline(timeout))
+        return await self._each("create topics", requests, route, ask, self._deadline(timeout))
 
     async def delete_topics(self, names: Iterable[str], *, timeout: float | None = None) -> None:
         """Delete topics with all their records. Raises UnknownTopicError, BrokerError; PartialError if several."""
@@ -120,7 +125,7 @@ class TopicCalls(AdminBase):
             }
 
         route: ToController[str] = ToController(self._cluster)
-        await self._each("delete topics", list(names), route, ask, self._deadline(timeout))
+        await self._each("delete topics", listed(names, str), route, ask, self._deadline(timeout))
 
     async def create_partitions(
         self,
@@ -204,7 +209,10 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
             CreatableReplicaAssignment(partition_index=partition, broker_ids=list(replicas))
             for partition, replicas in (assignment or {}).items()
         ],
-        configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
+        configs=[
+            CreatableTopicConfig(name=name, value=config_text(name, value))
+            for name, value in topic.configs.items()
+        ],
     )
 
 

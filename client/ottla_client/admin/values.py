@@ -15,13 +15,14 @@ class NewTopic:
     """A topic to create.
 
     ``partitions`` and ``replication_factor`` -1 take the broker's defaults (KIP-464). ``assignment`` instead names
-    each partition's replicas, the preferred leader first. A config whose value is None takes its default.
+    each partition's replicas, the preferred leader first. Configs are Kafka's topic configs by name, such as
+    ``retention.ms``; numbers and bools are sent as text, and None stands for the default.
     """
 
     name: str
     partitions: int = -1
     replication_factor: int = -1
-    configs: Mapping[str, str | None] = field(default_factory=dict)
+    configs: Mapping[str, str | float | bool | None] = field(default_factory=dict)
     assignment: Mapping[int, Sequence[int]] | None = None
 
 
@@ -138,7 +139,7 @@ class AlterConfig(NamedTuple):
     """One change. APPEND and SUBTRACT are for configs that are lists; DELETE goes back to the default."""
 
     name: str
-    value: str | None = None
+    value: str | float | bool | None = None
     operation: AlterOperation = AlterOperation.SET
 
 

@@ -47,6 +47,12 @@ _Ask = tuple[frozenset[str] | None, bool]
 
 log = logging.getLogger("ottla_client")
 
+_REFUSED = {
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "not a valid name: 1 to 249 letters, digits, '.', '_' and '-'",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not do that to it",
+}
+"""What it means that a topic is not told of."""
+
 STAGGER = 1.0
 """Seconds after which the next broker is tried beside one that has not answered yet."""
 
@@ -114,6 +120,10 @@ class Cluster:
         self._refresh_error: ClientError | None = None
         self._coordinators: dict[str, int] = {}
         self._searches: dict[str, asyncio.Task[int]] = {}
+
+    def __str__(self) -> str:
+        """The addresses that it was given."""
+        return ",".join(f"{host}:{port}" for host, port in self.bootstrap)
 
     async def start(self, deadline: Deadline) -> None:
         """Find a broker among the bootstrap servers, and ask it for the others.
@@ -290,7 +300,10 @@ class Cluster:
                 if not code and any(each.leader is not None for each in topic.partitions.values()):
                     return topic
             if code and code not in RETRIABLE:
-                raise BrokerError(code, f"topic {name!r}: {code.name}")
+                why = _REFUSED.get(code)
+                raise BrokerError(
+                    code, f"topic {name!r}: {why} ({code.name})" if why else f"topic {name!r}: {code.name}"
+                )
             failures += 1
             unknown = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             # One that is being made is unknown at first: no need to look around for that.

@@ -124,6 +124,14 @@ class BatchDelivery:
         """How many records there are."""
         return self._count
 
+    def __repr__(self) -> str:
+        state = "pending"
+        if self.done():
+            holders = (each for batch, at, of in self._parts for each, _, _ in batch.spans(at, len(of)))
+            failed = self._unsent or any(holder.error is not None for holder in holders)
+            state = "failed" if failed else "delivered"
+        return f"<BatchDelivery of {self._count} records for {self._topic}: {state}>"
+
     def done(self) -> bool:
         """Whether it is known what became of every record."""
         return all(batch.done for batch, _, _ in self._parts)

@@ -170,6 +170,9 @@ class Producer:
         self._closed: asyncio.Event | None = None
         self._fatal: Exception | None = None
 
+    def __repr__(self) -> str:
+        return f"<Producer to {self._cluster}>"
+
     # ---- life
 
     async def start(self) -> None:

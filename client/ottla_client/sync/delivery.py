@@ -39,6 +39,9 @@ class Refusal:
         self._looked_at = True
         return self._error
 
+    def __repr__(self) -> str:
+        return f"<Delivery of a record for {self._topic}: failed>"
+
     def __del__(self) -> None:
         if not self._looked_at:
             log.error("a record for %s was not sent, and nobody asked: %s", self._topic, self._error)
@@ -88,11 +91,7 @@ class Delivery:
         return self._inner
 
     def __repr__(self) -> str:
-        return (
-            f"<Delivery {self._inner!r}>"
-            if self._inner is not None
-            else "<Delivery, on its way to the buffer>"
-        )
+        return "<Delivery: on its way to the buffer>" if self._inner is None else repr(self._inner)
 
 
 class BatchDelivery:
@@ -107,6 +106,9 @@ class BatchDelivery:
     def __len__(self) -> int:
         """How many records there are."""
         return len(self._inner)
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
 
     def done(self) -> bool:
         """Whether it is known what became of every record."""

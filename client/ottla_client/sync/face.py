@@ -47,6 +47,9 @@ class Face(Generic[C]):
         self._runner: Runner | None = None
         self._closed = False
 
+    def __repr__(self) -> str:
+        return f"<sync {self._client!r}>"
+
     def start(self) -> None:
         """Connect, with the background thread; ``with`` does it. Errors as of the async class."""
         with self._lock:
