@@ -43,6 +43,8 @@ class Consumer:
     A consumer belongs to one event loop, and one task at a time may take records from it.
     """
 
+    _closed_properly = True  # also where the constructor has not come far
+
     def __init__(
         self,
         *topics: str,
@@ -109,7 +111,6 @@ class Consumer:
 
         Raises ConfigurationError for options that can't be right.
         """
-        self._closed_properly = True
         settings = ConsumerSettings(
             group_id=group_id,
             group_instance_id=group_instance_id,
@@ -253,7 +254,7 @@ class Consumer:
         if self._engine.names or self._engine.pattern is not None:
             raise ConfigurationError("topics are subscribed; unsubscribe() before you assign partitions")
         self._manual = True
-        self._engine.assign([TopicPartition(*partition) for partition in partitions])
+        self._engine.assign(_listed(partitions))
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are read now."""
@@ -467,11 +468,11 @@ class Consumer:
 
     async def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset of each partition's log."""
-        return self._ends(await self._find(dict.fromkeys(partitions, EARLIEST)))
+        return self._ends(await self._find(dict.fromkeys(_listed(partitions), EARLIEST)))
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset behind the last record; for read_committed, behind the last that is decided."""
-        return self._ends(await self._find(dict.fromkeys(partitions, LATEST)))
+        return self._ends(await self._find(dict.fromkeys(_listed(partitions), LATEST)))
 
     async def _find(
         self, wanted: Mapping[TopicPartition, int]
@@ -494,3 +495,10 @@ class Consumer:
         """The names of all topics that this user may see, Kafka's own included."""
         self._engine.check()
         return sorted(await self._engine.cluster.fetch_topics(None, self._deadline()))
+
+
+def _listed(partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+    """Raises ConfigurationError for a single partition, which is a collection too, but of a name and a number."""
+    if isinstance(partitions, TopicPartition):
+        raise ConfigurationError(f"a list is needed, also for a single partition: [{partitions!r}]")
+    return [TopicPartition(*partition) for partition in partitions]

@@ -452,6 +452,7 @@ async def test_no_broker() -> None:
         lambda consumer: consumer.subscribe(),
         lambda consumer: consumer.subscribe(["t"], pattern="t"),
         lambda consumer: consumer.subscribe([""]),
+        lambda consumer: consumer.assign(tp("t")),
         lambda consumer: consumer.seek(tp("t"), 1),
         lambda consumer: consumer.pause(tp("t")),
         lambda consumer: consumer.lag(tp("t")),
@@ -460,6 +461,11 @@ async def test_no_broker() -> None:
 def test_calls_that_cannot_be_right(call: Callable[[Consumer], Any]) -> None:
     with pytest.raises(ConfigurationError):
         call(Consumer())
+
+
+def test_an_option_that_is_not_there_is_told_and_nothing_else() -> None:
+    with pytest.raises(TypeError, match="nonsense"):
+        Consumer(nonsense=1)  # its destructor keeps quiet; pytest would tell
 
 
 async def test_without_a_group_there_is_nothing_to_commit(new_topic: New, new_consumer: New) -> None:
