@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import unescape
 from shutil import get_terminal_size
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 # Kafka's own texts are HTML.
 _TAG: Final = re.compile(r"</?[a-z][^>]*>", re.IGNORECASE)
 _WIDEST: Final = 100
+_SETTLE_SECONDS: Final = 1.0
+"""How long a change may take to show; one that changes nothing is waited for as long."""
 
 _BROKER_HELP = "A broker's id instead of a topic; `default` stands for what is set for all brokers."
 
@@ -191,7 +195,7 @@ async def _alter(
             if change.name not in known:
                 raise unknown("config", change.name, known)
         await admin.alter_configs({resource: changes}, validate_only=dry_run)
-        after = before if dry_run else await _configs_of(admin, resource)
+        after = before if dry_run else await _configs_after(admin, resource, before, changes)
     names = dict.fromkeys(change.name for change in changes)
     if dry_run:
         console.note("the broker would take it; nothing is changed")
@@ -203,6 +207,25 @@ async def _alter(
             for name in names
         ],
     )
+
+
+async def _configs_after(
+    admin: Admin,
+    resource: ConfigResource,
+    before: Mapping[str, ConfigEntry],
+    changes: Sequence[AlterConfig],
+) -> dict[str, ConfigEntry]:
+    """What is in force once the changes are, or shortly after: a Kafka broker learns of them from its controller."""
+    deadline = monotonic() + _SETTLE_SECONDS
+    while True:
+        after = await _configs_of(admin, resource)
+        if monotonic() > deadline or all(
+            (now := after.get(change.name)) != before.get(change.name)
+            or (now is not None and now.value == change.value)
+            for change in changes
+        ):
+            return after
+        await asyncio.sleep(0.05)
 
 
 async def _broker_configs(admin: Admin) -> dict[str, ConfigEntry]:

@@ -201,8 +201,16 @@ def test_admin(broker: Any, new_name: Callable[..., str]) -> None:
         admin.create_topics([NewTopic(name, partitions=3)])
         assert len(admin.describe_topics([name])[name].partitions) == 3
         admin.delete_topics([name])
-        with pytest.raises(ClientError):
-            admin.describe_topics([name])
+
+        def gone() -> bool:
+            try:
+                admin.describe_topics([name])
+            except ClientError:
+                return True
+            return False
+
+        # Kafka's brokers learn of it a moment later.
+        wait_for(gone, "the deletion to be known")
     with pytest.raises(ClosedError):
         admin.list_topics()
 
