@@ -180,6 +180,14 @@ RETRIABLE: frozenset[ErrorCode] = frozenset(
 """The errors that may go away by themselves: a client refreshes what it knows and tries again."""
 
 
+def error_code(number: int) -> ErrorCode:
+    """The code of a number; one that isn't known here is an unknown server error, as in Java's client."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 class KafkaError(Exception):
     """A request, or a part of it, that is answered with an error code.
 

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from .api_keys import ApiKey
-from .errors import LocalProtocolError, ProtocolError
+from .errors import KafkaError, LocalProtocolError, ProtocolError, error_code
 from .header import (
     RequestHeader,
     encode_request_header,
@@ -108,7 +108,7 @@ class Exchange(Generic[T]):
     def learn(self, answer: RawAnswer) -> bool:
         """Take the answer to ApiVersions. False: ask again, in what ``handshake_version`` is now.
 
-        Raises ProtocolError for an answer that can't be read or that is an error.
+        Raises ProtocolError for an answer that can't be read, KafkaError for one that is an error.
         """
         refused = bytes(answer.body[:2]) == _REFUSED
         told = ApiVersionsResponse.decode(answer.body, 0 if refused else answer.version)
@@ -117,7 +117,7 @@ class Exchange(Generic[T]):
             self.handshake_version = min(theirs.get(_API_VERSIONS, (0, 0))[1], answer.version - 1)
             return False
         if told.error_code:
-            raise ProtocolError(f"ApiVersions is refused with error {told.error_code}")
+            raise KafkaError(error_code(told.error_code), "ApiVersions is refused")
         self.theirs = theirs
         return True
 
@@ -258,11 +258,11 @@ class Exchange(Generic[T]):
         """What came instead of an answer, as far as it can be recognised."""
         text = start.split(b"\r\n")[0].decode("ascii", "replace")
         if start[:2] in (b"\x15\x03", b"\x16\x03"):
-            return ProtocolError("TLS: it is a TLS listener, and was spoken to in plain text")
+            return ProtocolError('TLS: it is a TLS listener, set security_protocol="SSL"')
         if start[:5] == b"HTTP/":
-            return ProtocolError(f"{text!r}: it is a web server, not a broker")
+            return ProtocolError(f"{text!r}: it is a web server; give the address of a Kafka broker")
         if text.isprintable() and start[:4].isascii():
-            return ProtocolError(f"{text!r}, which no broker sends")
+            return ProtocolError(f"{text!r}; give the address of a Kafka broker")
         if size > self._max_answer_bytes:
             return ProtocolError(
                 f"an answer of {size} bytes; {self._max_answer_bytes} is the most that is taken"

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from ottla_protocol.api_keys import ApiKey
-from ottla_protocol.errors import ProtocolError
+from ottla_protocol.errors import KafkaError, ProtocolError
 from ottla_protocol.exchange import SCRATCH_BYTES, Answer, Exchange, RawAnswer, UnsupportedVersionError
 from ottla_protocol.header import encode_response_header, parse_request_header
 from ottla_protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -105,7 +105,7 @@ def test_a_broker_without_the_handshake_version_names_its_own() -> None:
     silent = ApiVersionsResponse(error_code=35)
     assert not talk.learn(RawAnswer(memoryview(silent.encode(0)), 2))
     assert talk.handshake_version == 0
-    with pytest.raises(ProtocolError, match="refused with error 35"):
+    with pytest.raises(KafkaError, match="ApiVersions is refused"):
         talk.learn(RawAnswer(memoryview(silent.encode(0)), 0))
 
 
@@ -121,7 +121,7 @@ def test_produce_without_acks_has_no_answer() -> None:
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "web server"),
         (b"\x15\x03\x03\x00\x02\x02\x46", "TLS listener"),
-        (b"220 mail.example ESMTP\r\n", "which no broker sends"),
+        (b"220 mail.example ESMTP\r\n", "give the address of a Kafka broker"),
         (b"\x7f\xff\xff\xff\x00", "is the most that is taken"),
         (b"\xff\xff\xff\xff", "an answer of -1 bytes"),
         (b"\x00\x00\x00\x04\x00\x00\x00\x09", "correlation id 9 where 0 .Metadata. was expected"),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ottla_protocol.errors import LocalProtocolError, ProtocolError
+from ottla_protocol.errors import KafkaError, LocalProtocolError, ProtocolError
 from ottla_protocol.exchange import Exchange, RawAnswer
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
 
@@ -127,7 +127,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             try:
                 if self._exchange.learn(answer):
                     return
-            except ProtocolError as error:
+            except (KafkaError, ProtocolError) as error:
                 raise PeerError(f"{self.host}:{self.port} is not a broker: {error}") from error
 
     def __repr__(self) -> str:

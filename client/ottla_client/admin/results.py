@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
-from ottla_protocol.errors import ErrorCode
+from ottla_protocol.errors import ErrorCode, error_code
 
-from ..codes import error_code
 from ..errors import BrokerError, ClientError, FencedInstanceError, GroupError, UnknownTopicError
 
 K = TypeVar("K")

@@ -10,7 +10,6 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla_client.codes import error_code
 from ottla_client.connection import MAX_RESPONSE_BYTES, Connection
 from ottla_client.deadline import Deadline
 from ottla_client.errors import (
@@ -28,7 +27,7 @@ from ottla_client.errors import (
 from ottla_client.racing import AllFailed, race
 from ottla_client.types import Node, TopicMetadata
 from ottla_protocol.api_keys import ApiKey
-from ottla_protocol.errors import RETRIABLE, ErrorCode
+from ottla_protocol.errors import RETRIABLE, ErrorCode, error_code
 
 from .backoff import Backoff, retrying
 from .coordinators import coordinator_of, coordinator_request

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ottla_client.codes import error_code
 from ottla_client.errors import GroupError
 from ottla_client.types import Node
-from ottla_protocol.errors import ErrorCode
+from ottla_protocol.errors import ErrorCode, error_code
 from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 _GROUP = 0

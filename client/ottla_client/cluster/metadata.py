@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ottla_client.codes import error_code
 from ottla_client.types import Node, PartitionMetadata, TopicMetadata
-from ottla_protocol.errors import RETRIABLE, ErrorCode
+from ottla_protocol.errors import RETRIABLE, ErrorCode, error_code
 from ottla_protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,

@@ -20,8 +20,8 @@ from .records import Chunk, RecordReader
 if TYPE_CHECKING:
     from ..arrow import Part
 
-RUN = 512
-"""Records that are decoded at once, at least, where they are handed out one by one."""
+RUN = 2048
+"""Records that are decoded at once, about, if there are as many: small batches cost more by themselves."""
 
 
 class Buffer:
@@ -76,7 +76,7 @@ class Buffer:
         """An iterator over the next records, None where nothing is ready. Raises as ``RecordReader.read``."""
         self._one_by_one = True
         try:
-            chunk = self._ready(RUN, None)
+            chunk = self._ready(None)
         except (CorruptBatchError, DeserializationError) as error:
             self._put_off(error)
             raise
@@ -93,7 +93,7 @@ class Buffer:
         taken: list[list[ConsumerRecord[Any, Any]]] = []
         while count > 0:
             try:
-                chunk = self._ready(count, only)
+                chunk = self._ready(only)
             except (CorruptBatchError, DeserializationError) as error:
                 if taken:
                     break
@@ -152,14 +152,14 @@ class Buffer:
             elif only is None or state.partition in only:
                 yield chunk
 
-    def _ready(self, want: int, only: Collection[TopicPartition] | None) -> Chunk | None:
+    def _ready(self, only: Collection[TopicPartition] | None) -> Chunk | None:
         """The first chunk with decoded records, decoded now if need be."""
         self.sync()
         for chunk in self._usable(only):
             if chunk.index == len(chunk.records):
                 before = chunk.at
                 try:
-                    found = self._reader.read(chunk, want)
+                    found = self._reader.read(chunk, RUN)
                 except (CorruptBatchError, DeserializationError):
                     self._went_on(chunk, before)
                     raise

@@ -14,17 +14,13 @@ from collections.abc import Callable, Collection, Sequence
 from time import monotonic
 from typing import TypeVar
 
-from ottla_protocol.errors import ErrorCode
-
 from ..cluster import Cluster
 from ..deadline import Deadline
 from ..errors import (
     ClientError,
     ClosedError,
     ConfigurationError,
-    OffsetOutOfRangeError,
     RequestTimeoutError,
-    UnknownTopicError,
 )
 from ..group.assignors import Assignor
 from ..types import TopicMetadata, TopicPartition
@@ -32,10 +28,11 @@ from .buffer import Buffer
 from .fetcher import Fetcher
 from .gate import Gate
 from .membership import Membership
-from .positions import EARLIEST, PartitionState, Positions, Stage
+from .positions import PartitionState, Positions, Stage
 from .records import RecordReader
 from .resolver import Resolver
 from .settings import ConsumerSettings
+from .watch import Watch
 
 T = TypeVar("T")
 
@@ -43,8 +40,6 @@ log = logging.getLogger("ottla_client")
 
 TICK = 0.1
 """Seconds between two looks at what is due: retries, commits, topics that have gone."""
-GONE_AFTER = 2.0
-"""Seconds for which the cluster has to say that a partition doesn't exist until that is taken for true."""
 BREATH = 0.002
 """Seconds of handing out after which the event loop gets its turn, even if more is there to hand out."""
 
@@ -93,6 +88,15 @@ class Engine:
             out_of_range=self._out_of_range,
             fail=self._fail,
             report=self._report,
+        )
+        self._watch = Watch(
+            cluster,
+            settings,
+            self.positions,
+            self.buffer,
+            fail=self._fail,
+            report=self._report,
+            wake=self.wake,
         )
         self.names: frozenset[str] = frozenset()
         """Topics that are subscribed by name, or that match the pattern."""
@@ -267,7 +271,7 @@ class Engine:
 
     def _add(self, partitions: Collection[TopicPartition]) -> None:
         for state in self.positions.add(partitions):
-            self._look_at(state, monotonic())
+            self._watch.look_at(state, monotonic())
         self._update_interest()
 
     def _remove(self, partitions: Collection[TopicPartition]) -> None:
@@ -430,7 +434,7 @@ class Engine:
     async def _tend(self) -> None:
         while True:
             await asyncio.sleep(TICK)
-            self._look_at_all()
+            self._watch.look(self.names if self.pattern is None else ())
             if self.membership is not None:
                 try:
                     self.membership.tend()
@@ -441,75 +445,5 @@ class Engine:
 
     def _metadata_changed(self) -> None:
         self._take_all()
-        self._look_at_all()
+        self._watch.look(self.names if self.pattern is None else ())
         self.wake()
-
-    def _look_at_all(self) -> None:
-        now = monotonic()
-        for state in tuple(self.positions):
-            self._look_at(state, now)
-
-    def _look_at(self, state: PartitionState, now: float) -> None:
-        """Compare a partition with what the cluster says of it: its leader's epoch, and whether it is the same."""
-        name, number = state.partition
-        topic = self.cluster.topic(name)
-        if topic is None or number not in topic.partitions:
-            self._missing(state, topic, now)
-            return
-        state.missing_since = None
-        if isinstance(state.error, UnknownTopicError) and state.error.code in _GONE:
-            self._came_back(state, topic)
-        elif topic.id is not None and topic.id != state.topic_id:
-            if state.topic_id is not None:
-                self._came_back(state, topic)
-            state.topic_id = topic.id
-        epoch = topic.partitions[number].leader_epoch
-        if epoch != state.leader_epoch:
-            self.buffer.halt(state)
-            if state.led_by(epoch):
-                self.wake()
-
-    def _missing(self, state: PartitionState, topic: TopicMetadata | None, now: float) -> None:
-        """The cluster doesn't know the partition, or not at this moment."""
-        name, number = state.partition
-        if topic is None and self.cluster.topic_error(name) is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return
-        if state.missing_since is None:
-            state.missing_since = now
-            self.cluster.stale(name)
-        elif now - state.missing_since > GONE_AFTER and state.error is None:
-            if topic is not None:
-                what = f"topic {name!r} has no partition {number}; it has {len(topic.partitions)}"
-            elif state.topic_id is not None or state.position is not None:
-                what = (
-                    f"topic {name!r} has been deleted; when it is made again, it is read from its beginning"
-                )
-            else:
-                what = f"topic {name!r} does not exist; make it, or mend its name"
-            self._fail(state, UnknownTopicError(what))
-
-    def _came_back(self, state: PartitionState, topic: TopicMetadata) -> None:
-        """A topic that was deleted is there again: another one of the same name, so positions mean nothing."""
-        same = topic.id is not None and topic.id == state.topic_id
-        self.buffer.drop(state)
-        if same and state.position is not None:
-            state.seek(state.position, state.epoch)
-            return
-        state.topic_id = topic.id
-        state.leader_epoch = None
-        position, state.epoch = state.position, None
-        if position is None or self.settings.auto_offset_reset != "none":
-            log.warning("topic %s was made anew; %s is read from its beginning", topic.name, state.partition)
-            state.reset(EARLIEST)
-            return
-        what = f"topic {topic.name!r} was deleted and made anew: the position {position} of {state.partition}"
-        self._fail(
-            state,
-            OffsetOutOfRangeError(
-                f'{what} means nothing in it, and auto_offset_reset is "none"; seek to where to begin',
-                {state.partition: position},
-            ),
-        )
-
-
-_GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ottla_protocol.api_keys import ApiKey
-from ottla_protocol.errors import RETRIABLE, ErrorCode
+from ottla_protocol.errors import RETRIABLE, ErrorCode, error_code
 from ottla_protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -28,7 +28,6 @@ from ottla_protocol.messages.fetch import (
 from ottla_protocol.schema import ZERO_UUID
 
 from ..cluster import Cluster
-from ..codes import error_code
 from ..deadline import Deadline
 from ..errors import (
     BrokerError,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla_protocol.api_keys import ApiKey
-from ottla_protocol.errors import RETRIABLE, ErrorCode
+from ottla_protocol.errors import RETRIABLE, ErrorCode, error_code
 from ottla_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -21,7 +21,6 @@ from ottla_protocol.messages.offset_for_leader_epoch import (
 )
 
 from ..cluster import Cluster
-from ..codes import error_code
 from ..deadline import Deadline
 from ..errors import (
     BrokerError,

@@ -162,12 +162,12 @@ class Membership:
     # ---- offsets
 
     def settled(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What there is to commit of partitions."""
+        """What there is to commit of partitions; nothing of those that the cluster says have gone."""
         self._buffer.sync()
         offsets = {}
         for partition in partitions:
             state = self._positions.get(partition)
-            if state is None:
+            if state is None or state.missing_since is not None:
                 continue
             settled = self._buffer.settled(state)
             if settled is not None and settled != state.committed:

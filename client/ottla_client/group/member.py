@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ottla_protocol.api_keys import ApiKey
-from ottla_protocol.errors import ErrorCode, ProtocolError
+from ottla_protocol.errors import ErrorCode, ProtocolError, error_code
 from ottla_protocol.messages.heartbeat import HeartbeatRequest
 from ottla_protocol.messages.join_group import (
     JoinGroupRequest,
@@ -25,7 +25,6 @@ from ottla_protocol.messages.join_group import (
 from ottla_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from ottla_protocol.messages.sync_group import SyncGroupRequest
 
-from ..codes import error_code
 from ..deadline import Deadline
 from ..errors import (
     ClientError,

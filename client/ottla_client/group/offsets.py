@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla_protocol.api_keys import ApiKey
-from ottla_protocol.errors import ErrorCode
+from ottla_protocol.errors import ErrorCode, error_code
 from ottla_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -21,7 +21,6 @@ from ottla_protocol.messages.offset_fetch import (
 )
 
 from ..cluster import retrying
-from ..codes import error_code
 from ..deadline import Deadline
 from ..errors import (
     CommitFailedError,

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..codes import error_code
+from ottla_protocol.errors import error_code
+
 from ..errors import DeliveryTimeoutError, UnknownTopicError
 from .batch import Batch
 from .outcomes import OUTCOMES, Outcome, refusal

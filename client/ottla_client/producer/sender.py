@@ -10,11 +10,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ottla_protocol.api_keys import ApiKey
-from ottla_protocol.errors import RETRIABLE, ErrorCode, LocalProtocolError
+from ottla_protocol.errors import RETRIABLE, ErrorCode, LocalProtocolError, error_code
 from ottla_protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
-from ..codes import error_code
 from ..deadline import Deadline
 from ..errors import (
     BrokerError,

@@ -12,7 +12,7 @@ import pytest
 from tests.client.base.conftest import sockets, until
 from tests.client.base.fake import FakeBroker, Script, frame
 
-from ottla_client.connection import SOFTWARE, Connection, RawAnswer
+from ottla_client.connection import SOFTWARE, Connection
 from ottla_client.errors import (
     ClientError,
     ConnectError,
@@ -23,6 +23,7 @@ from ottla_client.errors import (
 )
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
+from ottla_protocol.exchange import RawAnswer
 from ottla_protocol.messages.api_versions import ApiVersionsResponse
 from ottla_protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from ottla_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -62,7 +63,7 @@ async def test_what_the_broker_speaks(fake: FakeBroker, connect: Callable[..., A
         connection.version_of(ApiKey.LIST_GROUPS)
     with pytest.raises(UnsupportedApiError, match=r"DeleteRecords.*does not have it"):
         connection.version_of(ApiKey.DELETE_RECORDS)
-    with pytest.raises(UnsupportedApiError, match="version 9 of Metadata, but 1 to 7"):
+    with pytest.raises(UnsupportedApiError, match=r"Metadata version 9: .* has 1 to 7"):
         connection.submit(MetadataRequest(), timeout=5, version=9)
     header, request = fake.headers[0], fake.requests[0]
     assert (header.client_id, header.api_version) == ("me", 3)
