@@ -118,7 +118,7 @@ async def test_a_failed_fsync_is_told_to_all_who_wait() -> None:
     partition, log, timers = made(flushing=True)
     waits = [partition.committed(append(partition), 1000) for _ in range(2)]
     ran: list[bool] = []
-    DelayedFetch([partition], 1, timers, lambda: ran.append(True)).start(60_000)
+    DelayedFetch([partition.fetches], 1, timers, lambda: ran.append(True)).start(60_000)
     assert log.flushes is not None
     log.flushes[0].set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
     await asyncio.sleep(0)
@@ -139,7 +139,7 @@ async def test_a_partition_taken_away_lets_nobody_wait() -> None:
     partition, log, timers = made(flushing=True)
     wait = partition.committed(append(partition), 1000)
     ran: list[bool] = []
-    DelayedFetch([partition], 100, timers, lambda: ran.append(True)).start(60_000)
+    DelayedFetch([partition.fetches], 100, timers, lambda: ran.append(True)).start(60_000)
     partition.stop()
     assert wait is not None
     with pytest.raises(KafkaError) as caught:
@@ -157,7 +157,7 @@ async def test_a_partition_taken_away_lets_nobody_wait() -> None:
 async def test_a_fetch_counts_the_bytes_that_became_visible() -> None:
     partition, log, timers = made(flushing=True)
     ran: list[bool] = []
-    DelayedFetch([partition], 25, timers, lambda: ran.append(True)).start(60_000)
+    DelayedFetch([partition.fetches], 25, timers, lambda: ran.append(True)).start(60_000)
     for expected in (False, False, True):
         append(partition)
         assert log.flushes is not None
@@ -172,7 +172,7 @@ async def test_a_fetch_counts_the_bytes_that_became_visible() -> None:
 async def test_an_abandoned_fetch_leaves_nothing() -> None:
     partition, _, timers = made()
     ran: list[bool] = []
-    waiting = DelayedFetch([partition], 5, timers, lambda: ran.append(True))
+    waiting = DelayedFetch([partition.fetches], 5, timers, lambda: ran.append(True))
     waiting.start(60_000)
     append(partition)
     waiting.abandon()
@@ -185,7 +185,7 @@ async def test_an_abandoned_fetch_leaves_nothing() -> None:
 async def test_a_fetch_runs_once_whatever_comes_together() -> None:
     partition, _, timers = made()
     ran: list[bool] = []
-    waiting = DelayedFetch([partition, partition], 10, timers, lambda: ran.append(True))
+    waiting = DelayedFetch([partition.fetches, partition.fetches], 10, timers, lambda: ran.append(True))
     waiting.start(60_000)
     append(partition)
     append(partition)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from ottla_protocol.errors import ErrorCode, KafkaError
+
 if TYPE_CHECKING:
     from ottla_broker.server import Broker
 
@@ -72,6 +74,14 @@ class Deferred:
             callback(self.response)
         else:
             self.on_complete = callback
+
+
+def not_here(broker: Broker, topic: str, partition: int) -> KafkaError:
+    """The error for a partition that this broker doesn't have: others may lead it, or it may not exist."""
+    info = broker.metadata.topic(topic)
+    if info is not None and 0 <= partition < len(info.partitions):
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 Answer = Any | Deferred | Awaitable[Any] | None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla_broker.handlers.context import RequestContext
-from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_broker.handlers.context import RequestContext, not_here
+from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -23,7 +23,8 @@ def handle(ctx: RequestContext, request: DescribeProducersRequest) -> DescribePr
             try:
                 partition = ctx.broker.replicas.partition(topic.name, index)
                 if partition is None:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                    raise not_here(ctx.broker, topic.name, index)
+                partition.check_readable(-1, any_replica=True)
                 answer.active_producers = [
                     ProducerState(
                         producer_id=p.producer_id,

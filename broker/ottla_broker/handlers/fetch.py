@@ -4,15 +4,18 @@ The answer holds slices of files, which the connection sends with ``sendfile``; 
 asks for and what it gets: the first partition that has data gives at least one whole batch however large it is, the
 others what fits (KIP-74). A fetch that finds less than ``min_bytes`` waits for ``max_wait_ms``.
 
-Topics are named up to version 12 and given by id from 13 on; sessions from version 7 on (KIP-227).
-Not here yet: fetches by followers, and from followers (KIP-392); aborted transactions, of which there are none.
+Topics are named up to version 12 and given by id from 13 on; sessions from version 7 on (KIP-227). Followers fetch with
+the same request (:mod:`.follower_fetch`); consumers may read from any replica from version 11 on, and are sent to the
+one in their rack where the broker has a selector (KIP-392).
+Not here yet: aborted transactions, of which there are none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from ottla_broker.handlers.context import Deferred, RequestContext
+from ottla_broker.handlers.context import Deferred, RequestContext, not_here
 from ottla_broker.replica.fetch_session import FetchContext, FetchPartition
 from ottla_broker.replica.partition import Partition
 from ottla_broker.replica.waiting import DelayedFetch
@@ -33,6 +36,7 @@ READ_COMMITTED = 1
 _NONE = int(ErrorCode.NONE)
 _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_ANY_REPLICA_SINCE = 11
 _ZSTD_SINCE = 10
 """Consumers that ask in an earlier version can't read zstd (KIP-110)."""
 
@@ -43,7 +47,15 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Deferr
         context = broker.fetch_sessions.context(request, uses_ids=ctx.version >= 13)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    fetch = _Fetch(broker, ctx.version, request, context)
+    replica_id = request.replica_id
+    if replica_id < 0:
+        replica_id = request.replica_state.replica_id
+    if replica_id >= 0:
+        from ottla_broker.handlers.follower_fetch import FollowerFetch
+
+        fetch: Fetch = FollowerFetch(broker, ctx.version, request, context, replica_id)
+    else:
+        fetch = Fetch(broker, ctx.version, request, context)
     size = fetch.read()
     if fetch.immediate or size >= fetch.min_bytes or request.max_wait_ms <= 0 or not context.partitions:
         return fetch.response()
@@ -60,26 +72,31 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Deferr
             answer = error
         deferred.complete(answer)
 
-    waiting = DelayedFetch(fetch.readable, fetch.min_bytes - size, broker.clock, run)
+    waiting = DelayedFetch(fetch.places(), fetch.min_bytes - size, broker.clock, run)
     deferred.abandon = waiting.abandon
     waiting.start(request.max_wait_ms)
     return deferred
 
 
-class _Fetch:
-    """One fetch request while it is served."""
+class Fetch:
+    """One fetch request while it is served: a consumer's, unless it is of the class below."""
 
     __slots__ = (
         "_answers",
+        "_any_replica",
         "_broker",
         "_context",
         "_max_bytes",
+        "_rack",
         "_read_committed",
         "_version",
         "immediate",
         "min_bytes",
         "readable",
     )
+
+    # Errors that are no reason to answer at once.
+    PATIENT: Collection[ErrorCode] = _UNKNOWN
 
     def __init__(self, broker: Broker, version: int, request: FetchRequest, context: FetchContext) -> None:
         self._broker = broker
@@ -88,6 +105,8 @@ class _Fetch:
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self._max_bytes)
         self._read_committed = request.isolation_level == READ_COMMITTED
+        self._any_replica = version >= _ANY_REPLICA_SINCE
+        self._rack = request.rack_id if broker.replicas.selector is not None else ""
         self._answers: list[tuple[FetchPartition, PartitionData]] = []
         self.readable: list[Partition] = []
         # Whether there is a reason not to wait: an error in reading, an epoch that diverged, or data that
@@ -108,7 +127,7 @@ class _Fetch:
                 records = self._read_partition(spec, answer, left, min_one=not found)
             except KafkaError as error:
                 answer.error_code = error.code
-                if error.code not in _UNKNOWN:
+                if error.code not in self.PATIENT:
                     self.immediate = True
             else:
                 if records is not None:
@@ -123,37 +142,66 @@ class _Fetch:
             self.immediate = True
         return found
 
-    def _read_partition(
-        self, spec: FetchPartition, answer: PartitionData, left: int, min_one: bool
-    ) -> FileSlice | None:
+    def places(self) -> Iterable[set[DelayedFetch]]:
+        """Where this fetch waits for more."""
+        return [partition.fetches for partition in self.readable]
+
+    def _partition(self, spec: FetchPartition) -> Partition:
+        """The partition that is asked for. Raises KafkaError where it isn't here, or isn't the one that is meant."""
         replicas = self._broker.replicas
         name = spec.name
         if name is None:
             # An id: what it was first resolved to is kept.
             topic_id = spec.topic
-            name = spec.name = None if isinstance(topic_id, str) else replicas.topic_name(topic_id)
+            if isinstance(topic_id, bytes):
+                name = replicas.topic_name(topic_id)
+                if name is None and (topic := self._broker.metadata.topic_by_id(topic_id)) is not None:
+                    name = topic.name
             if name is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            spec.name = name
         partition = replicas.partition(name, spec.partition)
         if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise not_here(self._broker, name, spec.partition)
         if isinstance(spec.topic, bytes) and spec.topic != partition.topic_id:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
-        partition.check_epoch(spec.current_leader_epoch)
+        return partition
+
+    def _diverges(self, spec: FetchPartition, answer: PartitionData, partition: Partition) -> bool:
+        """Whether the reader's last record is not this log's: then the answer says up to where both may agree.
+
+        Raises KafkaError: OFFSET_OUT_OF_RANGE.
+        """
+        log = partition.log
+        epoch, end = log.epoch_end_offset(spec.last_fetched_epoch)
+        if epoch < 0 or end < 0 or spec.fetch_offset < log.log_start_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch == spec.last_fetched_epoch and end >= spec.fetch_offset:
+            return False
+        answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
+        self.immediate = True
+        self._fill(answer, partition)
+        return True
+
+    def _read_partition(
+        self, spec: FetchPartition, answer: PartitionData, left: int, min_one: bool
+    ) -> FileSlice | None:
+        partition = self._partition(spec)
+        partition.check_readable(spec.current_leader_epoch, self._any_replica)
         self.readable.append(partition)
         log = partition.log
         if self._version < _ZSTD_SINCE and log.config.compression_type == "zstd":
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        limit = partition.last_stable_offset if self._read_committed else partition.high_watermark
-        if spec.last_fetched_epoch >= 0:
-            epoch, end = log.epoch_end_offset(spec.last_fetched_epoch)
-            if epoch < 0 or end < 0:
-                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-            if epoch < spec.last_fetched_epoch or end < spec.fetch_offset:
-                answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
+        if self._rack:
+            preferred = self._broker.replicas.preferred_replica(partition, self._rack, spec.fetch_offset)
+            if preferred is not None:
+                answer.preferred_read_replica = preferred
                 self.immediate = True
                 self._fill(answer, partition)
                 return None
+        limit = partition.last_stable_offset if self._read_committed else partition.high_watermark
+        if spec.last_fetched_epoch >= 0 and self._diverges(spec, answer, partition):
+            return None
         read = log.read(spec.fetch_offset, min(spec.max_bytes, left), max_offset=limit, min_one=min_one)
         self._fill(answer, partition)
         if spec.fetch_offset < limit and spec.fetch_offset < log.active.base_offset:
@@ -183,7 +231,11 @@ class _Fetch:
         had_data = []
         for spec, answer in self._answers:
             if context.session is not None:
-                bad = answer.error_code != _NONE or answer.diverging_epoch.end_offset >= 0
+                bad = (
+                    answer.error_code != _NONE
+                    or answer.diverging_epoch.end_offset >= 0
+                    or answer.preferred_read_replica >= 0
+                )
                 # What comes after something bad is news, whatever it is.
                 new = spec.changed(-1 if bad else answer.high_watermark, answer.log_start_offset)
                 if context.incremental:

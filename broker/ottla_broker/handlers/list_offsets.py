@@ -3,11 +3,16 @@
 Timestamps that are names: -1 the end (of what is committed, or stable for read_committed), -2 the start, -3 the record
 with the largest timestamp (KIP-734, version 7), -4 the start of what is on local disk (KIP-405, version 8), -5 the end
 of what is in remote storage (version 9; there is none, so -1). Version 0 answers a list of offsets.
+
+Only the leader answers; a replica (replica id 0 and above), and who looks for errors (-2), are told of the log's end
+instead of the end of what is committed, and -2 by followers too. After an election a leader doesn't know how far
+records are committed until its high watermark has come to where its epoch began: clients hear OFFSET_NOT_AVAILABLE
+rather than an offset that has been passed before (KIP-207).
 """
 
 from __future__ import annotations
 
-from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.context import RequestContext, not_here
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.list_offsets import (
@@ -26,6 +31,9 @@ LATEST_TIERED = -5
 _NAMED_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 READ_COMMITTED = 1
+CONSUMER = -1
+DEBUGGING = -2
+_NOT_AVAILABLE_SINCE = 5
 
 
 def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
@@ -49,19 +57,28 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsRespo
                     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
                 partition = replicas.partition(topic.name, asked.partition_index)
                 if partition is None:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                partition.check_epoch(asked.current_leader_epoch)
-                end = (
-                    partition.last_stable_offset
-                    if request.isolation_level == READ_COMMITTED
-                    else partition.high_watermark
+                    raise not_here(ctx.broker, topic.name, asked.partition_index)
+                partition.check_readable(
+                    asked.current_leader_epoch, any_replica=request.replica_id == DEBUGGING
                 )
+                known = True
+                if request.replica_id != CONSUMER:
+                    end = partition.log.log_end_offset
+                else:
+                    end = (
+                        partition.last_stable_offset
+                        if request.isolation_level == READ_COMMITTED
+                        else partition.high_watermark
+                    )
+                    known = partition.high_watermark >= partition.epoch_start
                 if ctx.version == 0:
                     answer.old_style_offsets = _old_style(partition, asked, end)
                 else:
-                    _find(partition, asked.timestamp, end, answer)
+                    _find(partition, asked.timestamp, end, known, answer)
             except KafkaError as error:
                 answer.error_code = error.code
+                if error.code is ErrorCode.OFFSET_NOT_AVAILABLE and ctx.version < _NOT_AVAILABLE_SINCE:
+                    answer.error_code = ErrorCode.LEADER_NOT_AVAILABLE
             if ctx.version < 4:
                 # Not known to these versions.
                 answer.leader_epoch = -1
@@ -69,9 +86,14 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsRespo
     return ListOffsetsResponse(topics=topics)
 
 
-def _find(partition: Partition, timestamp: int, end: int, answer: ListOffsetsPartitionResponse) -> None:
+def _find(
+    partition: Partition, timestamp: int, end: int, known: bool, answer: ListOffsetsPartitionResponse
+) -> None:
+    """``known``: it is certain that nothing behind ``end`` is committed. Raises KafkaError."""
     log = partition.log
     if timestamp == LATEST:
+        if not known:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         answer.offset = end
         answer.leader_epoch = partition.leader_epoch
         return
@@ -85,6 +107,8 @@ def _find(partition: Partition, timestamp: int, end: int, answer: ListOffsetsPar
     if found is not None and found[0] < end:
         answer.offset, answer.timestamp, epoch = found
         answer.leader_epoch = epoch
+    elif not known:
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
 
 
 def _old_style(partition: Partition, asked: ListOffsetsPartition, end: int) -> list[int]:

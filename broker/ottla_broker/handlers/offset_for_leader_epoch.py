@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla_broker.handlers.context import RequestContext
-from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_broker.handlers.context import RequestContext, not_here
+from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -22,8 +22,8 @@ def handle(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetF
             try:
                 partition = ctx.broker.replicas.partition(topic.topic, asked.partition)
                 if partition is None:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                partition.check_epoch(asked.current_leader_epoch)
+                    raise not_here(ctx.broker, topic.topic, asked.partition)
+                partition.check_readable(asked.current_leader_epoch, any_replica=False)
                 answer.leader_epoch, answer.end_offset = partition.log.epoch_end_offset(asked.leader_epoch)
             except KafkaError as error:
                 answer.error_code = error.code

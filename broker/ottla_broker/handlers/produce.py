@@ -14,7 +14,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ottla_broker.events import get_logger
-from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.context import RequestContext, not_here
 from ottla_broker.log.append import RecordsRefused
 from ottla_broker.network.service import PeerFault
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -28,6 +28,10 @@ from ottla_protocol.messages.produce import (
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
+
+    from ottla_broker.replica.partition import Partition
+
+    _Wait = tuple[PartitionProduceResponse, asyncio.Future[None], Partition]
 
 log = get_logger()
 
@@ -47,7 +51,7 @@ def handle(
     broker = ctx.broker
     now_ms = broker.clock.now_ms()
     replicas = broker.replicas
-    waits: list[tuple[PartitionProduceResponse, asyncio.Future[None]]] = []
+    waits: list[_Wait] = []
     topics = []
     failure: KafkaError | None = None
     for topic in request.topic_data:
@@ -59,7 +63,7 @@ def handle(
             try:
                 partition = replicas.partition(name, data.index)
                 if partition is None:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                    raise not_here(broker, name, data.index)
                 if refusal is not None:
                     raise refusal
                 if name in _INTERNAL and ctx.client_id != _MAY_WRITE_INTERNAL:
@@ -74,7 +78,7 @@ def handle(
                         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
                         f"zstd needs Produce version 7, this is {version}",
                     )
-                if acks == -1 and len(partition.isr) < partition.log.config.min_insync_replicas:
+                if acks == -1 and partition.lacks_replicas():
                     raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
                 info = partition.append(records, now_ms)
                 answer.base_offset = info.first_offset
@@ -83,13 +87,13 @@ def handle(
                 if info.flush_due or acks == -1 or info.duplicate:
                     wait = partition.committed(info.last_offset + 1, request.timeout_ms)
                     if wait is not None:
-                        waits.append((answer, wait))
+                        waits.append((answer, wait, partition))
             except KafkaError as error:
                 failure = error
                 _put_error(answer, error)
         topics.append(TopicProduceResponse(name=name, partition_responses=answers))
     if acks == 0:
-        for _, wait in waits:
+        for _, wait, _ in waits:
             wait.add_done_callback(_heard)
         if failure is not None:
             # There is no answer to put the error in; as Kafka does, the connection is closed, which the client notices.
@@ -97,16 +101,17 @@ def handle(
         return None
     response = ProduceResponse(responses=topics)
     if waits:
-        return _answer_later(response, waits)
+        return _answer_later(response, waits, acks)
     return response
 
 
-async def _answer_later(
-    response: ProduceResponse, waits: list[tuple[PartitionProduceResponse, asyncio.Future[None]]]
-) -> ProduceResponse:
-    for answer, wait in waits:
+async def _answer_later(response: ProduceResponse, waits: list[_Wait], acks: int) -> ProduceResponse:
+    for answer, wait, partition in waits:
         try:
             await wait
+            if acks == -1 and partition.lacks_replicas():
+                # They have it that are in sync now, but there were to be more of them.
+                raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         except KafkaError as error:
             _put_error(answer, error)
     return response

@@ -84,8 +84,12 @@ class AppendInfo:
         self.flush_due = flush_due
 
 
-def check_batch(view: memoryview, position: int, config: LogConfig, name: str) -> BatchHeader:
+def check_batch(
+    view: memoryview, position: int, config: LogConfig, name: str, *, any_size: bool = False
+) -> BatchHeader:
     """The header of the batch at ``position``, which is whole, undamaged and not too large.
+
+    ``any_size``: the leader has taken it, under whatever limit there was then.
 
     Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD (cut short, or an old format), MESSAGE_TOO_LARGE.
     """
@@ -109,7 +113,7 @@ def check_batch(view: memoryview, position: int, config: LogConfig, name: str) -
             ErrorCode.INVALID_RECORD,
             f"{name}: the batch is cut short, {len(view) - position} of {size} bytes are there",
         )
-    if size > config.max_message_bytes:
+    if size > config.max_message_bytes and not any_size:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"{name}: the batch has {size} bytes, max.message.bytes is {config.max_message_bytes}",

@@ -139,7 +139,7 @@ class Log(ReadableLog):
         while len(view) - end >= 12 and len(view) - end >= 12 + int.from_bytes(
             view[end + 8 : end + 12], "big"
         ):
-            header = check_batch(view, end, config, self.name)
+            header = check_batch(view, end, config, self.name, any_size=True)
             if header.base_offset < next_offset:
                 raise KafkaError(
                     ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -150,8 +150,7 @@ class Log(ReadableLog):
             end += header.size
         if not headers:
             return AppendInfo(self.log_end_offset, self.log_end_offset - 1, -1, self.log_start_offset, 0)
-        self._write_batches(view[:end], headers, self.environment.now_ms())
-        self._replay(view, headers)
+        self._write_as_follower(view[:end], headers)
         return AppendInfo(
             headers[0].base_offset,
             next_offset - 1,
@@ -162,6 +161,23 @@ class Log(ReadableLog):
             next_offset - self.recovery_point >= config.flush_messages,
         )
 
+    def _write_as_follower(self, view: memoryview, headers: list[BatchHeader]) -> None:
+        """Write at once what fits into a segment; a batch that is larger, as the leader may have had others, alone."""
+        limit = self.config.segment_bytes
+        now_ms = self.environment.now_ms()
+        position = at = 0
+        while at < len(headers):
+            size = headers[at].size
+            until = at + 1
+            while until < len(headers) and size + headers[until].size <= limit:
+                size += headers[until].size
+                until += 1
+            part = view[position : position + size]
+            self._write_batches(part, headers[at:until], now_ms, any_size=True)
+            self._replay(part, headers[at:until])
+            position += size
+            at = until
+
     def _replay(self, view: memoryview, headers: list[BatchHeader]) -> None:
         """Take note of what batches that were written say of their producers."""
         position = 0
@@ -171,21 +187,30 @@ class Log(ReadableLog):
                 txn_index.note_ended(self.active, ended, self.producers)
             position += header.size
 
-    def _write_batches(self, view: memoryview, headers: list[BatchHeader], now_ms: int) -> None:
+    def _write_batches(
+        self, view: memoryview, headers: list[BatchHeader], now_ms: int, any_size: bool = False
+    ) -> None:
         newest = max(headers, key=lambda header: header.max_timestamp)
         first, last = headers[0].base_offset, headers[-1].last_offset
-        self._write(view, first, last, newest.max_timestamp, newest.last_offset, now_ms)
+        self._write(view, first, last, newest.max_timestamp, newest.last_offset, now_ms, any_size)
         for header in headers:
             if header.partition_leader_epoch != self.epochs.latest:
                 self.epochs.assign(header.partition_leader_epoch, header.base_offset)
 
     def _write(
-        self, view: memoryview, first: int, last: int, timestamp: int, timestamp_offset: int, now_ms: int
+        self,
+        view: memoryview,
+        first: int,
+        last: int,
+        timestamp: int,
+        timestamp_offset: int,
+        now_ms: int,
+        any_size: bool = False,
     ) -> None:
         """Put whole batches into the active segment or, where it is full, into a new one."""
         config = self.config
         size = len(view)
-        if size > config.segment_bytes:
+        if size > config.segment_bytes and not any_size:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"{self.name}: {size} bytes are more than a segment takes ({config.segment_bytes})",
@@ -266,6 +291,8 @@ class Log(ReadableLog):
         Raises KafkaError(KAFKA_STORAGE_ERROR).
         """
         if offset >= self.log_end_offset:
+            # Nothing to cut but the epoch of a leader that this broker once was and that wrote nothing.
+            self.epochs.truncate_from_end(self.log_end_offset)
             return False
         if offset <= self._bases[0]:
             self.truncate_fully_and_start_at(offset)

@@ -38,6 +38,7 @@ class FetchPartition:
     __slots__ = (
         "current_leader_epoch",
         "fetch_offset",
+        "follower_start",
         "high_watermark",
         "last_fetched_epoch",
         "log_start_offset",
@@ -55,6 +56,7 @@ class FetchPartition:
         max_bytes: int,
         current_leader_epoch: int,
         last_fetched_epoch: int,
+        follower_start: int,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -62,6 +64,8 @@ class FetchPartition:
         self.max_bytes = max_bytes
         self.current_leader_epoch = current_leader_epoch
         self.last_fetched_epoch = last_fetched_epoch
+        # Where the log of a follower that fetches begins.
+        self.follower_start = follower_start
         # The topic's name once it is known: kept, so that a topic made anew under its name is noticed by its id.
         self.name: str | None = topic if isinstance(topic, str) else None
         self.high_watermark = -1
@@ -201,9 +205,11 @@ def _take(partitions: OrderedDict[Key, FetchPartition], request: FetchRequest, u
                     p.partition_max_bytes,
                     p.current_leader_epoch,
                     p.last_fetched_epoch,
+                    p.log_start_offset,
                 )
             else:
                 known.fetch_offset = p.fetch_offset
                 known.max_bytes = p.partition_max_bytes
                 known.current_leader_epoch = p.current_leader_epoch
                 known.last_fetched_epoch = p.last_fetched_epoch
+                known.follower_start = p.log_start_offset

@@ -27,12 +27,25 @@ class ReplicaListener(Protocol):
         ...
 
 
+class ReplicaSelector(Protocol):
+    """Says which replica a consumer had better read from (KIP-392)."""
+
+    def choose(self, partition: Partition, rack: str, offset: int) -> int | None:
+        """The broker for a consumer in ``rack`` that is at ``offset``; ``None``: this one, the leader."""
+        ...
+
+
 class ReplicaManager:
-    """Owned by the loop thread. Who leads what is decided by the controller, which calls this."""
+    """Owned by the loop thread. Who leads what is decided by the controller, which calls this.
+
+    Attributes:
+        selector: where consumers are sent to read, None for here.
+    """
 
     def __init__(self, broker_id: int, logs: LogManager, clock: Clock) -> None:
         self.broker_id = broker_id
         self.listeners: list[ReplicaListener] = []
+        self.selector: ReplicaSelector | None = None
         self._logs = logs
         self._clock = clock
         self._partitions: dict[tuple[str, int], Partition] = {}
@@ -97,6 +110,10 @@ class ReplicaManager:
     def partition(self, topic: str, partition: int) -> Partition | None:
         """The partition, if this broker has it."""
         return self._partitions.get((topic, partition))
+
+    def preferred_replica(self, partition: Partition, rack: str, offset: int) -> int | None:
+        """The broker that a consumer in ``rack`` had better read from, where it isn't this one."""
+        return None if self.selector is None else self.selector.choose(partition, rack, offset)
 
     def topic_name(self, topic_id: bytes) -> str | None:
         """The name of the topic with this id, if this broker has a partition of it."""

@@ -6,7 +6,7 @@ import asyncio
 import heapq
 from collections.abc import Iterator
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla_broker.clock import Clock
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -120,6 +120,25 @@ class Partition:
         """The first offset that a read_committed consumer must not see: here, without transactions, not committed."""
         return self.high_watermark
 
+    def check_leader(self) -> None:
+        """Raise KafkaError unless this broker leads the partition: alone, it does."""
+
+    def check_readable(self, current_leader_epoch: int, any_replica: bool) -> None:
+        """Raise KafkaError unless a consumer that believes in an epoch may read here.
+
+        ``any_replica``: it may be asked of a follower too (KIP-392). Errors as :meth:`check_epoch`.
+        """
+        self.check_epoch(current_leader_epoch)
+
+    def lacks_replicas(self) -> bool:
+        """Whether fewer are in sync than acks=all asks for. Raises KafkaError where this broker doesn't lead."""
+        return len(self.isr) < self.log.config.min_insync_replicas
+
+    @property
+    def epoch_start(self) -> int:
+        """Up to where the high watermark has to come before the end of what is committed is known: KIP-207."""
+        return 0
+
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Compare the leader epoch that a client believes in with the real one; -1 is not compared (KIP-320).
 
@@ -183,8 +202,13 @@ class Partition:
         """Move the high watermark and wake who waited for it."""
         if offset <= self._high_watermark:
             return
-        self._high_watermark = offset
-        grown, self._hidden_bytes = self._hidden_bytes, 0
+        before, self._high_watermark = self._high_watermark, offset
+        grown = self._hidden_bytes
+        end = self.log.log_end_offset
+        if offset < end:
+            # About the share of what was hidden; more than nothing, for those who wait for a single byte.
+            grown = max(1, grown * (offset - before) // (end - before))
+        self._hidden_bytes = max(0, self._hidden_bytes - grown)
         waiters = self._waiters
         while waiters and waiters[0][0] <= offset:
             future = heapq.heappop(waiters)[2]
@@ -208,7 +232,7 @@ class Partition:
             # Timed out: who waits for the nearest offset has mostly waited longest.
             heapq.heappop(waiters)
         heapq.heappush(waiters, (end_offset, next(_serial), future))
-        timer = self._clock.call_later(timeout_ms / 1000, _time_out, future)
+        timer = self._clock.call_later(timeout_ms / 1000, time_out, future)
         future.add_done_callback(lambda _: timer.cancel())
         return future
 
@@ -246,6 +270,10 @@ class Partition:
             log.advance_log_start_offset(target)
         return log.log_start_offset
 
+    def deleted(self, offset: int, timeout_ms: int) -> asyncio.Future[int] | None:
+        """Tell when all replicas have followed a log start of ``offset``; ``None``: they have."""
+        return None
+
     # ---- the end
 
     def stop(self) -> None:
@@ -260,6 +288,7 @@ class Partition:
             fetch.finish()
 
 
-def _time_out(future: asyncio.Future[None]) -> None:
+def time_out(future: asyncio.Future[Any]) -> None:
+    """Nobody waits any longer."""
     if not future.done():
         future.set_exception(KafkaError(ErrorCode.REQUEST_TIMED_OUT))

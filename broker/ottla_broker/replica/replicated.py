@@ -20,13 +20,14 @@ before it counts as committed, so that whichever holds in the end, nothing commi
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
-from ottla_broker.replica.partition import Partition
+from ottla_broker.replica.partition import Partition, time_out
 from ottla_broker.replica.remote import Remote
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 log = get_logger()
 
 NOBODY: Final = -1
+
+_OFFSET_BYTES: Final = 8
 
 
 class Role(Enum):
@@ -112,6 +115,7 @@ class ReplicatedPartition(Partition):
         "_max_lag",
         "_own_end",
         "_pending_isr",
+        "_start_waiters",
         "adding",
         "broker_id",
         "eligible",
@@ -153,6 +157,8 @@ class ReplicatedPartition(Partition):
         # The log's end when this broker became leader in this epoch: who has less is not in sync with this epoch.
         self._epoch_start = 0
         self._pending_isr: tuple[int, ...] | None = None
+        # Who waits for all replicas to have followed the log's start: (offset, future).
+        self._start_waiters: list[tuple[int, asyncio.Future[int]]] = []
 
     def __repr__(self) -> str:
         return f"<{self.topic}-{self.partition} {self.role.value} epoch {self.leader_epoch}>"
@@ -186,6 +192,8 @@ class ReplicatedPartition(Partition):
             now = self._clock.monotonic()
             for broker_id, remote in self.remotes.items():
                 remote.begin(now, end, broker_id in self.isr)
+            # Fetches that wait here are of another epoch, or of a follower.
+            self.answer_fetches()
         self._advance_committed()
         return new_epoch
 
@@ -247,15 +255,22 @@ class ReplicatedPartition(Partition):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def check_readable(self, from_follower: bool) -> None:
-        """Raise KafkaError unless a client may read here; ``from_follower``: any replica will do (KIP-392)."""
-        if self.role is Role.FOLLOWER and from_follower:
-            return
+    def check_readable(self, current_leader_epoch: int, any_replica: bool) -> None:
+        self.check_epoch(current_leader_epoch)
+        if self.role is not Role.LEADER and not (any_replica and self.role is Role.FOLLOWER):
+            self.check_leader()
+
+    def lacks_replicas(self) -> bool:
         self.check_leader()
+        return len(self.isr) < self.min_insync_replicas
 
     @property
     def is_leader(self) -> bool:
         return self.role is Role.LEADER
+
+    @property
+    def epoch_start(self) -> int:
+        return self._epoch_start if self.role is Role.LEADER else 0
 
     @property
     def min_insync_replicas(self) -> int:
@@ -288,6 +303,8 @@ class ReplicatedPartition(Partition):
 
     def _advance(self, offset: int) -> None:
         """The leader's own log counts up to ``offset``."""
+        # An fsync that was begun before the log was cut may speak of what is gone.
+        offset = min(offset, self.log.log_end_offset)
         if offset > self._own_end:
             self._own_end = offset
         self._advance_committed()
@@ -298,6 +315,8 @@ class ReplicatedPartition(Partition):
         if len(isr) < self.min_insync_replicas:
             return
         committed = self._own_end
+        if committed <= self._high_watermark:
+            return
         pending = self._pending_isr
         now = self._clock.monotonic()
         end = self.log.log_end_offset
@@ -320,18 +339,31 @@ class ReplicatedPartition(Partition):
 
         Raises:
             KafkaError: UNKNOWN_LEADER_EPOCH for a broker that is no replica as far as this leader knows: it may
-                have heard of a reassignment before this leader has.
+                have heard of a reassignment before this leader has. NOT_LEADER_OR_FOLLOWER for a fetch that was
+                sent before that broker registered anew.
         """
-        remote = self.remotes.get(broker_id)
-        if remote is None:
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        remote = self.follower(broker_id)
+        if 0 <= broker_epoch < remote.broker_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         end = self.log.log_end_offset
-        before = remote.end_offset
+        before, start_before = remote.end_offset, remote.start_offset
         remote.fetched(offset, start_offset, end, self._clock.monotonic(), broker_epoch)
         if broker_id not in self.isr:
             self._consider_adding(remote)
+        elif offset < self._high_watermark:
+            self._consider_lost(remote)
         if offset != before:
             self._advance_committed()
+        if start_offset != start_before and self._start_waiters:
+            self._tell_start()
+
+    def follower(self, broker_id: int) -> Remote:
+        """What is known of a follower. Raises KafkaError: UNKNOWN_LEADER_EPOCH for a broker that is none."""
+        self.check_leader()
+        remote = self.remotes.get(broker_id)
+        if remote is None:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        return remote
 
     def _consider_adding(self, remote: Remote) -> None:
         """Ask to have a follower added to the in-sync replicas that has all that is committed, and this epoch."""
@@ -342,8 +374,26 @@ class ReplicatedPartition(Partition):
         ):
             self._ask((*self.isr, remote.broker_id))
 
+    def _consider_lost(self, remote: Remote) -> None:
+        """Ask to have a replica removed that has lost committed records: its disk, or what it had not flushed.
+
+        Were it to be elected, they would be lost for good. (Kafka leaves it in until it lags for too long.)
+        """
+        if self._pending_isr is None:
+            log.warning(
+                "a replica in sync has lost committed records",
+                topic=self.topic,
+                partition=self.partition,
+                replica=remote.broker_id,
+                end_offset=remote.end_offset,
+                high_watermark=self._high_watermark,
+            )
+            self._ask(tuple(broker_id for broker_id in self.isr if broker_id != remote.broker_id))
+
     def consider_removing(self) -> None:
         """Ask to have those removed that have not caught up for too long. To be called from time to time."""
+        if self._start_waiters:
+            self._tell_start()  # a broker may have died that was waited for
         if self.role is not Role.LEADER or self._pending_isr is not None or len(self.isr) < 2:
             return
         now, end = self._clock.monotonic(), self.log.log_end_offset
@@ -388,6 +438,7 @@ class ReplicatedPartition(Partition):
             return True
         if outcome.error in (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED):
             self._pending_isr = None
+            self._advance_committed()
             return True
         return outcome.error in _WAIT_FOR_NEWS
 
@@ -395,32 +446,79 @@ class ReplicatedPartition(Partition):
         """All that a record has to reach before it is committed: the in-sync replicas, and those to be."""
         return self.isr if self._pending_isr is None else self._pending_isr
 
-    def low_watermark(self, alive: Callable[[int], bool]) -> int:
+    def low_watermark(self) -> int:
         """The least log start offset among the replicas that are alive: what DeleteRecords waits for."""
-        starts = [remote.start_offset for remote in self.remotes.values() if alive(remote.broker_id)]
+        starts = [
+            remote.start_offset
+            for remote in self.remotes.values()
+            if self.eligible(remote.broker_id, remote.broker_epoch)
+        ]
         return min([self.log.log_start_offset, *starts])
+
+    def delete_records(self, offset: int) -> int:
+        self.check_leader()
+        return super().delete_records(offset)
+
+    def deleted(self, offset: int, timeout_ms: int) -> asyncio.Future[int] | None:
+        """The future has the low watermark; it raises KafkaError as that of :meth:`committed`."""
+        if self.low_watermark() >= offset:
+            return None
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._start_waiters = [each for each in self._start_waiters if not each[1].done()]
+        self._start_waiters.append((offset, future))
+        timer = self._clock.call_later(timeout_ms / 1000, time_out, future)
+        future.add_done_callback(lambda _: timer.cancel())
+        # Followers hear of the new start now, and not when their wait for data is over.
+        self._answer_followers()
+        return future
+
+    def _tell_start(self) -> None:
+        low = self.low_watermark()
+        for offset, future in self._start_waiters:
+            if offset <= low and not future.done():
+                future.set_result(low)
+        self._start_waiters = [each for each in self._start_waiters if not each[1].done()]
+
+    def fail_waiters(self, code: ErrorCode) -> None:
+        super().fail_waiters(code)
+        waiters, self._start_waiters = self._start_waiters, []
+        for _, future in waiters:
+            if not future.done():
+                future.set_exception(KafkaError(code))
 
     # ---- following
 
-    def append_from_leader(self, records: memoryview, high_watermark: int, log_start_offset: int) -> int:
-        """Append what a fetch from the leader brought, and follow its offsets; returns the log's new end.
+    def append_from_leader(
+        self, records: memoryview, high_watermark: int, log_start_offset: int
+    ) -> asyncio.Future[None] | None:
+        """Append what a fetch from the leader brought, and follow its offsets.
+
+        The future, where there is one, is done when an fsync that was due has been made: only then may the leader be
+        told that the records are here. It raises KafkaError: KAFKA_STORAGE_ERROR.
 
         Raises:
             KafkaError: as :meth:`ottla_broker.log.log.Log.append_as_follower`.
         """
         local = self.log
+        flushed = None
         if len(records):
+            end = local.log_end_offset
+            if end == local.log_start_offset and len(records) >= _OFFSET_BYTES:
+                first = int.from_bytes(records[:_OFFSET_BYTES], "big")
+                if first < end:
+                    # The leader's log starts in the middle of a batch, which comes as a whole.
+                    self.restart_at(first)
             info = local.append_as_follower(records)
             self._hidden_bytes += info.size
-        end: int = local.log_end_offset
-        self._follow_high_watermark(min(high_watermark, end))
-        if log_start_offset > local.log_start_offset:
-            local.advance_log_start_offset(min(log_start_offset, end))
-        return end
-
-    def _follow_high_watermark(self, offset: int) -> None:
-        if offset > self._high_watermark:
-            super()._advance(offset)
+            if info.flush_due:
+                flushed = local.flushed(info.last_offset + 1)
+        committed = min(high_watermark, local.log_end_offset)
+        if committed > self._high_watermark:
+            super()._advance(committed)
+        start = min(log_start_offset, self._high_watermark)
+        if start > local.log_start_offset:
+            local.advance_log_start_offset(start)
+        return flushed
 
     def truncate(self, offset: int) -> None:
         """Cut the log to ``offset``: what is behind it is not the leader's. Raises KafkaError."""
@@ -447,5 +545,8 @@ class ReplicatedPartition(Partition):
 
     def answer_fetches(self) -> None:
         super().answer_fetches()
+        self._answer_followers()
+
+    def _answer_followers(self) -> None:
         for fetch in list(self.follower_fetches):
             fetch.finish()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ottla_broker.clock import Clock, TimerHandle
-from ottla_broker.replica.partition import Partition
 
 
 class DelayedFetch:
@@ -17,12 +16,17 @@ class DelayedFetch:
     Owned by the loop thread.
     """
 
-    __slots__ = ("_clock", "_missing", "_partitions", "_run", "_timer")
+    __slots__ = ("_clock", "_missing", "_places", "_run", "_timer")
 
     def __init__(
-        self, partitions: Iterable[Partition], missing_bytes: int, clock: Clock, run: Callable[[], None]
+        self,
+        places: Iterable[set[DelayedFetch]],
+        missing_bytes: int,
+        clock: Clock,
+        run: Callable[[], None],
     ) -> None:
-        self._partitions = list(partitions)
+        """``places`` are the partitions' waiting rooms: consumers wait for what is committed, followers for all."""
+        self._places = list(places)
         self._missing = missing_bytes
         self._clock = clock
         self._run: Callable[[], None] | None = run
@@ -30,8 +34,8 @@ class DelayedFetch:
 
     def start(self, max_wait_ms: int) -> None:
         """Begin to wait, for ``max_wait_ms`` at most."""
-        for partition in self._partitions:
-            partition.fetches.add(self)
+        for place in self._places:
+            place.add(self)
         self._timer = self._clock.call_later(max_wait_ms / 1000, self._complete)
 
     def grow(self, size: int) -> None:
@@ -63,5 +67,5 @@ class DelayedFetch:
             run()
 
     def _leave(self) -> None:
-        for partition in self._partitions:
-            partition.fetches.discard(self)
+        for place in self._places:
+            place.discard(self)

@@ -1,0 +1,72 @@
+"""Fetch by a follower: up to the log's end, and what is asked for says what the follower has.
+
+Kafka's ``Partition.fetchRecords`` for a follower. A partition is answered as soon as there is anything to tell: the
+latency of acks=all is made of these answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from ottla_broker.handlers.fetch import Fetch
+from ottla_broker.replica.replicated import ReplicatedPartition
+from ottla_protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla_broker.log.files import FileSlice
+    from ottla_broker.replica.fetch_session import FetchContext, FetchPartition
+    from ottla_broker.replica.waiting import DelayedFetch
+    from ottla_broker.server import Broker
+    from ottla_protocol.messages.fetch import FetchRequest, PartitionData
+
+
+class FollowerFetch(Fetch):
+    """One fetch request of a follower while it is served."""
+
+    __slots__ = ("_epoch", "_replica_id", "_told")
+
+    PATIENT: Collection[ErrorCode] = ()
+
+    def __init__(
+        self, broker: Broker, version: int, request: FetchRequest, context: FetchContext, replica_id: int
+    ) -> None:
+        super().__init__(broker, version, request, context)
+        self._replica_id = replica_id
+        self._epoch = request.replica_state.replica_epoch
+        # Whether the partitions know where the follower is. When it is read again for having waited, it is there still.
+        self._told = False
+
+    def read(self) -> int:
+        found = super().read()
+        self._told = True
+        return found
+
+    def places(self) -> Iterable[set[DelayedFetch]]:
+        return [
+            partition.follower_fetches
+            for partition in self.readable
+            if isinstance(partition, ReplicatedPartition)
+        ]
+
+    def _read_partition(
+        self, spec: FetchPartition, answer: PartitionData, left: int, min_one: bool
+    ) -> FileSlice | None:
+        partition = self._partition(spec)
+        partition.check_readable(spec.current_leader_epoch, any_replica=False)
+        if not isinstance(partition, ReplicatedPartition):
+            # A broker that stands alone has no followers.
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        partition.follower(self._replica_id)
+        log = partition.log
+        if spec.last_fetched_epoch >= 0 and self._diverges(spec, answer, partition):
+            return None
+        end = log.log_end_offset
+        read = log.read(spec.fetch_offset, min(spec.max_bytes, left), max_offset=end, min_one=min_one)
+        if not self._told:
+            partition.fetched_by(self._replica_id, spec.fetch_offset, spec.follower_start, self._epoch)
+        self.readable.append(partition)
+        self._fill(answer, partition)
+        if spec.fetch_offset < end and spec.fetch_offset < log.active.base_offset:
+            self.immediate = True
+        return read.slice
