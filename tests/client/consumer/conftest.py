@@ -12,6 +12,7 @@ from tests.client.base.conftest import client_tasks
 from tests.support.wire import Wire
 
 from ottla_client import Consumer, TopicPartition
+from ottla_protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla_protocol.records.record import encode_batch
 
@@ -66,6 +67,12 @@ def put(
             for place, value in enumerate(every[first : first + batch])
         ]
         put_batch(broker, topic, partition, encode_batch(rows, **options))
+
+
+def delete_topic(broker: BrokerProcess, name: str) -> None:
+    with Wire(broker.port) as wire:
+        answer = wire.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 3)
+    assert answer.responses[0].error_code == 0
 
 
 def numbered(count: int, first: int = 0) -> list[bytes]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.client.consumer.chunks import batch, buffer, chunk, partition, values
 
+from ottla_client.consumer.buffer import RUN
 from ottla_client.consumer.positions import PartitionState
 
 END = 60
@@ -150,13 +151,13 @@ TestHanding.settings = hypothesis_settings(max_examples=60, stateful_step_count=
 def test_there_is_room_when_enough_was_handed_out() -> None:
     told: list[PartitionState] = []
     state = partition()
-    parts = [batch(base, 10) for base in range(0, 1000, 10)]
+    parts = [batch(base, 10) for base in range(0, 3 * RUN, 10)]
     held = buffer(room=sum(map(len, parts)) // 2, on_room=told.append)
     held.add(chunk(state, *parts))
     taken = 0
     while not told:
         taken += len(values(held.take(10)))
-    assert 490 <= taken <= 520
+    assert RUN <= taken <= 2 * RUN
     while values(held.take(10)):
         pass
     assert len(told) == 2  # and once more when it is empty

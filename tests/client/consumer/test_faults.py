@@ -12,9 +12,8 @@ from tests.client.base.conftest import until as soon
 from tests.client.base.fake import FakeBroker, Topic
 from tests.client.base.test_cancel import CancelAt
 from tests.client.consumer.chunks import aborted, batch, marker
-from tests.client.consumer.conftest import QUICK, numbered, offsets, put, take, tp
+from tests.client.consumer.conftest import QUICK, delete_topic, numbered, offsets, put, take, tp
 from tests.support.topics import create_topic
-from tests.support.wire import Wire
 
 from ottla_client import Consumer
 from ottla_client.errors import (
@@ -28,7 +27,6 @@ from ottla_client.errors import (
 )
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla_protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla_protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -45,12 +43,6 @@ if TYPE_CHECKING:
     from tests.support.processes import BrokerProcess
 
 New = Callable[..., Any]
-
-
-def delete_topic(broker: BrokerProcess, name: str) -> None:
-    with Wire(broker.port) as wire:
-        answer = wire.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 3)
-    assert answer.responses[0].error_code == 0
 
 
 # ---- with a real broker

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.client.base.conftest import client_tasks
 from tests.client.base.test_cancel import CancelAt
-from tests.client.consumer.conftest import QUICK, assigned, numbered, offsets, put, take, tp
+from tests.client.consumer.conftest import QUICK, assigned, delete_topic, numbered, offsets, put, take, tp
 from tests.support.topics import create_topic
 from tests.support.waiting import until
 
 from ottla_client import Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
-from ottla_client.errors import ClientError, ConfigurationError, PollIntervalExceededError
+from ottla_client.errors import ClientError, ConfigurationError, PollIntervalExceededError, UnknownTopicError
 
 if TYPE_CHECKING:
     from tests.support.processes import BrokerProcess
@@ -329,3 +329,20 @@ async def test_cancelled_at_every_await_a_member_leaves_nothing(
         if run.waits <= place:
             break
         place += 1
+
+
+async def test_a_topic_that_is_deleted_under_a_member(
+    broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New
+) -> None:
+    gone, stays = new_topic(), new_topic()
+    put(broker, gone, numbered(3))
+    consumer = await new_consumer(gone, stays, group_id=new_name("group"), heartbeat_interval_ms=100)
+    assert len(await take(consumer, 3)) == 3
+    delete_topic(broker, gone)
+    with pytest.raises(UnknownTopicError, match=f"'{gone}' has been deleted"):
+        await take(consumer, 1)
+    put(broker, stays, numbered(2))
+    assert {record.topic for record in await take(consumer, 2)} == {stays}
+    create_topic(broker, gone)
+    put(broker, gone, [b"again"])
+    assert [record.value for record in await take(consumer, 1)] == [b"again"]
