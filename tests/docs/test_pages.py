@@ -27,9 +27,11 @@ NO_KEYS = {
     "ottla.commands",
     "allow.auto.create.topics",
     "auto.offset.reset",
+    "batch.size",
     "bootstrap.servers",
     "group.protocol",
     "isolation.level",
+    "linger.ms",
     "security.protocol",
     "transactional.id",
 }
