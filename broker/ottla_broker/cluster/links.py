@@ -37,6 +37,9 @@ class FetchLink:
         except PeerError as error:
             raise ConnectionError(str(error)) from error
 
+    def close(self) -> None:
+        self._connection.close()
+
 
 class ControlLink:
     """A connection of the controller to a broker; fails with LinkError."""
@@ -81,8 +84,14 @@ class Links:
         self._controller = controller
 
     async def to_leader(self, broker_id: int) -> FetchLink:
-        """For a fetcher. Raises ConnectionError."""
-        return await self._link(broker_id, Purpose.FETCH)
+        """For one fetcher alone: its requests wait at the leader, and others would wait behind them.
+
+        Raises ConnectionError.
+        """
+        try:
+            return FetchLink(await self._peers.connect(broker_id, _CONNECT_SECONDS))
+        except PeerError as error:
+            raise ConnectionError(str(error)) from error
 
     async def to_controller(self) -> FetchLink:
         """For whatever is asked of the controller. Raises ConnectionError."""

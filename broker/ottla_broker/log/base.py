@@ -24,6 +24,7 @@ from .leader_epoch import LeaderEpochs
 from .producer_state import ProducerStates
 from .segment import LogSegment
 
+NOT_CUT: Final = 2**63 - 1
 _NO_TOPIC_ID: Final = bytes(16)
 _ON_OPEN: Final = frozenset(
     (
@@ -62,6 +63,7 @@ class LogBase:
         "last_flush_ms",
         "log_end_offset",
         "log_start_offset",
+        "lowest_cut",
         "name",
         "partition",
         "path",
@@ -123,6 +125,8 @@ class LogBase:
         # Whether a failed write left bytes behind the active segment's end.
         self._torn = False
         self._truncations = 0
+        # The lowest offset that the log was cut to since the cleaner looked: it knows the part above no more.
+        self.lowest_cut = NOT_CUT
 
     # --- opening ------------------------------------------------------------------------------------------
 
@@ -249,13 +253,19 @@ class LogBase:
     def _storage_error(self, what: str, error: OSError) -> KafkaError:
         message = f"{self.name}: {what}: {error.strerror or error}"
         _log.error("storage error", topic=self.topic, partition=self.partition, what=what, why=str(error))
+        self._tell_failure()
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+    def _tell_failure(self) -> None:
+        if self.environment.on_failure is not None:
+            self.environment.on_failure(self.path.rpartition("/")[0])
 
     def fail(self, why: str) -> KafkaError:
         """Take the log out of use until the broker is started again; the error to answer with."""
         if self.failure is None:
             self.failure = f"{self.name}: {why}; the log is out of use until the broker restarts"
             _log.error("log failed", topic=self.topic, partition=self.partition, why=why)
+            self._tell_failure()
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
 
     # --- flush --------------------------------------------------------------------------------------------

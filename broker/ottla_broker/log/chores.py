@@ -152,6 +152,8 @@ class Chores:
         """Write the checkpoint ``name`` of every data folder, on a thread; None leaves a log out. Raises OSError."""
         manager = self._manager
         for folder in manager.folders:
+            if folder.failed:
+                continue
             generation = folder.next_generation(name)
             prefix = folder.path + "/"
             offsets: dict[tuple[str, int], int] = {}

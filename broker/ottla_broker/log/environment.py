@@ -25,7 +25,15 @@ class LogEnvironment:
     ``later(delay_ms, function)`` runs a function that touches only files on a thread, after a delay.
     """
 
-    __slots__ = ("files", "flusher", "later", "now_ms", "producer_id_expiration_ms", "random")
+    __slots__ = (
+        "files",
+        "flusher",
+        "later",
+        "now_ms",
+        "on_failure",
+        "producer_id_expiration_ms",
+        "random",
+    )
 
     def __init__(
         self,
@@ -43,3 +51,5 @@ class LogEnvironment:
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.flusher = flusher
         self.later = later
+        # Told of the data folder of a log whose disk refuses, on the thread that used it.
+        self.on_failure: Callable[[str], None] | None = None

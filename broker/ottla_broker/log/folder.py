@@ -44,6 +44,7 @@ class DataFolder:
         "_lock",
         "_writing",
         "broker_id",
+        "failed",
         "files",
         "log_count",
         "path",
@@ -59,6 +60,8 @@ class DataFolder:
         self.broker_id: int | None
         # Live logs in it: a new one goes where the fewest are.
         self.log_count = 0
+        # Its disk has failed: nothing is written there any more.
+        self.failed = False
         self._last_written: dict[str, bytes] = {}
         # A checkpoint is written by whoever began to collect it last, on whatever thread.
         self._writing = threading.Lock()

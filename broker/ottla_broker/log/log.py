@@ -298,6 +298,7 @@ class Log(ReadableLog):
             self.truncate_fully_and_start_at(offset)
             return True
         now_ms = self.environment.now_ms()
+        self.lowest_cut = min(self.lowest_cut, offset)
         try:
             keep = [segment for segment in self.segments if segment.base_offset <= offset]
             gone = self.segments[len(keep) :]
@@ -328,6 +329,7 @@ class Log(ReadableLog):
 
         Raises KafkaError(KAFKA_STORAGE_ERROR).
         """
+        self.lowest_cut = min(self.lowest_cut, offset)
         try:
             self._known.clear()
             self._truncations += 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from os import PathLike, fspath
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -81,6 +82,8 @@ class LogManager:
         self.folders: list[DataFolder] = []
         self.chores = Chores(self, intervals or Intervals())
         self._high_watermarks: dict[tuple[str, int], int] = {}
+        # Up to where a log is committed that no replica has been made of yet; None: to its end.
+        self.committed_of: Callable[[str, int], int] | None = None
 
     # --- start --------------------------------------------------------------------------------------------
 
@@ -179,6 +182,8 @@ class LogManager:
 
     def _add(self, key: tuple[str, int], log: Log) -> None:
         self._logs[key] = log
+        if self.committed_of is not None:
+            log.watermark = partial(self.committed_of, *key)
         self._partitions.setdefault(key[0], set()).add(key[1])
         self.shortest_flush_ms = min(self.shortest_flush_ms, log.config.flush_ms)
 
@@ -225,7 +230,11 @@ class LogManager:
         log = self._logs.get(key)
         if log is not None:
             return log
-        folder = min(self.folders, key=lambda one: one.log_count)
+        folder = min(
+            (one for one in self.folders if not one.failed), key=lambda one: one.log_count, default=None
+        )
+        if folder is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no data folder is left that can be used")
         path = f"{folder.path}/{topic}-{partition}"
         try:
             if key in self._forgotten:
@@ -243,6 +252,14 @@ class LogManager:
         self._add(key, log)
         folder.log_count += 1
         return log
+
+    def give_up_folder(self, path: str) -> bool:
+        """Use a data folder no longer, until the broker starts again; False for one that was given up before."""
+        for folder in self.folders:
+            if folder.path == path and not folder.failed:
+                folder.failed = True
+                return True
+        return False
 
     def delete(self, topic: str, partition: int) -> None:
         """Remove a partition: its folder is renamed now and removed after file.delete.delay.ms.
@@ -337,6 +354,8 @@ class LogManager:
     def _write_checkpoints(self) -> None:
         """Write recovery points and log starts of all data folders, here and now. Raises OSError."""
         for folder in self.folders:
+            if folder.failed:
+                continue
             self._write_offsets(folder, names.RECOVERY_POINTS, lambda log: log.checkpoint_recovery_point)
             self._write_offsets(folder, names.LOG_STARTS, lambda log: log.checkpoint_start_offset or None)
         self._forgotten.clear()
@@ -409,7 +428,7 @@ class LogManager:
         try:
             self._write_checkpoints()
             for folder in self.folders:
-                if folder.path not in failed:
+                if folder.path not in failed and not folder.failed:
                     folder.mark_clean_stop()
         except OSError as error:
             _log.error("the stop was not clean, the next start recovers", why=str(error))

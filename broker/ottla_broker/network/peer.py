@@ -293,6 +293,15 @@ class Peers:
                 False,
             ) from None
 
+    async def connect(self, broker_id: int, timeout: float) -> PeerConnection:
+        """A new connection, for the caller alone and to be closed by it. Raises PeerUnreachableError."""
+        address = self._addresses.get(broker_id)
+        if address is None or self._closed:
+            raise PeerUnreachableError(f"the address of broker {broker_id} is not known", False)
+        return await PeerConnection.open(
+            *address, client_id=self._client_id, timeout=timeout, clock=self._clock
+        )
+
     async def _open(self, link: _Link, host: str, port: int) -> PeerConnection:
         try:
             wait = link.not_before - self._clock.monotonic()

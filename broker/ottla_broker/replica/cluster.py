@@ -7,12 +7,14 @@ handler; here each partition is checked against its own leader's epoch. Requests
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
 from ottla_broker.log.config import LogConfig
+from ottla_broker.log.log import Log
 from ottla_broker.log.manager import LogManager
 from ottla_broker.replica.fetcher import Fetcher, FetcherSettings, Leader
 from ottla_broker.replica.manager import ReplicaManager
@@ -37,6 +39,8 @@ log = get_logger()
 
 EPOCH_DURING_DELETE: Final = -2
 NO_EPOCH: Final = -1
+FULL: Final = 2
+"""A LeaderAndIsr request that tells of all partitions that the broker has (KIP-866)."""
 
 # Partitions that change their role before others get their turn on the event loop.
 _SLICE: Final = 32
@@ -56,7 +60,7 @@ class ClusterReplicas(ReplicaManager):
     """Owned by the loop thread.
 
     Attributes:
-        on_disk_error: told of a log folder whose disk has failed; its partitions are offline by then.
+        on_folder_failed: told of a data folder whose disk has failed, and of its partitions, which are offline by then.
     """
 
     def __init__(
@@ -74,7 +78,7 @@ class ClusterReplicas(ReplicaManager):
         propose: Callable[[IsrChange], None],
     ) -> None:
         super().__init__(broker_id, logs, clock)
-        self.on_disk_error: list[Callable[[ReplicatedPartition, KafkaError], None]] = []
+        self.on_folder_failed: list[Callable[[str, Sequence[ReplicatedPartition]], None]] = []
         self._max_lag_ms = max_lag_ms
         self._per_leader = max(1, fetchers_per_leader)
         self._fetch_settings = fetch
@@ -84,6 +88,19 @@ class ClusterReplicas(ReplicaManager):
         self._propose = propose
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._turn = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+        # Until the controller has told of a partition, nothing is known to be committed but what is written down.
+        logs.committed_of = self._written_down
+        logs.environment.on_failure = self._log_failed
+
+    def _written_down(self, topic: str, partition: int) -> int:
+        return self._logs.high_watermark(topic, partition) or 0
+
+    def last_stable_offset(self, log: Log) -> int:
+        partition = self._partitions.get((log.topic, log.partition))
+        if partition is None or not partition.is_open:
+            return self._written_down(log.topic, log.partition)
+        return partition.last_stable_offset
 
     def replicated(self) -> Iterator[ReplicatedPartition]:
         """All partitions, as what they are here."""
@@ -111,6 +128,10 @@ class ClusterReplicas(ReplicaManager):
                 if done % _SLICE == 0:
                     await asyncio.sleep(0)
             await self._close_idle_fetchers()
+            for fetcher in self._fetchers.values():
+                fetcher.hurry()
+            if request.type == FULL:
+                self._look_for_strays(request)
         if version < 5:
             return LeaderAndIsrResponse(
                 partition_errors=[each for found in errors.values() for each in found]
@@ -121,6 +142,16 @@ class ClusterReplicas(ReplicaManager):
                 for (_, topic_id), found in errors.items()
             ]
         )
+
+    def _look_for_strays(self, request: LeaderAndIsrRequest) -> None:
+        """Tell of logs that the controller, which has told of all partitions here, doesn't know. They are kept."""
+        known = {(told.topic, told.partition) for told in _told(request)}
+        for each in self._logs.logs():
+            if (each.topic, each.partition) not in known and (
+                each.topic,
+                each.partition,
+            ) not in self._partitions:
+                log.warning("stray log", topic=each.topic, partition=each.partition, folder=each.path)
 
     def _apply(self, told: Told, config_of: Callable[[str], LogConfig]) -> ErrorCode:
         state = told.state
@@ -159,7 +190,19 @@ class ClusterReplicas(ReplicaManager):
     def _make(self, told: Told, config_of: Callable[[str], LogConfig]) -> ReplicatedPartition:
         """A partition that this broker didn't have. Raises KafkaError: KAFKA_STORAGE_ERROR."""
         topic, index = told.topic, told.partition
-        if not self._logs.has(topic, index):
+        found = self._logs.get(topic, index)
+        if (
+            found is not None
+            and found.topic_id != told.topic_id
+            and ZERO_UUID not in (found.topic_id, told.topic_id)
+        ):
+            # It was deleted while this broker was away.
+            path = self._logs.set_aside(topic, index)
+            log.warning(
+                "log of a deleted topic of this name set aside", topic=topic, partition=index, folder=path
+            )
+            found = None
+        if found is None:
             self._logs.create(topic, index, told.topic_id, config_of(topic))
         made = ReplicatedPartition(
             topic,
@@ -248,7 +291,7 @@ class ClusterReplicas(ReplicaManager):
     # ---- fetchers
 
     def _fetcher(self, leader: int, key: tuple[str, int]) -> Fetcher:
-        share = (leader, (hash(key[0]) * 31 + key[1]) % self._per_leader)
+        share = (leader, (crc32(key[0].encode()) * 31 + key[1]) % self._per_leader)
         found = self._fetchers.get(share)
         if found is None:
             found = self._fetchers[share] = Fetcher(
@@ -279,8 +322,36 @@ class ClusterReplicas(ReplicaManager):
 
     # ---- failures, and the end
 
+    def _log_failed(self, folder: str) -> None:
+        """Called by a log whose disk has failed, on whatever thread it was used."""
+        self._loop.call_soon_threadsafe(self._folder_failed, folder)
+
     def _disk_failed(self, partition: ReplicatedPartition, error: KafkaError) -> None:
-        """A log's disk has failed: the partition is offline, the others of the broker go on."""
+        """Called by a fetcher that can't go on with a partition."""
+        self._go_offline(partition)
+        log.error(
+            "a partition is offline",
+            topic=partition.topic,
+            partition=partition.partition,
+            reason=error.message,
+        )
+
+    def _folder_failed(self, folder: str) -> None:
+        """A data folder's disk has failed: its partitions are offline, those of the others go on."""
+        if not self._logs.give_up_folder(folder):
+            return
+        prefix = folder + "/"
+        offline = []
+        for partition in self.replicated():
+            local = self._logs.get(partition.topic, partition.partition)
+            if local is not None and local.path.startswith(prefix):
+                self._go_offline(partition)
+                offline.append(partition)
+        log.error("a data folder is out of use", folder=folder, partitions=len(offline))
+        for callback in self.on_folder_failed:
+            callback(folder, offline)
+
+    def _go_offline(self, partition: ReplicatedPartition) -> None:
         if partition.role is Role.OFFLINE:
             return
         was_leader = partition.role is Role.LEADER
@@ -289,8 +360,6 @@ class ClusterReplicas(ReplicaManager):
         if was_leader:
             for listener in self.listeners:
                 listener.on_stop(partition.topic, partition.partition)
-        for callback in self.on_disk_error:
-            callback(partition, error)
 
     async def stop_fetching(self) -> None:
         """No more fetches of leaders: the broker stops."""

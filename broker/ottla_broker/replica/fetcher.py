@@ -19,6 +19,9 @@ cuts its log to where both agree. What each answer does to a partition::
     other errors            logged; ask again after a rest
 
 A partition that fails rests alone; the others go on.
+
+What is told to follow while a fetch waits at the leader must not wait with it: an election is over only when the new
+leader has heard of its followers. So the waiting fetch is given up, with its connection (:meth:`Fetcher.hurry`).
 """
 
 from __future__ import annotations
@@ -31,8 +34,9 @@ from typing import Any, Final, NamedTuple, Protocol
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
 from ottla_broker.replica.replicated import ReplicatedPartition, Role
-from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.fetch_session import FetchSession, SessionRequest
+from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.errors import ErrorCode, KafkaError, error_code
+from ottla_protocol.fetch_session import SESSION_ERRORS, FetchSession, SessionRequest
 from ottla_protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -59,6 +63,9 @@ _DIVERGING_SINCE: Final = 12
 _EARLIEST: Final = -2
 _LATEST: Final = -1
 
+# Bytes that are appended before others get their turn on the event loop.
+_SLICE_BYTES: Final = 1 << 20
+
 _NOT_YET: Final = frozenset(
     {
         ErrorCode.INCONSISTENT_TOPIC_ID,
@@ -72,7 +79,7 @@ _NOT_YET: Final = frozenset(
 
 
 class Leader(Protocol):
-    """A connection to the leader's broker."""
+    """A connection to the leader's broker, this fetcher's own. What goes wrong raises ConnectionError."""
 
     @property
     def closed(self) -> bool: ...
@@ -80,6 +87,8 @@ class Leader(Protocol):
     def version_of(self, api_key: int) -> int: ...
 
     def submit(self, request: Any, *, timeout: float, version: int | None = None) -> Awaitable[Any]: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +136,7 @@ class Fetcher:
         clock: Clock,
         on_disk_error: Callable[[ReplicatedPartition, KafkaError], None],
     ) -> None:
-        """``connect`` opens, or gives the open, connection to a broker; it raises ConnectionError."""
+        """``connect`` opens a connection to a broker; it raises ConnectionError."""
         self.leader_id = leader_id
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -137,7 +146,13 @@ class Fetcher:
         self._on_disk_error = on_disk_error
         self._followed: dict[Key, _Followed] = {}
         self._session: FetchSession[_Want] = FetchSession()
+        self._connection: Leader | None = None
         self._changed = asyncio.Event()
+        # Partitions were added that the fetch under way doesn't ask for.
+        self._added = False
+        # A fetch is under way, and has been given up.
+        self._asking = False
+        self._hurried = False
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -146,6 +161,7 @@ class Fetcher:
     def add(self, partition: ReplicatedPartition) -> None:
         """Begin to follow a partition, or go on with it in a new epoch."""
         self._followed[partition.topic, partition.partition] = _Followed(partition)
+        self._added = True
         self._changed.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -155,17 +171,24 @@ class Fetcher:
         if self._followed.pop(key, None) is not None:
             self._changed.set()
 
+    def hurry(self) -> None:
+        """Have what was added asked for now, and not when the fetch under way has been answered."""
+        if self._added and self._asking and self._connection is not None:
+            self._hurried = True
+            self._connection.close()
+
     async def close(self) -> None:
         self._followed.clear()
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
+        if self._connection is not None:
+            self._connection.close()
 
     # ---- the loop
 
     async def _run(self) -> None:
-        connection: Leader | None = None
         while True:
             self._changed.clear()
             now = self._clock.monotonic()
@@ -176,19 +199,23 @@ class Fetcher:
                 )
                 continue
             try:
+                connection = self._connection
                 if connection is None or connection.closed:
                     self._session = FetchSession()
-                    connection = await self._connect(self.leader_id)
+                    connection = self._connection = await self._connect(self.leader_id)
                 await self._fetch(connection, ready)
             except (ConnectionError, TimeoutError) as error:
-                log.info("fetching from a leader failed", leader=self.leader_id, reason=str(error))
                 self._session.failed()
-                await self._rest(self._settings.backoff_ms / 1000)
+                if not self._hurried:
+                    log.info("fetching from a leader failed", leader=self.leader_id, reason=str(error))
+                    await self._rest(self._settings.backoff_ms / 1000)
             except Exception as error:
                 # A defect, or an answer that makes no sense: the others of this broker's fetchers go on.
                 log.error("fetching from a leader failed", leader=self.leader_id, exc_info=error)
                 self._session.failed()
                 await self._rest(self._settings.backoff_ms / 1000)
+            finally:
+                self._hurried = False
 
     async def _rest(self, seconds: float | None) -> None:
         """Wait for a change of what is followed, for so long at most."""
@@ -199,7 +226,12 @@ class Fetcher:
             return
 
     async def _fetch(self, connection: Leader, ready: Mapping[Key, _Followed]) -> None:
-        version = connection.version_of(FetchRequest.API_KEY or 1)
+        version = connection.version_of(ApiKey.FETCH)
+        if version < _DIVERGING_SINCE:
+            raise ConnectionError(
+                f"broker {self.leader_id} speaks Fetch up to version {version}: a leader older than Kafka 2.7 can't be"
+                " followed"
+            )
         by_id = version >= _BY_ID_SINCE and all(
             each.partition.topic_id != ZERO_UUID for each in ready.values()
         )
@@ -208,14 +240,20 @@ class Fetcher:
         wanted: dict[Key, _Want] = {}
         for key, each in ready.items():
             try:
-                wanted[key] = self._want(each.partition, version)
+                wanted[key] = self._want(each.partition)
             except KafkaError as error:
                 self._disk_error(each.partition, error)
+        if not wanted:
+            return
         session = self._session.request(wanted, by_id=by_id)
         request = self._request(session, version)
-        answer: FetchResponse = await connection.submit(
-            request, timeout=self._settings.socket_timeout_ms / 1000, version=version
-        )
+        self._asking, self._added = True, False
+        try:
+            answer: FetchResponse = await connection.submit(
+                request, timeout=self._settings.socket_timeout_ms / 1000, version=version
+            )
+        finally:
+            self._asking = False
         names = {each.partition.topic_id: key[0] for key, each in ready.items()}
         answers: dict[Key, PartitionData] = {}
         for topic in answer.responses:
@@ -223,25 +261,54 @@ class Fetcher:
             for data in topic.partitions:
                 answers[name, data.partition_index] = data
         if not self._session.answered(answer.error_code, answer.session_id, answers.keys()):
-            if answer.error_code == ErrorCode.NONE:
-                log.warning("a leader answered what was not asked for", leader=self.leader_id)
+            self._let_all_rest(answer.error_code, ready)
             return
+        flushes: list[tuple[_Followed, asyncio.Future[None]]] = []
+        taken = 0
         for key, data in answers.items():
             followed = ready[key]
             # What was added, removed or put into another epoch meanwhile is not what the answer is of.
             if (
-                self._followed.get(key) is followed
-                and followed.partition.leader_epoch == wanted[key].leader_epoch
+                self._followed.get(key) is not followed
+                or followed.partition.leader_epoch != wanted[key].leader_epoch
+                or followed.partition.role is not Role.FOLLOWER
             ):
-                await self._take(connection, followed, data)
+                continue
+            flushed = await self._take(connection, followed, data)
+            if flushed is not None:
+                flushes.append((followed, flushed))
+            taken += len(data.records or b"")
+            if taken >= _SLICE_BYTES:
+                taken = 0
+                await asyncio.sleep(0)
+        for followed, flushed in flushes:
+            # The next fetch says what is here for good.
+            try:
+                await flushed
+            except KafkaError as error:
+                self._disk_error(followed.partition, error)
+
+    def _let_all_rest(self, code: int, ready: Mapping[Key, _Followed]) -> None:
+        """A session that the leader doesn't know is begun anew at once; another error is of the whole request."""
+        if code in SESSION_ERRORS:
+            return
+        log.warning(
+            "a leader answers what was not asked for"
+            if code == ErrorCode.NONE
+            else "a leader refuses to be fetched from",
+            leader=self.leader_id,
+            error=error_code(code).name,
+        )
+        for followed in ready.values():
+            self._let_rest(followed)
 
     @staticmethod
-    def _want(partition: ReplicatedPartition, version: int) -> _Want:
+    def _want(partition: ReplicatedPartition) -> _Want:
         local = partition.log
         return _Want(
             partition.topic_id,
             local.log_end_offset,
-            local.latest_epoch if version >= _DIVERGING_SINCE else -1,
+            local.latest_epoch,
             local.log_start_offset,
             partition.leader_epoch,
         )
@@ -291,23 +358,24 @@ class Fetcher:
 
     # ---- answers
 
-    async def _take(self, connection: Leader, followed: _Followed, data: PartitionData) -> None:
+    async def _take(
+        self, connection: Leader, followed: _Followed, data: PartitionData
+    ) -> asyncio.Future[None] | None:
+        """Do what the answer asks for; the future, if any, is an fsync that is due."""
         partition = followed.partition
-        if partition.role is not Role.FOLLOWER:
-            return
         try:
             code = data.error_code
             if code == ErrorCode.NONE:
                 if data.diverging_epoch.end_offset >= 0:
-                    self._cut(partition, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+                    self._cut(followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
                 else:
-                    partition.append_from_leader(
+                    return partition.append_from_leader(
                         memoryview(b"") if data.records is None else data.records,
                         data.high_watermark,
                         data.log_start_offset,
                     )
             elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                await self._find_range(connection, partition)
+                await self._find_range(connection, followed)
             else:
                 self._failed(followed, code)
         except KafkaError as error:
@@ -322,15 +390,17 @@ class Fetcher:
                     reason=error.message,
                 )
                 self._let_rest(followed)
+        return None
 
-    def _cut(self, partition: ReplicatedPartition, epoch: int, end_offset: int) -> None:
+    def _cut(self, followed: _Followed, epoch: int, end_offset: int) -> None:
         """Cut to where the leader's ``epoch`` ends, in its log or in this one, whichever comes first.
 
         The next fetch finds out whether both agree below that, and if not, cuts again.
         """
-        own_epoch, own_end = partition.log.epoch_end_offset(epoch)
-        # Where nothing here is as old as that epoch, all there is, is another history.
-        target = min(end_offset, partition.log.log_start_offset if own_epoch < 0 else own_end)
+        partition, local = followed.partition, followed.partition.log
+        own_epoch, own_end = local.epoch_end_offset(epoch)
+        target = end_offset if own_epoch < 0 else min(end_offset, own_end)
+        before = (local.log_end_offset, local.latest_epoch)
         log.info(
             "log differs from the leader's",
             topic=partition.topic,
@@ -341,10 +411,17 @@ class Fetcher:
             cut_to=target,
         )
         partition.truncate(target)
+        if before == (local.log_end_offset, local.latest_epoch):
+            # It would be told the same again.
+            self._let_rest(followed)
 
-    async def _find_range(self, connection: Leader, partition: ReplicatedPartition) -> None:
+    async def _find_range(self, connection: Leader, followed: _Followed) -> None:
         """This log ends where the leader has nothing: behind its end, or before its start."""
-        end = await self._offset(connection, partition, _LATEST)
+        partition = followed.partition
+        epoch = partition.leader_epoch
+        end = await self._offset(connection, followed, _LATEST)
+        if end is None or not self._still(followed, epoch):
+            return
         if end < partition.log.log_end_offset:
             log.warning(
                 "the leader's log is shorter: an unclean election, or a lost disk",
@@ -356,11 +433,27 @@ class Fetcher:
             )
             partition.truncate(end)
             return
-        start = await self._offset(connection, partition, _EARLIEST)
+        start = await self._offset(connection, followed, _EARLIEST)
+        if start is None or not self._still(followed, epoch):
+            return
         if start > partition.log.log_end_offset:
             partition.restart_at(start)
+        else:
+            # Within its range, as it is now: the leader's log has grown meanwhile, or is of another mind next time.
+            self._let_rest(followed)
 
-    async def _offset(self, connection: Leader, partition: ReplicatedPartition, timestamp: int) -> int:
+    def _still(self, followed: _Followed, epoch: int) -> bool:
+        """Whether an answer that took a while is still of what this broker follows."""
+        partition = followed.partition
+        return (
+            self._followed.get((partition.topic, partition.partition)) is followed
+            and partition.leader_epoch == epoch
+            and partition.role is Role.FOLLOWER
+        )
+
+    async def _offset(self, connection: Leader, followed: _Followed, timestamp: int) -> int | None:
+        """The end or the start of the leader's log; None where it doesn't say."""
+        partition = followed.partition
         request = ListOffsetsRequest(
             replica_id=self._broker_id,
             topics=[
@@ -379,14 +472,16 @@ class Fetcher:
         answer = await connection.submit(request, timeout=self._settings.socket_timeout_ms / 1000)
         found = answer.topics[0].partitions[0]
         if found.error_code:
-            raise KafkaError(ErrorCode(found.error_code))
+            self._failed(followed, found.error_code)
+            return None
         return int(found.offset)
 
     def _failed(self, followed: _Followed, code: int) -> None:
         partition = followed.partition
         if code == ErrorCode.FENCED_LEADER_EPOCH:
             # The controller tells of the new epoch; until then there is nothing to ask.
-            self.remove((partition.topic, partition.partition))
+            if self._followed.get((partition.topic, partition.partition)) is followed:
+                self.remove((partition.topic, partition.partition))
             return
         if code not in _NOT_YET:
             log.warning(
@@ -394,7 +489,7 @@ class Fetcher:
                 topic=partition.topic,
                 partition=partition.partition,
                 leader=self.leader_id,
-                error=ErrorCode(code).name,
+                error=error_code(code).name,
             )
         self._let_rest(followed)
 
