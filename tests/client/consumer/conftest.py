@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.client.base.conftest import client_tasks
+from tests.support.waiting import wait_for
 from tests.support.wire import Wire
 
 from ottla_client import Consumer, TopicPartition
+from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla_protocol.records.record import encode_batch
@@ -30,7 +32,7 @@ QUICK: dict[str, Any] = {
 
 
 def put_batch(broker: BrokerProcess, topic: str, partition: int, batch: bytes | bytearray) -> int:
-    """Write a batch as it is; returns its first offset."""
+    """Write a batch as it is; returns its first offset. A broker that has just started may not lead yet."""
     request = ProduceRequest(
         acks=-1,
         timeout_ms=10_000,
@@ -41,7 +43,12 @@ def put_batch(broker: BrokerProcess, topic: str, partition: int, batch: bytes | 
         ],
     )
     with Wire(broker.port) as wire:
-        answer = wire.call(request, 8).responses[0].partition_responses[0]
+
+        def sent() -> Any:
+            answer = wire.call(request, 8).responses[0].partition_responses[0]
+            return None if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER else answer
+
+        answer = wait_for(sent, f"a leader of {topic}-{partition}")
     assert answer.error_code == 0, answer
     offset: int = answer.base_offset
     return offset
