@@ -10,6 +10,7 @@ are written against this interface and hold for each of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
@@ -87,13 +88,28 @@ class Check(NamedTuple):
 Operation = Create | Set | Delete | Check
 
 
+# What ZooKeeper has in no path: control characters, what isn't text, and all beyond the basic plane.
+_NOT_IN_PATHS: Final = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]|/[.]{1,2}(?:/|$)|//")
+
+
+def is_path(path: str) -> bool:
+    """Whether this can be the path of a node."""
+    return path == "/" or (
+        path.startswith("/") and not path.endswith("/") and _NOT_IN_PATHS.search(path) is None
+    )
+
+
 def check_path(operation: Operation) -> None:
     """Raise ValueError for what is no path of a node, or none that can be made."""
     path = operation.path
-    whole = path == "/" and type(operation) is not Create
-    if not whole and (not path.startswith("/") or path.endswith("/") or "//" in path or "\0" in path):
-        if type(operation) is Create and operation.sequence and path.endswith("/") and "//" not in path:
-            return
+    if type(operation) is Create:
+        # The number of a sequence may be all that there is of a name.
+        named = f"{path}0" if operation.sequence else path
+        if path == "/" and not operation.sequence:
+            named = ""
+    else:
+        named = path
+    if not is_path(named):
         raise ValueError(f"{path!r} is not a path of the store")
 
 

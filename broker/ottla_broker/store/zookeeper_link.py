@@ -1,0 +1,346 @@
+"""A session with ZooKeeper: kazoo's client, and how the event loop and kazoo's thread talk.
+
+kazoo runs one thread here, which reads and writes the connection. It hands everything that happens to the loop, in
+the order in which ZooKeeper said it; the loop hands requests to it and never waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.states import KazooState
+
+from ottla_broker.events import get_logger
+from ottla_broker.store.api import SessionLostError, SessionState, StoreFailedError
+from ottla_broker.store.zookeeper_settings import ZooKeeperSettings, parse_connect, tls_context
+
+if TYPE_CHECKING:
+    import ssl
+
+log = get_logger()
+
+LOSSES: Final = (
+    kazoo_errors.ConnectionLoss,
+    kazoo_errors.OperationTimeoutError,
+    kazoo_errors.ConnectionClosedError,
+)
+"""The connection broke: whether a change that was under way has been made is not known."""
+
+MOST_IN_FLIGHT: Final = 200
+"""kazoo is woken by a byte in a socket that takes some 270 of them; one more would stop who writes it."""
+
+# How long ZooKeeper may take to say goodbye, before the connection is cut.
+_GOODBYE_SECONDS: Final = 1.0
+
+_BOTH_WAYS: Final = 2  # socket.SHUT_RDWR
+
+
+class _AtOnce:
+    """In the place of a queue for a thread: what is put is done, there and then."""
+
+    def put(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:
+            # Else the thread that reads the connection would end here.
+            log.error("news of ZooKeeper was not passed on", exc_info=error)
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's threads and sockets, with less of both.
+
+    All that is called back hands something to the event loop, so it is called by the thread that reads, which also
+    keeps it in order. TLS is done here, as kazoo trusts the system's certificates whatever else it is told to trust,
+    and doesn't see an answer that came in one TLS record with another.
+    """
+
+    def __init__(self, context: ssl.SSLContext | None, attempt_seconds: float) -> None:
+        super().__init__()
+        self.callback_queue = self.completion_queue = _AtOnce()
+        self._context = context
+        self._attempt_seconds = attempt_seconds
+        self._socket: Any = None
+
+    def start(self) -> None:
+        self._running = True
+
+    def stop(self) -> None:
+        self._running = False
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str | None = None, timeout: float = 0.0, **_tls: object
+    ) -> Any:
+        sock = super().create_connection(
+            address, hostname=hostname, timeout=min(timeout, self._attempt_seconds)
+        )
+        if self._context is not None:
+            try:
+                sock = self._context.wrap_socket(sock, server_hostname=hostname)
+            except BaseException:
+                sock.close()
+                raise
+        self._socket = sock
+        return sock
+
+    def select(self, reading: Any, writing: Any, failing: Any, timeout: float | None = None) -> Any:
+        buffered = [each for each in reading if getattr(each, "pending", int)() > 0]
+        if not buffered:
+            return super().select(reading, writing, failing, timeout)
+        ready, writable, failed = super().select(reading, writing, failing, 0)
+        return list(dict.fromkeys([*buffered, *ready])), writable, failed
+
+    def cut(self) -> None:
+        """End the connection that there is, from any thread; who reads it finds out at once."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(_BOTH_WAYS)
+
+
+class _LastWords(logging.Handler):
+    """Keeps the last trouble that kazoo told of, for the line that says why there is no connection."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.words = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        told = str(record.args[-1]) if isinstance(record.args, tuple) and record.args else record.getMessage()
+        told = told.removeprefix("socket connection error: ")
+        # The remark that follows each failure says nothing of it; and what has no words of its own took too long.
+        if not told.startswith("Transition to"):
+            self.words = "it took too long" if told == "None" else told
+
+
+class Request:
+    """One request and its answer to come.
+
+    Attributes:
+        future: the answer, or kazoo's error; SessionLostError when the session is over.
+        sent: whether it has been handed to kazoo: if not, it has changed nothing.
+        zxid: the last of ZooKeeper's transactions that was known of when it was sent.
+    """
+
+    __slots__ = ("future", "sent", "start", "timer", "zxid")
+
+    def __init__(self, start: Callable[[KazooClient], Any], future: asyncio.Future[Any]) -> None:
+        self.start = start
+        self.future = future
+        self.sent = False
+        self.zxid = 0
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Link:
+    """A session. Owned by the loop thread.
+
+    Requests go out in the order in which they were asked, at most ``max_in_flight`` at a time, and wait while there
+    is no connection. ``on_state`` is called with each change of the session's state; LOST is the last.
+    """
+
+    def __init__(self, settings: ZooKeeperSettings, on_state: Callable[[SessionState], None]) -> None:
+        """Make one; :meth:`open` connects it.
+
+        Raises:
+            StoreFailedError: the address or a file of TLS can't be read.
+        """
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._on_state = on_state
+        self._state = SessionState.SUSPENDED
+        self._connected = asyncio.Event()
+        self._waiting: deque[Request] = deque()
+        self._flying: dict[Request, None] = {}
+        self._limit = min(settings.max_in_flight, MOST_IN_FLIGHT)
+        self._ended: asyncio.Future[None] | None = None
+        # Set by kazoo's thread, before it could begin another session by itself.
+        self._over = False
+        self.session_id = 0
+        try:
+            servers = parse_connect(settings.connect)
+        except ValueError as error:
+            raise StoreFailedError(f"zookeeper.connect={settings.connect}: {error}") from error
+        seconds = settings.session_timeout_ms / 1000
+        self._silence = seconds * 2 / 3
+        # So short that a server which doesn't answer leaves time for the others.
+        patience = min(seconds, settings.connection_timeout_ms / 1000)
+        context = None if settings.tls is None else tls_context(settings.tls)
+        self._handler = _Handler(context, patience / (len(servers.hosts) + 1))
+        self._last_words = _LastWords()
+        logger = logging.Logger("kazoo", logging.WARNING)
+        logger.addHandler(self._last_words)
+        self._client = KazooClient(
+            hosts=",".join(
+                f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in servers.hosts
+            ),
+            timeout=seconds,
+            handler=self._handler,
+            auth_data=[("digest", ":".join(settings.digest))] if settings.digest else None,
+            connection_retry={"max_tries": -1, "delay": 0.1, "max_delay": 1.0, "backoff": 2},
+            logger=logger,
+        )
+        self._client.add_listener(self._hear_state)
+
+    async def open(self) -> None:
+        """Begin the session.
+
+        Raises:
+            StoreFailedError: no server answers within the connection's timeout; the line says what was met.
+        """
+        self._client.start_async()
+        try:
+            async with asyncio.timeout(self._settings.connection_timeout_ms / 1000):
+                await self._connected.wait()
+        except TimeoutError:
+            raise StoreFailedError(self._unreachable("within")) from None
+        if self._state is SessionState.LOST:
+            raise StoreFailedError(
+                f"ZooKeeper at zookeeper.connect={self._settings.connect} refused the session{self._met()}"
+            )
+
+    def _unreachable(self, since: str) -> str:
+        return (
+            f"no ZooKeeper answers at zookeeper.connect={self._settings.connect} {since}"
+            f" {self._settings.connection_timeout_ms} ms (zookeeper.connection.timeout.ms){self._met()}"
+        )
+
+    def _met(self) -> str:
+        return f"; last: {self._last_words.words}" if self._last_words.words else ""
+
+    def unreachable(self, path: str) -> str:
+        """The line for a request that got nowhere."""
+        return f"{path}: {self._unreachable('for')}"
+
+    @property
+    def state(self) -> SessionState:
+        return SessionState.LOST if self._over else self._state
+
+    # ---- requests
+
+    def ask(self, start: Callable[[KazooClient], Any]) -> Request:
+        """Ask something; nothing that is asked later overtakes it.
+
+        Raises:
+            SessionLostError: the session is over.
+        """
+        if self.state is SessionState.LOST:
+            raise SessionLostError("the session with ZooKeeper is over")
+        request = Request(start, self._loop.create_future())
+        self._waiting.append(request)
+        self._send()
+        return request
+
+    def _send(self) -> None:
+        while self._waiting and len(self._flying) < self._limit and self.state is SessionState.CONNECTED:
+            request = self._waiting.popleft()
+            if request.future.done():
+                continue  # whoever asked waits no longer
+            request.sent = True
+            request.zxid = self._client.last_zxid
+            self._flying[request] = None
+            # kazoo looks after the connection while nothing is asked; but each request puts that off.
+            request.timer = self._loop.call_later(self._silence, self._handler.cut)
+            request.start(self._client).rawlink(partial(self.hand_over, self._settle, request))
+
+    def _settle(self, request: Request, result: Any) -> None:
+        if self._flying.pop(request, self) is self:
+            return
+        if request.timer is not None:
+            request.timer.cancel()
+        error = result.exception
+        if isinstance(error, LOSSES):
+            # The news that the connection is gone is on its way; nothing more is to be sent until it is back.
+            self._become(SessionState.SUSPENDED)
+        elif isinstance(error, kazoo_errors.SessionExpiredError):
+            self.lose()
+        if not request.future.done():
+            if error is None:
+                request.future.set_result(result.value)
+            else:
+                request.future.set_exception(error)
+        self._send()
+
+    # ---- the session
+
+    def hand_over(self, function: Callable[..., None], *args: Any) -> None:
+        """From kazoo's thread: have something done on the loop."""
+        try:
+            self._loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:
+            # The loop has been closed: nobody is left to be told.
+            return
+
+    def _hear_state(self, state: str) -> None:
+        """On kazoo's thread."""
+        session = 0
+        if state == KazooState.LOST:
+            self._over = True
+        elif state == KazooState.CONNECTED and not self._over:
+            session = self._client.client_id[0]
+        self.hand_over(self._take_state, state, session)
+
+    def _take_state(self, state: str, session: int) -> None:
+        if state == KazooState.LOST:
+            self.lose()
+        elif self.state is SessionState.LOST:
+            return
+        elif state == KazooState.CONNECTED:
+            self.session_id = session
+            self._become(SessionState.CONNECTED)
+            self._connected.set()
+            self._send()
+        else:
+            self._become(SessionState.SUSPENDED)
+
+    def _become(self, state: SessionState) -> None:
+        if state is not self._state and self._state is not SessionState.LOST:
+            self._state = state
+            self._on_state(state)
+
+    def lose(self) -> None:
+        """The session is over: nothing asked will be answered any more."""
+        if self._state is SessionState.LOST:
+            return
+        self._over = True
+        self._become(SessionState.LOST)
+        self._connected.set()
+        for request in (*self._flying, *self._waiting):
+            if request.timer is not None:
+                request.timer.cancel()
+            if not request.future.done():
+                request.future.set_exception(SessionLostError("the session with ZooKeeper is over"))
+        self._flying.clear()
+        self._waiting.clear()
+        self._end()
+
+    def _end(self) -> asyncio.Future[None]:
+        """Have kazoo end the session and its thread, which may take it a while."""
+        if self._ended is None:
+            self._ended = self._loop.create_future()
+            cut = self._loop.call_later(_GOODBYE_SECONDS, self._handler.cut)
+            self._ended.add_done_callback(lambda _: cut.cancel())
+            threading.Thread(target=self._end_kazoo, name="zookeeper-end", daemon=True).start()
+        return self._ended
+
+    def _end_kazoo(self) -> None:
+        self._client.stop()
+        self._client.close()
+        self.hand_over(self._has_ended)
+
+    def _has_ended(self) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+
+    async def close(self, wait: float | None = None) -> None:
+        """End the session. ``wait`` is how many seconds the end of kazoo's thread is waited for; None for all."""
+        self.lose()
+        await asyncio.wait([self._end()], timeout=wait)
