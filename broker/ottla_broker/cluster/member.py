@@ -155,7 +155,7 @@ class ClusterMember:
             to_controller=self._links.to_controller,
             wait_for=self.control.wait_for,
             broker_epoch=self._broker_epoch,
-            active=lambda: self._active,
+            active=self.active,
         )
 
     async def _new_session(self) -> ZooKeeperStore:
@@ -223,6 +223,7 @@ class ClusterMember:
             self._config.broker_id,
             epoch,
             epoch_version,
+            config=self._config,
             connect=self._links.to_control,
             clock=self._clock,
             listener=self.listener,
@@ -246,6 +247,10 @@ class ClusterMember:
     def _on_dead_controller(self, controller: int) -> None:
         if self._election is not None:
             self._election.usurp(controller)
+
+    def active(self) -> ActiveController | None:
+        """The controller, if this broker is it."""
+        return self._active
 
     def controller_id(self) -> int:
         """The broker that is the controller, as far as is known; -1 for nobody."""
