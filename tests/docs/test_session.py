@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.docs.pages import ROOT, marked
+from tests.docs.pages import ROOT, blocks, marked
 from tests.support.processes import BrokerProcess
 
 README = ROOT / "README.md"
@@ -47,13 +49,38 @@ def test_the_pages_programs(broker: BrokerProcess) -> None:
 
 
 def test_no_program_is_left_out() -> None:
-    assert set(marked(README, "file")) == {"produce.py", "consume.py"}
+    assert set(marked(README, "file")) == {"produce.py", "consume.py", "test_orders.py"}
     assert set(marked(START, "file")) == {"topic.py", "historians.py", "test_orders.py"}
     assert set(marked(OPERATIONS, "file")) == {"lag.py"}
 
 
-def test_the_fixture_for_pytest(tmp_path: Path) -> None:
-    (tmp_path / "test_orders.py").write_text(marked(START, "file")["test_orders.py"])
+def test_the_first_session_at_the_terminal(broker: BrokerProcess, tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "OTTLA_BOOTSTRAP_SERVER": broker.bootstrap}
+    shown = "".join(blocks(README, "console"))
+    seen = ""
+    for line in re.findall(r"^\$ (.*)$", shown, re.MULTILINE):
+        done = subprocess.run(
+            ["bash", "-c", line],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            cwd=tmp_path,
+            env=environment,
+        )
+        seen += f"$ {line}\n{done.stdout}"
+    assert without_times(seen) == without_times(shown)
+
+
+def without_times(text: str) -> str:
+    """What is the same in every run: seconds and rates are left out, and the blanks that align them."""
+    return re.sub(r" +", " ", re.sub(r"\d+(\.\d+)?(m?s| s)\b|[\d,]+ records/s", "…", text))
+
+
+@pytest.mark.parametrize("page", [README, START], ids=["README", "Getting started"])
+def test_the_fixture_for_pytest(page: Path, tmp_path: Path) -> None:
+    (tmp_path / "test_orders.py").write_text(marked(page, "file")["test_orders.py"])
     command = [
         sys.executable,
         "-m",
