@@ -30,6 +30,14 @@ from ottla_broker.controller.api import (
     TopicToDelete,
 )
 from ottla_broker.controller.configs import apply_changes, check_broker, check_topic, keys_for
+from ottla_broker.controller.new_topics import (
+    OFFSETS_TOPIC,
+    check_new_configs,
+    check_new_name,
+    check_no_nulls,
+    new_topic_id,
+    offsets_topic,
+)
 from ottla_broker.controller.producer_ids import ProducerIds
 from ottla_broker.controller.start import register_broker, settle_cluster_id, take_over, warn_of_strays
 from ottla_broker.controller.validation import (
@@ -37,7 +45,6 @@ from ottla_broker.controller.validation import (
     assignments_of,
     assignments_of_more,
     check_batch_size,
-    check_topic_name,
 )
 from ottla_broker.events import get_logger
 from ottla_broker.log.config import LogConfig
@@ -64,9 +71,6 @@ if TYPE_CHECKING:
     from ottla_broker.replica.manager import ReplicaManager
 
 log = get_logger()
-
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-PROHIBITED_TOPIC: Final = "__cluster_metadata"
 
 # Partitions made, led or removed before others get their turn on the event loop.
 _SLICE: Final = 64
@@ -122,7 +126,7 @@ class StandaloneController:
         """
         await topic_store.ensure_paths(self._store)
         self._metadata.cluster_id = await settle_cluster_id(
-            self._store, cluster_id, lambda: encode_uuid(self._new_id())
+            self._store, cluster_id, lambda: encode_uuid(new_topic_id(self._random))
         )
         self._metadata.controller_id = self._config.broker_id
         self._epoch = await take_over(self._store, self._config.broker_id, self._clock.now_ms())
@@ -242,32 +246,24 @@ class StandaloneController:
         name = topic.name
         if name in self._metadata or name in planned:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        missing = [key for key, value in topic.configs.items() if value is None]
-        if missing:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(missing)}"
-            )
+        check_no_nulls(topic)
         config = self._config
         assignments = assignments_of(
             topic, sorted(self._alive()), config.num_partitions, config.default_replication_factor
         )
-        check_topic_name(name)
-        if name == PROHIBITED_TOPIC:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+        check_new_name(name)
         if await self._store.exists(TopicNode.path(name)):
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
         taken.check(name)
-        configs = {key: value for key, value in topic.configs.items() if value is not None}
-        try:
-            in_force = check_topic(config, name, configs)
-        except KafkaError as error:
-            raise KafkaError(error.code, _without_resource(error.message)) from error
+        configs, in_force = check_new_configs(config, name, topic.configs)
         try:
             epoch = await topic_store.next_epoch(self._store, name)
         except BadNodeError as error:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
         partitions = [PartitionInfo(i, r[0], epoch, r, r) for i, r in assignments.items()]
-        return TopicInfo(name, self._new_id(), partitions, name in INTERNAL_TOPICS, configs, in_force)
+        return TopicInfo(
+            name, new_topic_id(self._random), partitions, name in INTERNAL_TOPICS, configs, in_force
+        )
 
     def _alive(self) -> set[int]:
         return set(self._metadata.brokers) | {self._config.broker_id}
@@ -334,7 +330,10 @@ class StandaloneController:
             return found
         if name in INTERNAL_TOPICS and name != OFFSETS_TOPIC:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has no use on this broker yet")
-        topic = self._offsets_topic() if name == OFFSETS_TOPIC else NewTopic(name)
+        topic = NewTopic(name)
+        if name == OFFSETS_TOPIC:
+            factor = min(self._config.offsets_topic_replication_factor, len(self._alive()))
+            topic = offsets_topic(self._config, factor)
         outcome = (await self.create_topics([topic], validate_only=False))[0]
         found = self._metadata.topic(name)
         if found is None:
@@ -343,20 +342,6 @@ class StandaloneController:
             )
             raise KafkaError(code, outcome.message)
         return found
-
-    def _offsets_topic(self) -> NewTopic:
-        """Kafka's ``GroupCoordinator.groupMetadataTopicConfigs``."""
-        config = self._config
-        return NewTopic(
-            OFFSETS_TOPIC,
-            config.offsets_topic_num_partitions,
-            min(config.offsets_topic_replication_factor, len(self._alive())),
-            configs={
-                "compression.type": "producer",
-                "cleanup.policy": "compact",
-                "segment.bytes": str(config.offsets_topic_segment_bytes),
-            },
-        )
 
     async def delete_topics(self, topics: Sequence[TopicToDelete]) -> list[DeletedTopic]:
         async with self._lock:
@@ -538,17 +523,6 @@ class StandaloneController:
             return Outcome(error.code, error.message)
         return Outcome()
 
-    def _new_id(self) -> bytes:
-        """A random UUID (version 4) that doesn't begin with a dash in base64, as Kafka's
-        ``Uuid.randomUuid``.
-        """
-        while True:
-            raw = bytearray(self._random.getrandbits(128).to_bytes(16, "big"))
-            raw[6] = raw[6] & 0x0F | 0x40
-            raw[8] = raw[8] & 0x3F | 0x80
-            if not encode_uuid(bytes(raw)).startswith("-"):
-                return bytes(raw)
-
     def _state_of(self, leader_epoch: int) -> bytes:
         broker_id = self._config.broker_id
         return self._states.encode(PartitionState(broker_id, leader_epoch, [broker_id], self._epoch))
@@ -594,9 +568,3 @@ class StandaloneController:
             topic.configs if configs is None else configs,
             topic.log_config if in_force is None else in_force,
         )
-
-
-def _without_resource(message: str | None) -> str | None:
-    """Kafka names the resource in messages about changes, not about creation."""
-    _, found, rest = (message or "").partition("'): ")
-    return rest if found else message

@@ -7,6 +7,7 @@ what holds at that moment, in whichever version the broker turns out to speak.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -51,6 +52,34 @@ SECURITY_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SAS
 
 Answered = Callable[[int, Any], None]
 """Told a broker and its answer; None when the broker has gone first."""
+
+
+class Replies:
+    """Waits for some brokers' answers to a batch. A broker that goes first counts as one that has answered."""
+
+    def __init__(self) -> None:
+        self._missing: set[int] = set()
+        self._all = asyncio.Event()
+        self._all.set()
+
+    def expect(self, broker: int) -> None:
+        self._missing.add(broker)
+        self._all.clear()
+
+    def heard(self, broker: int, answer: Any) -> None:
+        """An :data:`Answered`."""
+        self._missing.discard(broker)
+        if not self._missing:
+            self._all.set()
+
+    async def wait(self, timeout: float) -> bool:
+        """Whether all have answered within so many seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._all.wait()
+        except TimeoutError:
+            return False
+        return True
 
 
 class Endpoint(NamedTuple):
@@ -117,6 +146,9 @@ class Batch:
             if broker in online:
                 told = self._stop.setdefault(broker, {})
                 told[partition] = delete or told.get(partition, False)
+                if delete:
+                    # A replica that is no more neither leads nor follows.
+                    self._lead.get(broker, {}).pop(partition, None)
 
     def tell(self, brokers: Iterable[int], partitions: Iterable[Partition] = ()) -> None:
         """Have brokers' metadata brought up to date: all live brokers, and these partitions."""
@@ -149,8 +181,7 @@ class Batch:
         answered: Answered | None,
     ) -> None:
         """``make`` takes the broker's epoch and the version."""
-        found = self._context.brokers.get(broker)
-        build = partial(make, -1 if found is None else found.epoch)
+        build = partial(make, self._context.brokers[broker].epoch)
         tell = None if answered is None else partial(answered, broker)
         self._channels.send(broker, Order(int(key), build, tell))
 

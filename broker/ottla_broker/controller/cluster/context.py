@@ -68,6 +68,7 @@ class Context:
         self.unreachable: set[int] = set()
         self.leaving: set[int] = set()
         self.topics: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
         self.deleting: set[str] = set()
         self.bad_disks: set[tuple[int, Partition]] = set()
 
@@ -95,10 +96,26 @@ class Context:
             if self.is_online(broker, partition, leaving=leaving)
         }
 
-    # ---- partitions
+    # ---- topics
+
+    def add_topic(self, topic: Topic) -> None:
+        """A topic that is new, or was read anew."""
+        self.topics[topic.name] = topic
+        if topic.id is not None:
+            self._by_id[topic.id] = topic
+
+    def remove_topic(self, name: str) -> None:
+        """A topic that is no more."""
+        topic = self.topics.pop(name, None)
+        if topic is not None and topic.id is not None:
+            self._by_id.pop(topic.id, None)
+        self.deleting.discard(name)
+        self.bad_disks = {found for found in self.bad_disks if found[1][0] != name}
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
-        return next((topic for topic in self.topics.values() if topic.id == topic_id), None)
+        return self._by_id.get(topic_id)
+
+    # ---- partitions
 
     def assignment(self, partition: Partition) -> Assignment:
         return self.topics[partition[0]].assignments[partition[1]]

@@ -1,19 +1,24 @@
 """The controller of a cluster, while this broker is it: Kafka's ``KafkaController``.
 
 One task works off events one after another; nothing else changes what the controller knows. Each event ends with one
-batch of requests to the brokers. What the events are, and what each does::
+batch of requests to the brokers. What the events are, and who deals with them::
 
-    brokers changed        read anew. Gone, or registered again: their partitions get other leaders and lose them as
+    brokers changed        ``members``: gone, or registered again: their partitions get other leaders and lose them as
                            in-sync replicas. New: they are told everything, and partitions that waited are led
     broker unreachable     as if it were gone, though its node stands: its process is dead, or out of reach
     broker answers again   as if it had come
     broker leaves          controlled shutdown: others lead what it led
-    topics changed         new ones are led
+    disk failed            as if the broker were gone, for the replicas on that disk
+    topics changed         ``topics``: new ones are led
     topic grown            new partitions are led
-    topics to delete       see ``deletion``
-    reassignments          see ``reassignment``
+    topics to delete       ``deletion``
+    reassignments          ``reassignment``
+    elections              ``balance``: by timer, by request, where a topic now allows unclean ones
     replicas in sync       AlterPartition, see ``serve``
-    an old notification    ``/isr_change_notification``, ``/log_dir_event_notification``: read anew, told, removed
+    old ways               ``notices``: nodes that older brokers and tools leave; read, dealt with, removed
+
+An event that fails for want of the store is tried again before any other, so that nothing overtakes it; what it had
+done already it finds done.
 
 A judgement that a broker is unreachable may be wrong: then it goes on as leader in an old epoch for a while. It can't
 commit anything more with acks=all, since whoever followed it follows another by then and the controller takes no
@@ -23,34 +28,56 @@ in-sync replicas from it in an old epoch; and it is told of the new epoch as soo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla_broker.clock import Clock
+from ottla_broker.controller.cluster.balance import Balance
 from ottla_broker.controller.cluster.batch import Answered, Batch
-from ottla_broker.controller.cluster.channel import Channels, Link
-from ottla_broker.controller.cluster.context import Context, Partition, Topic
+from ottla_broker.controller.cluster.channel import Channels, Connect, Listener
+from ottla_broker.controller.cluster.context import Context
+from ottla_broker.controller.cluster.deletion import Deletion
 from ottla_broker.controller.cluster.leadership import Leadership
+from ottla_broker.controller.cluster.members import Members
+from ottla_broker.controller.cluster.notices import Notices
 from ottla_broker.controller.cluster.persistence import ClusterStore, Deposed, Persistence
+from ottla_broker.controller.cluster.reassignment import Reassignments
+from ottla_broker.controller.cluster.topics import Topics
 from ottla_broker.events import get_logger
-from ottla_broker.store.api import SessionLostError, StoreError, StoreEvent, Watch
-from ottla_broker.store.keys import BrokerIdNode, TopicNode
+from ottla_broker.store.api import (
+    SessionLostError,
+    SessionState,
+    StoreError,
+    StoreEvent,
+    UnknownOutcomeError,
+    Watch,
+)
 from ottla_protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from ottla_broker.config import BrokerConfig
 
 log = get_logger()
 
 T = TypeVar("T")
+Event = Callable[[], Awaitable[None]]
 
 EVENT_SECONDS: Final = 60.0
 """How long a request of a client may wait for its turn, if it doesn't say."""
 
-_RETRY_SECONDS: Final = 0.2
+_RETRY_SECONDS: Final = (0.05, 1.0)
+_ATTEMPTS: Final = 8
+"""How often an event is tried while the store answers, but refuses."""
 
 
 class ActiveController:
     """Made when this broker is elected, closed when it is the controller no longer. Owned by the loop thread.
 
     ``deposed`` is called when it turns out that another controller has a higher epoch.
+
+    Attributes:
+        context, persistence, leadership, store: what the parts work with.
+        members, topics, deletion, reassignments, balance: the parts.
     """
 
     def __init__(
@@ -60,31 +87,41 @@ class ActiveController:
         epoch: int,
         epoch_version: int,
         *,
-        connect: Callable[[int, float], Awaitable[Link]],
+        config: BrokerConfig,
+        connect: Connect,
         clock: Clock,
         listener: str,
         unclean_allowed: Callable[[str], bool],
         deposed: Callable[[], None],
         on_brokers: Callable[[Context], None],
     ) -> None:
-        """``connect`` opens a control connection; ``on_brokers`` is told before any broker is spoken to."""
+        """``connect`` opens a control connection; ``on_brokers`` is told before any broker is spoken to.
+
+        ``listener`` is the name of the one that brokers use among themselves; ``unclean_allowed`` whether a topic
+        takes a leader that may lack committed records.
+        """
         self.broker_id = broker_id
+        self.store = store
         self.context = Context(epoch, epoch_version)
         self.persistence = Persistence(store, self.context)
         self.leadership = Leadership(self.context, self.persistence, unclean_allowed)
-        self._store = store
+        self.members = Members(self, on_brokers)
+        self.topics = Topics(self, config)
+        self.deletion = Deletion(self, config)
+        self.reassignments = Reassignments(self)
+        self.balance = Balance(self, config, clock)
+        self._notices = Notices(self)
         self._clock = clock
         self._listener = listener
         self._deposed = deposed
-        self._on_brokers = on_brokers
-        self._channels = Channels(connect, clock, self._on_unreachable, self._on_back)
-        self._events: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
-        self._watches: list[Watch] = []
-        self._topic_watches: dict[str, Watch] = {}
+        self.channels = Channels(
+            connect, Listener(self.members.on_unreachable, self.members.on_back, self._on_stale)
+        )
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._watches: dict[str, Watch] = {}
         self._task: asyncio.Task[None] | None = None
         self._closed = False
-        # What is to be done after a change of brokers or partitions: deletion, reassignment.
-        self.follow_ups: list[Callable[[], Awaitable[None]]] = []
+        self._begun = False
 
     # ---- life
 
@@ -96,17 +133,67 @@ class ActiveController:
     async def close(self) -> None:
         """Control no longer. Who waits for an event hears NOT_CONTROLLER."""
         self._closed = True
-        for watch in (*self._watches, *self._topic_watches.values()):
+        self.balance.close()
+        for watch in self._watches.values():
             watch.cancel()
+        self._watches.clear()
         task, self._task = self._task, None
         if task is not None and task is not asyncio.current_task():
             task.cancel()
             await asyncio.wait([task])
-        await self._channels.close()
+        await self.channels.close()
+        self.deletion.close()
 
-    def post(self, event: Callable[[], Awaitable[None]]) -> None:
+    async def _begin(self) -> None:
+        context = self.context
+        started = self._clock.monotonic()
+        # Watched before they are read, so that nothing falls between.
+        self.members.watch()
+        self.topics.watch()
+        self.deletion.watch()
+        self._notices.watch()
+        await self.members.load()
+        await self.topics.load()
+        await self.deletion.load()
+        self.reassignments.load()
+        await self.members.begin()
+        self._begun = True
+        log.info(
+            "controlling the cluster",
+            epoch=context.epoch,
+            brokers=sorted(context.brokers),
+            topics=len(context.topics),
+            partitions=sum(1 for _ in context.partitions()),
+            seconds=round(self._clock.monotonic() - started, 3),
+        )
+        await self.follow_up()
+        self._notices.begin()
+        self.balance.start()
+
+    async def follow_up(self) -> None:
+        """After brokers have come: what waited for them goes on."""
+        await self.deletion.resume()
+        await self.reassignments.resume()
+
+    # ---- events
+
+    def post(self, event: Event) -> None:
         """Have an event worked off after those before it."""
         self._events.put_nowait(event)
+
+    def watch(self, path: str, event: Event) -> None:
+        """Have an event posted whenever something happens at a path, until :meth:`unwatch` or the end."""
+
+        def happened(_: StoreEvent) -> None:
+            self.post(event)
+
+        if path not in self._watches and not self._closed:
+            self._watches[path] = self.store.watch(path, happened)
+
+    def unwatch(self, path: str) -> None:
+        watch = self._watches.pop(path, None)
+        if watch is not None:
+            watch.cancel()
 
     async def do(self, work: Callable[[], Awaitable[T]], timeout: float = EVENT_SECONDS) -> T:
         """Have something done as an event, and wait for what comes of it.
@@ -120,6 +207,7 @@ class ActiveController:
         async def event() -> None:
             if done.done():
                 return
+            failure = ErrorCode.UNKNOWN_SERVER_ERROR
             try:
                 result = await work()
             except (KafkaError, StoreError, Deposed) as error:
@@ -129,261 +217,89 @@ class ActiveController:
                     raise
                 if isinstance(error, StoreError):
                     log.error("the store refused a change", reason=str(error))
-            except BaseException:
-                if not done.done():
-                    done.set_exception(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+                    # Part of it may have been made.
+                    self.post(self.topics.refresh)
+            except asyncio.CancelledError:
+                failure = ErrorCode.NOT_CONTROLLER
                 raise
             else:
                 if not done.done():
                     done.set_result(result)
+            finally:
+                if not done.done():
+                    done.set_exception(KafkaError(failure))
 
-        if self._closed:
+        ended = self._task
+        if self._closed or ended is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
         self.post(event)
-        ended = self._task
-        assert ended is not None
         either: list[asyncio.Future[Any]] = [done, ended]
-        await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        if not done.done():
+        try:
+            await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if not done.done():
+                raise KafkaError(ErrorCode.NOT_CONTROLLER if ended.done() else ErrorCode.REQUEST_TIMED_OUT)
+            return done.result()
+        finally:
+            # One whose turn has not come is not begun any more.
             done.cancel()
-            raise KafkaError(ErrorCode.NOT_CONTROLLER if ended.done() else ErrorCode.REQUEST_TIMED_OUT)
-        return done.result()
 
     async def _run(self) -> None:
+        while await self._work_off(await self._events.get()):
+            # Others get their turn even while events come without end.
+            await asyncio.sleep(0)
+
+    async def _work_off(self, event: Event) -> bool:
+        """One event, until it is done. False: this is the controller no longer."""
+        rest, most = _RETRY_SECONDS
+        refusals = 0
         while True:
-            event = await self._events.get()
             try:
                 await event()
+                return True
             except SessionLostError:
-                return  # the election hears of it too, and closes this
+                return False  # the election hears of it too, and closes this
             except Deposed as error:
                 log.warning("deposed as the controller", reason=str(error))
                 self._deposed()
-                return
+                return False
             except StoreError as error:
+                answers = self.store.state is SessionState.CONNECTED
+                refusals += answers and not isinstance(error, UnknownOutcomeError)
+                if refusals >= _ATTEMPTS and self._begun:
+                    log.error("a change of the cluster is given up", reason=str(error))
+                    return True
                 log.error("a change of the cluster is put off", reason=str(error))
-                await asyncio.sleep(_RETRY_SECONDS)
-                self.post(event)
             except Exception as error:
                 # A defect: the controller goes on with the next event.
                 log.error("an event of the controller failed", exc_info=error)
+                if self._begun:
+                    return True
+            await asyncio.sleep(rest)
+            rest = min(most, rest * 2)
 
-    # ---- the beginning
+    def _on_stale(self, broker: int) -> None:
+        """A broker obeys a controller with a higher epoch: is there one?"""
+        log.warning("a broker obeys a newer controller", broker=broker)
+        self.post(self.persistence.check_epoch)
 
-    async def _begin(self) -> None:
-        context = self.context
-        self._watches.append(self._store.watch(BrokerIdNode.PARENT, self._on_brokers_node))
-        self._watches.append(self._store.watch(TopicNode.PARENT, self._on_topics_node))
-        started = self._clock.monotonic()
-        context.brokers = await self.persistence.read_brokers()
-        context.topics = await self.persistence.read_topics(await self._store.children(TopicNode.PARENT))
-        context.deleting = await self.persistence.read_deletions()
-        for name in context.topics:
-            self._watch_topic(name)
-        self._on_brokers(context)
-        for broker in context.brokers:
-            self._channels.add(broker)
-        batch = self.batch()
-        # Brokers answer clients from what they are told: the leaders first, as they stand.
-        batch.tell(context.live_or_leaving(), context.partitions())
-        batch.send()
-        await self._settle(context.brokers)
-        log.info(
-            "controlling the cluster",
-            epoch=context.epoch,
-            brokers=sorted(context.brokers),
-            topics=len(context.topics),
-            partitions=sum(1 for _ in context.partitions()),
-            seconds=round(self._clock.monotonic() - started, 3),
-        )
-
-    async def _settle(self, brokers: Collection[int]) -> None:
-        """Tell brokers what they lead and follow, and lead what can be led now."""
-        context, batch = self.context, self.batch()
-        new = [
-            partition
-            for partition in context.partitions()
-            if context.view(partition) is None and not context.is_deleting(partition)
-        ]
-        await self.leadership.create(new, batch)
-        # Leaders whose broker is gone since before this controller began.
-        gone = {
-            view.state.leader
-            for topic in context.topics.values()
-            for view in topic.partitions.values()
-            if view.state.leader >= 0
-        } - context.live_or_leaving()
-        orphans = [
-            partition
-            for partition in context.partitions()
-            if (view := context.view(partition)) is not None
-            and (view.state.leader in gone or not context.live_or_leaving().issuperset(view.state.isr))
-        ]
-        dead = {
-            broker
-            for partition in orphans
-            for broker in context.replicas(partition)
-            if broker not in context.live_or_leaving()
-        }
-        await self.leadership.elect(orphans, self.leadership.without(dead), batch)
-        await self.leadership.elect(list(context.partitions()), self.leadership.offline, batch)
-        for partition in context.partitions_on(brokers):
-            if context.view(partition) is not None and not context.is_deleting(partition):
-                here = [broker for broker in context.replicas(partition) if broker in brokers]
-                batch.lead(here, partition)
-        batch.send()
-        for follow_up in self.follow_ups:
-            await follow_up()
-
-    # ---- brokers
-
-    def _on_brokers_node(self, event: StoreEvent) -> None:
-        self.post(self._brokers_changed)
-
-    async def _brokers_changed(self) -> None:
-        context = self.context
-        before = context.brokers
-        now = await self.persistence.read_brokers()
-        gone = before.keys() - now.keys()
-        came = now.keys() - before.keys()
-        bounced = {
-            broker for broker in before.keys() & now.keys() if before[broker].epoch != now[broker].epoch
-        }
-        moved = {
-            broker
-            for broker in (before.keys() & now.keys()) - bounced
-            if before[broker].registration != now[broker].registration
-        }
-        if not (gone or came or bounced or moved):
-            return
-        log.info(
-            "brokers changed",
-            came=sorted(came),
-            gone=sorted(gone),
-            bounced=sorted(bounced),
-            brokers=sorted(now),
-        )
-        for broker in gone | bounced:
-            await self._channels.remove(broker)
-            context.leaving.discard(broker)
-            context.unreachable.discard(broker)
-            context.bad_disks = {(b, p) for b, p in context.bad_disks if b != broker}
-        # While they are dealt with as gone, bounced brokers must not be elected.
-        context.brokers = {broker: found for broker, found in now.items() if broker not in came | bounced}
-        if gone | bounced:
-            await self._lost(gone | bounced)
-        context.brokers = now
-        self._on_brokers(context)
-        for broker in came | bounced:
-            self._channels.add(broker)
-        await self._arrived(came | bounced, moved)
-
-    async def _lost(self, brokers: Collection[int]) -> None:
-        """Brokers serve nothing any more."""
-        batch = self.batch()
-        affected = list(self.context.partitions_on(brokers))
-        await self.leadership.elect(affected, self.leadership.without(set(brokers)), batch)
-        # Also where nothing changed hands: clients are told which replicas are offline.
-        batch.tell(self.context.live_or_leaving(), affected)
-        batch.send()
-
-    async def _arrived(self, brokers: Collection[int], moved: Collection[int] = ()) -> None:
-        """Brokers are new here, or here again; ``moved`` have other addresses."""
-        if not brokers and not moved:
-            return
-        context, batch = self.context, self.batch()
-        batch.tell(brokers, context.partitions())
-        batch.send()
-        batch = self.batch()
-        # The others hear who is alive.
-        batch.tell(context.live_or_leaving() - set(brokers))
-        batch.send()
-        if brokers:
-            await self._settle(brokers)
-
-    def _on_unreachable(self, broker: int) -> None:
-        async def event() -> None:
-            if broker in self.context.brokers and broker not in self.context.unreachable:
-                self.context.unreachable.add(broker)
-                self._channels.drop(broker)
-                await self._lost({broker})
-
-        self.post(event)
-
-    def _on_back(self, broker: int) -> None:
-        async def event() -> None:
-            if broker in self.context.unreachable:
-                self.context.unreachable.discard(broker)
-                await self._arrived({broker})
-
-        self.post(event)
-
-    # ---- topics
-
-    def _on_topics_node(self, event: StoreEvent) -> None:
-        self.post(self._topics_changed)
-
-    async def _topics_changed(self) -> None:
-        """Topics have been made, by this controller or by whoever writes to the store."""
-        names = set(await self._store.children(TopicNode.PARENT))
-        added = names - self.context.topics.keys()
-        if added:
-            await self.add_topics(await self.persistence.read_topics(added))
-
-    async def add_topics(self, topics: dict[str, Topic], on_led: Answered | None = None) -> None:
-        """Have new topics led. ``on_led`` hears the brokers' answers."""
-        batch = self.batch()
-        self.context.topics.update(topics)
-        new = [(name, index) for name, topic in topics.items() for index in topic.assignments]
-        for name in topics:
-            self._watch_topic(name)
-        await self.leadership.create([each for each in new if self.context.view(each) is None], batch)
-        for partition in new:
-            if self.context.view(partition) is not None:
-                batch.lead(self.context.replicas(partition), partition, is_new=True)
-        batch.send(on_led=on_led)
-
-    def _watch_topic(self, name: str) -> None:
-        """Hear of partitions that somebody else adds."""
-        if name not in self._topic_watches:
-
-            def changed(event: StoreEvent) -> None:
-                self.post(lambda: self._topic_changed(name))
-
-            self._topic_watches[name] = self._store.watch(TopicNode.path(name), changed)
-
-    def forget_topic(self, name: str) -> None:
-        """A topic is deleted."""
-        self.context.topics.pop(name, None)
-        self.context.deleting.discard(name)
-        watch = self._topic_watches.pop(name, None)
-        if watch is not None:
-            watch.cancel()
-
-    async def _topic_changed(self, name: str) -> None:
-        topic = self.context.topics.get(name)
-        if topic is None or name in self.context.deleting:
-            return
-        now = (await self.persistence.read_topics([name])).get(name)
-        if now is None or now.version == topic.version:
-            return
-        added = now.assignments.keys() - topic.assignments.keys()
-        topic.version = now.version
-        for index in added:
-            topic.assignments[index] = now.assignments[index]
-        await self.lead_new([(name, index) for index in sorted(added)])
-
-    async def lead_new(self, partitions: Iterable[Partition], on_led: Answered | None = None) -> None:
-        """Have new partitions of known topics led."""
-        batch = self.batch()
-        await self.leadership.create(partitions, batch)
-        batch.send(on_led=on_led)
-
-    # ---- parts
+    # ---- requests
 
     def batch(self) -> Batch:
-        """Requests to be sent together."""
-        return Batch(self.context, self._channels, self.broker_id, self._listener)
+        """Requests to be sent together, by :meth:`send`."""
+        return Batch(self.context, self.channels, self.broker_id, self._listener)
+
+    def send(
+        self, batch: Batch, *, on_led: Answered | None = None, on_stopped: Answered | None = None
+    ) -> None:
+        """Send what was noted; those who want to hear the answers are told each broker's."""
+
+        def led(broker: int, answer: Any) -> None:
+            if answer is not None:
+                self.members.note_disks(broker, answer)
+            if on_led is not None:
+                on_led(broker, answer)
+
+        batch.send(on_led=led, on_stopped=on_stopped)
 
 
 def _told(error: Exception) -> KafkaError:

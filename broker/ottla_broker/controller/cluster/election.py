@@ -18,6 +18,7 @@ from ottla_broker.controller.cluster.persistence import ClusterStore
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import (
     BadVersionError,
+    Check,
     Create,
     Delete,
     NodeExistsError,
@@ -35,6 +36,8 @@ from ottla_broker.store.keys import BadNodeError, ControllerEpochNode, Controlle
 log = get_logger()
 
 _RETRY_SECONDS: Final = 0.2
+_UNREADABLE_SECONDS: Final = 5.0
+"""How long to wait for news when a node can't be read: who wrote it is the controller until it goes."""
 _NOBODY: Final = -1
 
 
@@ -64,6 +67,7 @@ class Election:
         self._watch: Watch | None = None
         self._usurp: int | None = None
         self._resign = False
+        self._epoch_version = -1
         self.controller = _NOBODY
         self.is_controller = False
 
@@ -77,16 +81,27 @@ class Election:
                     await self._step()
                 except SessionLostError:
                     return
-                except (StoreError, BadNodeError) as error:
+                except StoreError as error:
                     log.error("the election of a controller is disturbed", reason=str(error))
                     await asyncio.sleep(_RETRY_SECONDS)
-                    continue
-                await self._wake.wait()
+                except BadNodeError as error:
+                    log.error("nobody can be elected controller", reason=str(error))
+                    await self._news(_UNREADABLE_SECONDS)
+                else:
+                    await self._news(None)
         finally:
             self._watch.cancel()
             if self.is_controller:
                 self.is_controller = False
                 await self._on_resigned()
+
+    async def _news(self, timeout: float | None) -> None:
+        """Wait for something to happen, at most so many seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._wake.wait()
+        except TimeoutError:
+            return
 
     def resign(self) -> None:
         """Be the controller no longer: another has a higher epoch, or this broker stops."""
@@ -111,7 +126,8 @@ class Election:
             log.warning("another broker is the controller", controller=current)
             self.is_controller = False
             await self._on_resigned()
-        if not self.is_controller and (current == _NOBODY or (dead is not None and current == dead)):
+        # A node of this broker's own was left by an earlier life of it.
+        if not self.is_controller and current in (_NOBODY, self._broker_id, dead):
             won = await self._try(takes_over=current != _NOBODY)
             current = self._broker_id if won else await self._current()
         if current != self.controller:
@@ -124,9 +140,11 @@ class Election:
         self.is_controller = False
         await self._on_resigned()
         try:
-            if await self._current() == self._broker_id:
-                await self._store.delete(ControllerNode.PATH)
-        except NoNodeError:
+            # In this epoch the node is this broker's, or gone.
+            await self._store.transaction(
+                [Check(ControllerEpochNode.PATH, self._epoch_version), Delete(ControllerNode.PATH)]
+            )
+        except (NoNodeError, BadVersionError):
             return
 
     async def _current(self) -> int:
@@ -154,6 +172,7 @@ class Election:
                 return False
         log.info("elected controller", epoch=epoch + 1, took_over=takes_over)
         self.is_controller = True
+        self._epoch_version = version + 1
         # Told before the work of a new controller begins, so that this broker's own requests find it.
         self.controller = self._broker_id
         self._on_controller(self._broker_id)

@@ -45,10 +45,9 @@ class Leadership:
         context = self._context
         states: dict[Partition, PartitionState] = {}
         for partition in partitions:
-            live = context.live()
-            able = [broker for broker in context.replicas(partition) if broker in live]
-            if able:
-                states[partition] = PartitionState(able[0], 0, able, context.epoch)
+            state = self.first_state(partition)
+            if state is not None:
+                states[partition] = state
             else:
                 log.warning(
                     "no replica of a new partition is there", partition=f"{partition[0]}-{partition[1]}"
@@ -58,6 +57,12 @@ class Leadership:
             context.set_view(partition, view)
             batch.lead(context.replicas(partition), partition, is_new=True)
         return set(made)
+
+    def first_state(self, partition: Partition) -> PartitionState | None:
+        """Of a new partition: the replicas that are there are in sync, the first of them leads. None: none is."""
+        context = self._context
+        able = [broker for broker in context.replicas(partition) if context.is_online(broker, partition)]
+        return PartitionState(able[0], 0, able, context.epoch) if able else None
 
     async def elect(self, partitions: Iterable[Partition], choose: Choose, batch: Batch) -> set[Partition]:
         """Change partitions as ``choose`` says. Returns those that were changed."""
@@ -89,22 +94,33 @@ class Leadership:
             left = states.keys() - written.keys()
             if not left:
                 return changed
-            await self._read_again(left)
+            await self._read_again(left, batch)
         log.error("partitions could not be changed: somebody else writes them", count=len(left))
         return changed
 
     def _next(self, state: PartitionState, elected: Elected) -> PartitionState:
         return PartitionState(elected.leader, state.leader_epoch + 1, list(elected.isr), self._context.epoch)
 
-    async def _read_again(self, partitions: Collection[Partition]) -> None:
-        """Somebody else has written: a leader of an old release, or a newer controller. Raises Deposed."""
+    async def _read_again(self, partitions: Collection[Partition], batch: Batch) -> set[Partition]:
+        """What the store says is not what was known: a leader of an old release has written it, or this controller
+        itself, when the connection broke before it was told so. Returns what is different. Raises Deposed.
+        """
         now: Mapping[Partition, PartitionView] = await self._persistence.read_states(list(partitions))
+        changed = set()
         for partition, view in now.items():
             if view.state.controller_epoch > self._context.epoch:
                 raise Deposed(
                     f"a partition was written by a controller of epoch {view.state.controller_epoch}"
                 )
-            self._context.set_view(partition, view)
+            if self._context.has(partition) and view != self._context.view(partition):
+                self._context.set_view(partition, view)
+                batch.lead(self._context.replicas(partition), partition)
+                changed.add(partition)
+        return changed
+
+    async def refresh(self, partitions: Iterable[Partition], batch: Batch) -> set[Partition]:
+        """Take the states from the store. Returns those that were not known. Raises Deposed, StoreError."""
+        return await self._read_again(list(partitions), batch)
 
     # ---- the choices that depend on what is alive
 

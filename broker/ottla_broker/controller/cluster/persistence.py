@@ -25,19 +25,22 @@ from ottla_broker.store.api import (
     Delete,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     Operation,
     Set,
     Store,
-    StoreError,
     UnknownOutcomeError,
 )
 from ottla_broker.store.keys import (
+    Assignment,
     BadNodeError,
     BrokerIdNode,
     ConfigNode,
     ControllerEpochNode,
     DeleteTopicNode,
     PartitionState,
+    ProducerIdBlock,
+    ProducerIdBlockNode,
     TopicNode,
     TopicPartitionNode,
     TopicPartitionsNode,
@@ -72,9 +75,16 @@ class Persistence:
 
     # ---- reading
 
+    async def children(self, path: str) -> list[str]:
+        """A node's children; none where it isn't there. Raises StoreError."""
+        try:
+            return await self._store.children(path)
+        except NoNodeError:
+            return []
+
     async def read_brokers(self) -> dict[int, RegisteredBroker]:
         """All registered brokers. One whose node can't be read is left out, with a line in the log."""
-        ids = [int(name) for name in await self._store.children(BrokerIdNode.PARENT) if name.isdigit()]
+        ids = [int(name) for name in await self.children(BrokerIdNode.PARENT) if name.isdigit()]
         found: dict[int, RegisteredBroker] = {}
 
         async def one(broker: int) -> None:
@@ -125,7 +135,7 @@ class Persistence:
         return found
 
     async def read_deletions(self) -> set[str]:
-        return set(await self._store.children(DeleteTopicNode.PARENT))
+        return set(await self.children(DeleteTopicNode.PARENT))
 
     # ---- writing
 
@@ -136,15 +146,15 @@ class Persistence:
         """One transaction. Raises Deposed, StoreError."""
         try:
             await self._store.transaction(self._checked(operations))
-        except BadVersionError as error:
-            await self._check_epoch(error)
+        except BadVersionError:
+            await self.check_epoch()
             raise
 
-    async def _check_epoch(self, error: StoreError) -> None:
-        """Raise Deposed if that is why a write failed."""
+    async def check_epoch(self) -> None:
+        """Raise Deposed if another controller has been elected."""
         _, version = await self._store.get(ControllerEpochNode.PATH)
         if version != self._context.epoch_version:
-            raise Deposed("the controller epoch has moved on") from error
+            raise Deposed("the controller epoch has moved on")
 
     async def write_states(
         self, states: Mapping[Partition, tuple[PartitionState, int]]
@@ -188,71 +198,157 @@ class Persistence:
         await asyncio.gather(*(some(items[at : at + _BATCH]) for at in range(0, len(items), _BATCH)))
         return written
 
+    async def create_topic(
+        self, topic: Topic, configs: Mapping[str, str], states: Mapping[Partition, PartitionState]
+    ) -> set[Partition]:
+        """Make a topic, with as many of its partitions' states as go into one transaction. Returns which these are.
+
+        Raises NodeExistsError, Deposed, StoreError.
+        """
+        settings, data = ConfigNode.path(ConfigNode.TOPICS, topic.name), ConfigNode.encode(configs)
+        operations: list[Operation] = [
+            Set(settings, data) if await self._store.exists(settings) else Create(settings, data),
+            Create(TopicNode.path(topic.name), TopicNode.encode(topic.id, topic.assignments)),
+            Create(TopicPartitionsNode.path(topic.name)),
+        ]
+        first = list(states.items())[:_BATCH]
+        for key, state in first:
+            operations += _creation(key, state)
+        try:
+            await self.write(operations)
+        except UnknownOutcomeError:
+            made = (await self.read_topics([topic.name])).get(topic.name)
+            if made is None or made.id != topic.id:
+                raise
+        return {key for key, _ in first}
+
     async def create_states(
         self, states: Mapping[Partition, PartitionState]
     ) -> dict[Partition, PartitionView]:
-        """Make the nodes of partitions that were never led. Returns those that were made."""
+        """Make the nodes of partitions that were never led. Returns those that there are then."""
         await self._create_missing({TopicPartitionsNode.path(name) for name, _ in states})
         items = list(states.items())
         made: dict[Partition, PartitionView] = {}
         for at in range(0, len(items), _BATCH):
             part = items[at : at + _BATCH]
-            operations: list[Operation] = []
-            for key, state in part:
-                operations.append(Create(TopicPartitionNode.path(*key)))
-                operations.append(
-                    Create(TopicPartitionStateNode.path(*key), TopicPartitionStateNode.encode(state))
-                )
             try:
-                await self.write(operations)
-            except (NodeExistsError, UnknownOutcomeError):
-                # A controller before this one got that far.
+                await self.write([operation for item in part for operation in _creation(*item)])
+            except (NodeExistsError, NoNodeError, UnknownOutcomeError):
+                # A controller before this one got that far, or a topic is gone.
                 await self._create_missing({TopicPartitionNode.path(*key) for key, _ in part})
-                for key, state in part:
-                    path = TopicPartitionStateNode.path(*key)
-                    try:
-                        await self.write([Create(path, TopicPartitionStateNode.encode(state))])
-                    except NodeExistsError:
-                        continue
-            made.update(await self.read_states([key for key, _ in part]))
+                await self._create_states_one_by_one(part)
+                made.update(await self.read_states([key for key, _ in part]))
+            else:
+                made.update({key: PartitionView(state, 0) for key, state in part})
         return made
+
+    async def _create_states_one_by_one(self, part: Iterable[tuple[Partition, PartitionState]]) -> None:
+        for key, state in part:
+            path = TopicPartitionStateNode.path(*key)
+            try:
+                await self.write([Create(path, TopicPartitionStateNode.encode(state))])
+            except (NodeExistsError, NoNodeError):
+                continue
 
     async def _create_missing(self, paths: Iterable[str]) -> None:
         for path in sorted(paths):
             if not await self._store.exists(path):
                 try:
                     await self.write([Create(path)])
-                except NodeExistsError:
+                except (NodeExistsError, NoNodeError):
                     continue
 
-    async def set_assignments(self, topic: Topic) -> None:
-        """Write a topic's assignments as they are in memory. Raises BadVersionError, Deposed, StoreError."""
-        data = TopicNode.encode(topic.id, topic.assignments)
-        await self.write([Set(TopicNode.path(topic.name), data, topic.version)])
+    async def set_assignments(self, topic: Topic, changed: Mapping[int, Assignment]) -> None:
+        """Write other assignments of some of a topic's partitions, or of new ones, and note them.
+
+        Raises BadVersionError where somebody else has changed the topic, Deposed, StoreError.
+        """
+        assignments = {**topic.assignments, **changed}
+        path, data = TopicNode.path(topic.name), TopicNode.encode(topic.id, assignments)
+        try:
+            await self.write([Set(path, data, topic.version)])
+        except UnknownOutcomeError:
+            if await self._store.get(path) != (data, topic.version + 1):
+                raise
         topic.version += 1
+        topic.assignments = assignments
+
+    async def order_deletion(self, name: str) -> None:
+        """Leave word that a topic is to go, for this controller and those after it."""
+        try:
+            await self.write([Create(DeleteTopicNode.path(name))])
+        except NodeExistsError:
+            return
 
     async def remove_topic(self, topic: Topic) -> None:
         """Take a topic out of the store, its configuration and the order to delete it last."""
-        for index in topic.assignments:
-            for path in (
-                TopicPartitionStateNode.path(topic.name, index),
-                TopicPartitionNode.path(topic.name, index),
-            ):
-                await self._delete(path)
-        for path in (
-            TopicPartitionsNode.path(topic.name),
-            TopicNode.path(topic.name),
-            ConfigNode.path(ConfigNode.TOPICS, topic.name),
-            DeleteTopicNode.path(topic.name),
-        ):
-            await self._delete(path)
+        name = topic.name
+        paths = [
+            path
+            for index in topic.assignments
+            for path in (TopicPartitionStateNode.path(name, index), TopicPartitionNode.path(name, index))
+        ]
+        paths += [
+            TopicPartitionsNode.path(name),
+            TopicNode.path(name),
+            ConfigNode.path(ConfigNode.TOPICS, name),
+            DeleteTopicNode.path(name),
+        ]
+        for at in range(0, len(paths), _BATCH):
+            part = paths[at : at + _BATCH]
+            try:
+                await self.write([Delete(path) for path in part])
+            except (NoNodeError, NotEmptyError):
+                for path in part:
+                    await self._remove(path)
 
     async def forget_deletion(self, name: str) -> None:
         """The order to delete a topic that isn't there."""
-        await self._delete(DeleteTopicNode.path(name))
+        await self._remove(DeleteTopicNode.path(name))
 
-    async def _delete(self, path: str) -> None:
+    async def _remove(self, path: str) -> None:
+        """Remove a node and, what only somebody else can have left there, all below it."""
         try:
             await self.write([Delete(path)])
         except NoNodeError:
             return
+        except NotEmptyError:
+            for name in await self.children(path):
+                await self._remove(f"{path}/{name}")
+            await self.write([Delete(path)])
+
+    async def read_node(self, path: str) -> bytes | None:
+        """What a node says; None where it isn't there."""
+        try:
+            return (await self._store.get(path))[0]
+        except NoNodeError:
+            return None
+
+    async def take_away(self, path: str) -> None:
+        """Remove a node that has been dealt with, if it is still there."""
+        await self._remove(path)
+
+    async def take_block(self, broker: int, size: int) -> ProducerIdBlock:
+        """The next producer ids, for a broker to give out. Raises BadNodeError, Deposed, StoreError."""
+        path = ProducerIdBlockNode.PATH
+        while True:
+            try:
+                data, version = await self._store.get(path)
+            except NoNodeError:
+                await self._create_missing([path])
+                continue
+            before = ProducerIdBlockNode.decode(data)
+            first = 0 if before is None else before.last + 1
+            block = ProducerIdBlock(broker, first, first + size - 1)
+            try:
+                await self.write([Set(path, ProducerIdBlockNode.encode(block), version)])
+            except BadVersionError:
+                continue
+            return block
+
+
+def _creation(partition: Partition, state: PartitionState) -> list[Operation]:
+    return [
+        Create(TopicPartitionNode.path(*partition)),
+        Create(TopicPartitionStateNode.path(*partition), TopicPartitionStateNode.encode(state)),
+    ]

@@ -1,0 +1,408 @@
+"""The controller as this broker's handlers see it, in a cluster: see :class:`ottla_broker.controller.api.Controller`.
+
+What only the controller may do is done if this broker is it, else refused with NOT_CONTROLLER: clients know then whom
+to ask. What any broker may do is done here: configurations are written to the store, and what a broker needs of the
+controller for itself (topics that are made when they are first used, producer ids) it asks of it over a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ottla_broker.controller.api import (
+    ConfigChange,
+    CreatedTopic,
+    DeletedTopic,
+    MorePartitions,
+    NewTopic,
+    Outcome,
+    ResourceType,
+    TopicToDelete,
+)
+from ottla_broker.controller.cluster.serve import allocate_producer_ids
+from ottla_broker.controller.configs import apply_changes, check_broker, check_topic, keys_for
+from ottla_broker.controller.new_topics import OFFSETS_TOPIC, offsets_topic
+from ottla_broker.events import get_logger
+from ottla_broker.metadata.cache import INTERNAL_TOPICS, MetadataCache, TopicInfo
+from ottla_broker.store.api import StoreError
+from ottla_broker.store.keys import DEFAULT_ENTITY, ConfigNode
+from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+from ottla_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from ottla_broker.config import BrokerConfig
+    from ottla_broker.controller.cluster.batch import Replies
+    from ottla_broker.controller.cluster.controller import ActiveController
+
+log = get_logger()
+
+TIMEOUT_SECONDS: Final = 25.0
+"""How long a request to the controller may take: less than clients wait by default."""
+ENSURE_SECONDS: Final = 10.0
+"""How long to wait for a topic that is made when it is first used."""
+_APPLIED_SECONDS: Final = 1.0
+_POLL_SECONDS: Final = 0.005
+_RETRY_SECONDS: Final = 0.1
+_DEFAULTS_SINCE: Final = 4
+
+_AGAIN: Final = frozenset(
+    {
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.BROKER_ID_NOT_REGISTERED,
+        ErrorCode.STALE_BROKER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""What may be otherwise a moment later, when another controller is elected or this broker is known to it."""
+
+
+class ControllerLink(Protocol):
+    """A connection to the controller; fails with ConnectionError."""
+
+    def version_of(self, api_key: int) -> int: ...
+
+    def submit(self, request: Any, *, timeout: float, version: int | None = None) -> Awaitable[Any]: ...
+
+
+class Configs(Protocol):
+    """What is set for topics and brokers, in the store."""
+
+    async def read(self, kind: str, name: str) -> dict[str, str]: ...
+
+    async def write(self, kind: str, name: str, settings: Mapping[str, str]) -> None: ...
+
+
+class ClusterController:
+    """Owned by the loop thread."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        metadata: MetadataCache,
+        random: Random,
+        configs: Configs,
+        to_controller: Callable[[], Awaitable[ControllerLink]],
+        wait_for: Callable[[Callable[[], bool], float], Awaitable[bool]],
+        broker_epoch: Callable[[], int],
+        active: Callable[[], ActiveController | None],
+    ) -> None:
+        """``to_controller`` connects, or raises ConnectionError; ``wait_for`` waits until this broker's metadata fulfil
+        a condition, at most so many seconds; ``active`` is the controller, if this broker is it.
+        """
+        self._config = config
+        self._metadata = metadata
+        self._random = random
+        self._configs = configs
+        self._to_controller = to_controller
+        self._wait_for = wait_for
+        self._broker_epoch = broker_epoch
+        self._active = active
+        self._writing = asyncio.Lock()
+        self._making: dict[str, asyncio.Task[TopicInfo]] = {}
+        self._taking = asyncio.Lock()
+        self._next_id = 0
+        self._ids_end = 0
+
+    # ---- topics
+
+    async def create_topics(self, topics: Sequence[NewTopic], validate_only: bool) -> list[CreatedTopic]:
+        active = self._active()
+        if active is None:
+            return [CreatedTopic(ErrorCode.NOT_CONTROLLER, name=topic.name) for topic in topics]
+        deadline = self._deadline()
+        try:
+            outcomes, replies = await active.do(
+                lambda: active.topics.create(topics, validate_only, self._random), TIMEOUT_SECONDS
+            )
+        except KafkaError as error:
+            return [CreatedTopic(error.code, error.message, name=topic.name) for topic in topics]
+        if validate_only:
+            return outcomes
+        made = {outcome.name: outcome.num_partitions for outcome in outcomes if not outcome.error}
+        if not await self._led(made, replies, deadline):
+            for outcome in outcomes:
+                if not outcome.error and not self._is_led(outcome.name, outcome.num_partitions):
+                    outcome.error = ErrorCode.REQUEST_TIMED_OUT
+        return outcomes
+
+    async def _led(self, topics: Mapping[str, int], replies: Replies, deadline: float) -> bool:
+        """Wait until the leaders have answered, and this broker knows of them."""
+        await replies.wait(self._left(deadline))
+        return await self._wait_for(
+            lambda: all(self._is_led(name, count) for name, count in topics.items()), self._left(deadline)
+        )
+
+    def _is_led(self, name: str, count: int) -> bool:
+        topic = self._metadata.topic(name)
+        return (
+            topic is not None
+            and len(topic.partitions) >= count
+            and all(partition.leader >= 0 for partition in topic.partitions)
+        )
+
+    async def delete_topics(self, topics: Sequence[TopicToDelete]) -> list[DeletedTopic]:
+        active = self._active()
+        if active is None:
+            return [DeletedTopic(ErrorCode.NOT_CONTROLLER, name=t.name, topic_id=t.topic_id) for t in topics]
+        deadline = self._deadline()
+        outcomes: list[DeletedTopic] = []
+        waiting: list[asyncio.Future[None]] = []
+
+        async def order() -> None:
+            for wanted in topics:
+                context = active.context
+                found = (
+                    context.topic_by_id(wanted.topic_id)
+                    if wanted.name is None
+                    else context.topics.get(wanted.name)
+                )
+                if found is None or found.name in context.deleting:
+                    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    if wanted.name is None:
+                        unknown = ErrorCode.UNKNOWN_TOPIC_ID
+                    outcomes.append(DeletedTopic(unknown, name=wanted.name, topic_id=wanted.topic_id))
+                    continue
+                waiting.append(await active.deletion.order(found.name))
+                outcomes.append(DeletedTopic(name=found.name, topic_id=found.id or bytes(16)))
+
+        try:
+            await active.do(order, TIMEOUT_SECONDS)
+        except KafkaError as error:
+            return [DeletedTopic(error.code, error.message, name=t.name, topic_id=t.topic_id) for t in topics]
+        if waiting:
+            await asyncio.wait(waiting, timeout=self._left(deadline))
+        gone = {outcome.name for outcome in outcomes if not outcome.error and outcome.name is not None}
+        ids = {outcome.name: outcome.topic_id for outcome in outcomes}
+
+        def forgotten(name: str) -> bool:
+            known = self._metadata.topic(name)
+            return known is None or known.topic_id != ids[name]
+
+        if not await self._wait_for(lambda: all(map(forgotten, gone)), self._left(deadline)):
+            for outcome in outcomes:
+                if outcome.name in gone and not forgotten(outcome.name):
+                    outcome.error = ErrorCode.REQUEST_TIMED_OUT
+        return outcomes
+
+    async def create_partitions(self, topics: Sequence[MorePartitions], validate_only: bool) -> list[Outcome]:
+        active = self._active()
+        if active is None:
+            return [Outcome(ErrorCode.NOT_CONTROLLER) for _ in topics]
+        deadline = self._deadline()
+        try:
+            outcomes, replies = await active.do(
+                lambda: active.topics.extend(topics, validate_only), TIMEOUT_SECONDS
+            )
+        except KafkaError as error:
+            return [Outcome(error.code, error.message) for _ in topics]
+        made = {t.name: t.count for t, o in zip(topics, outcomes, strict=True) if not o.error}
+        if not validate_only and not await self._led(made, replies, deadline):
+            for topic, outcome in zip(topics, outcomes, strict=True):
+                if not outcome.error and not self._is_led(topic.name, topic.count):
+                    outcome.error = ErrorCode.REQUEST_TIMED_OUT
+        return outcomes
+
+    # ---- topics that are made when they are first used
+
+    async def ensure_topic(self, name: str) -> TopicInfo:
+        found = self._metadata.topic(name)
+        if found is not None:
+            return found
+        if name in INTERNAL_TOPICS and name != OFFSETS_TOPIC:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has no use on this broker yet")
+        # Many ask for the same topic at once; it is made for all of them.
+        making = self._making.get(name)
+        if making is None:
+            making = self._making[name] = asyncio.ensure_future(self._make(name))
+            making.add_done_callback(lambda task: self._made(name, task))
+        return await asyncio.shield(making)
+
+    def _made(self, name: str, task: asyncio.Task[TopicInfo]) -> None:
+        self._making.pop(name, None)
+        if not task.cancelled():
+            task.exception()  # told to those who waited, if any still did
+
+    async def _make(self, name: str) -> TopicInfo:
+        topic = NewTopic(name)
+        if name == OFFSETS_TOPIC:
+            topic = offsets_topic(self._config, self._config.offsets_topic_replication_factor)
+        deadline = self._deadline(ENSURE_SECONDS)
+        while True:
+            try:
+                code, message = await self._ask_for(topic, self._left(deadline))
+            except ConnectionError as error:
+                code, message = ErrorCode.NOT_CONTROLLER, str(error)
+            if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                await self._wait_for(lambda: self._is_led(name, 1), self._left(deadline))
+                code, message = ErrorCode.LEADER_NOT_AVAILABLE, f"{name} has no leaders yet"
+            found = self._metadata.topic(name)
+            if found is not None:
+                return found
+            if code not in _AGAIN or self._left(deadline) <= _RETRY_SECONDS:
+                raise KafkaError(code, message)
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _ask_for(self, topic: NewTopic, timeout: float) -> tuple[ErrorCode, str | None]:
+        """Have the controller make a topic. Raises ConnectionError."""
+        active = self._active()
+        if active is not None:
+            outcome = (await self.create_topics([topic], False))[0]
+            return outcome.error, outcome.message
+        link = await self._to_controller()
+        version = link.version_of(ApiKey.CREATE_TOPICS)
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=topic.name,
+                    # Versions before 4 have no number that means the controller's default: this broker's, then.
+                    num_partitions=_or(topic.num_partitions, self._config.num_partitions, version),
+                    replication_factor=_or(
+                        topic.replication_factor, self._config.default_replication_factor, version
+                    ),
+                    configs=[CreatableTopicConfig(name=k, value=v) for k, v in topic.configs.items()],
+                )
+            ],
+            timeout_ms=int(timeout * 1000),
+        )
+        answer = await link.submit(request, timeout=timeout, version=version)
+        result = answer.topics[0]
+        return ErrorCode(result.error_code), result.error_message
+
+    # ---- configs
+
+    async def replace_configs(
+        self, kind: ResourceType, name: str, configs: Mapping[str, str | None], validate_only: bool
+    ) -> Outcome:
+        settings = {key: value for key, value in configs.items() if value is not None}
+        async with self._writing:
+            return await self._outcome(self._set_configs(kind, name, settings, validate_only))
+
+    async def alter_configs(
+        self, kind: ResourceType, name: str, changes: Sequence[ConfigChange], validate_only: bool
+    ) -> Outcome:
+        async def change() -> None:
+            if kind is ResourceType.TOPIC:
+                self._check_topic_known(name)
+            before = await self._configs.read(_kind(kind), _entity(kind, name))
+            settings = apply_changes(before, changes, keys_for(kind))
+            await self._set_configs(kind, name, settings, validate_only)
+
+        async with self._writing:
+            return await self._outcome(change())
+
+    def _check_topic_known(self, name: str) -> None:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        if self._metadata.topic(name) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+    async def _set_configs(
+        self, kind: ResourceType, name: str, settings: Mapping[str, str], validate_only: bool
+    ) -> None:
+        """Raises KafkaError, StoreError."""
+        if kind is ResourceType.TOPIC:
+            self._check_topic_known(name)
+            check_topic(self._config, name, settings)
+        else:
+            check_broker(self._config, name, settings)
+        if validate_only:
+            return
+        await self._configs.write(_kind(kind), _entity(kind, name), settings)
+        # The news comes by way of the store; who asks this broker next is to find the change.
+        deadline = self._deadline(_APPLIED_SECONDS)
+        while not self._is_applied(kind, name, settings) and self._left(deadline) > 0:
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def _is_applied(self, kind: ResourceType, name: str, settings: Mapping[str, str]) -> bool:
+        if kind is ResourceType.TOPIC:
+            topic = self._metadata.topic(name)
+            return topic is None or dict(topic.configs) == dict(settings)
+        return dict(self._config.dynamic_broker if name else self._config.dynamic_default) == dict(settings)
+
+    @staticmethod
+    async def _outcome(work: Awaitable[None]) -> Outcome:
+        try:
+            await work
+        except KafkaError as error:
+            return Outcome(error.code, error.message)
+        except StoreError as error:
+            return Outcome(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        return Outcome()
+
+    # ---- producers
+
+    async def next_producer_id(self) -> int:
+        while self._next_id >= self._ids_end:
+            async with self._taking:
+                # Another may have fetched a block while this one waited.
+                if self._next_id >= self._ids_end:
+                    await self._take_block()
+        taken = self._next_id
+        self._next_id += 1
+        return taken
+
+    async def _take_block(self) -> None:
+        """Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
+        deadline = self._deadline(ENSURE_SECONDS)
+        while True:
+            try:
+                answer = await self._ask_for_block(self._left(deadline))
+                reason = ErrorCode(answer.error_code).name
+            except ConnectionError as error:
+                reason = str(error)
+            else:
+                if not answer.error_code:
+                    self._next_id = answer.producer_id_start
+                    self._ids_end = answer.producer_id_start + answer.producer_id_len
+                    return
+            if self._left(deadline) <= _RETRY_SECONDS:
+                log.error("no block of producer ids", reason=reason)
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no producer id can be had: {reason}")
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _ask_for_block(self, timeout: float) -> AllocateProducerIdsResponse:
+        """Raises ConnectionError."""
+        request = AllocateProducerIdsRequest(
+            broker_id=self._config.broker_id, broker_epoch=self._broker_epoch()
+        )
+        active = self._active()
+        if active is not None:
+            return await allocate_producer_ids(active, request)
+        link = await self._to_controller()
+        answer: AllocateProducerIdsResponse = await link.submit(
+            request, timeout=timeout, version=link.version_of(ApiKey.ALLOCATE_PRODUCER_IDS)
+        )
+        return answer
+
+    # ---- parts
+
+    @staticmethod
+    def _deadline(seconds: float = TIMEOUT_SECONDS) -> float:
+        return asyncio.get_running_loop().time() + seconds
+
+    @staticmethod
+    def _left(deadline: float) -> float:
+        return max(0.0, deadline - asyncio.get_running_loop().time())
+
+
+def _or(number: int, default: int, version: int) -> int:
+    return default if number == -1 and version < _DEFAULTS_SINCE else number
+
+
+def _kind(kind: ResourceType) -> str:
+    return ConfigNode.TOPICS if kind is ResourceType.TOPIC else ConfigNode.BROKERS
+
+
+def _entity(kind: ResourceType, name: str) -> str:
+    return name if kind is ResourceType.TOPIC or name else DEFAULT_ENTITY

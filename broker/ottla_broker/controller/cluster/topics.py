@@ -1,0 +1,323 @@
+"""Topics that are made and grow, by this controller or by whoever writes to the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla_broker.controller.api import CreatedTopic, MorePartitions, NewTopic, Outcome
+from ottla_broker.controller.cluster.batch import Answered, Replies
+from ottla_broker.controller.cluster.context import Partition, PartitionView, Topic
+from ottla_broker.controller.cluster.persistence import Deposed
+from ottla_broker.controller.new_topics import check_new_configs, check_new_name, check_no_nulls, new_topic_id
+from ottla_broker.controller.placement import place
+from ottla_broker.controller.validation import (
+    Collisions,
+    assignments_of,
+    assignments_of_more,
+    check_batch_size,
+)
+from ottla_broker.events import get_logger
+from ottla_broker.store.api import BadVersionError, NodeExistsError, SessionLostError, StoreError
+from ottla_broker.store.keys import Assignment, PartitionState, TopicNode
+from ottla_protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from ottla_broker.config import BrokerConfig
+    from ottla_broker.controller.cluster.controller import ActiveController
+
+log = get_logger()
+
+_AT_ONCE: Final = 16
+_ATTEMPTS: Final = 5
+
+
+class _Planned(NamedTuple):
+    topic: Topic
+    configs: dict[str, str]
+
+
+class Topics:
+    """Owned by the controller's task."""
+
+    def __init__(self, controller: ActiveController, config: BrokerConfig) -> None:
+        self._controller = controller
+        self._context = controller.context
+        self._persistence = controller.persistence
+        self._config = config
+
+    # ---- what the store has
+
+    def watch(self) -> None:
+        self._controller.watch(TopicNode.PARENT, self.changed)
+
+    async def load(self) -> None:
+        names = await self._persistence.children(TopicNode.PARENT)
+        for topic in (await self._persistence.read_topics(names)).values():
+            self._context.add_topic(topic)
+        for name in names:
+            self._watch_one(name)
+
+    async def changed(self) -> None:
+        """Topics may have been made, by this controller or by whoever writes to the store."""
+        names = set(await self._persistence.children(TopicNode.PARENT))
+        for name in self._context.topics.keys() - names:
+            log.warning("a topic's node has been removed from the store", topic=name)
+            self.forget(name)
+        added = names - self._context.topics.keys()
+        if not added:
+            return
+        for name in added:
+            self._watch_one(name)
+        await self._add((await self._persistence.read_topics(added)).values())
+
+    def _watch_one(self, name: str) -> None:
+        """Hear of partitions that somebody else adds; also of a topic that can't be read yet."""
+        self._controller.watch(TopicNode.path(name), lambda: self.read_again(name))
+
+    def forget(self, name: str) -> None:
+        """A topic is no more."""
+        self._context.remove_topic(name)
+        self._controller.reassignments.forget(name)
+        self._controller.unwatch(TopicNode.path(name))
+
+    async def _add(self, topics: Iterable[Topic]) -> None:
+        """Have new topics led."""
+        found = list(topics)
+        for topic in found:
+            self._context.add_topic(topic)
+            self._controller.reassignments.note(topic)
+        await self._lead([(topic.name, index) for topic in found for index in topic.assignments])
+
+    async def _lead(self, partitions: Sequence[Partition], on_led: Answered | None = None) -> None:
+        """Have new partitions led, those among them too whose state a controller before this one has written."""
+        context, batch = self._context, self._controller.batch()
+        unled = [each for each in partitions if context.view(each) is None]
+        await self._controller.leadership.create(unled, batch)
+        for partition in partitions:
+            if context.view(partition) is not None:
+                batch.lead(context.replicas(partition), partition, is_new=True)
+        self._controller.send(batch, on_led=on_led)
+
+    async def read_again(self, name: str) -> None:
+        """A topic's node may have been changed by other hands."""
+        known = self._context.topics.get(name)
+        if known is None:
+            await self.changed()
+            return
+        if name in self._context.deleting:
+            return
+        now = (await self._persistence.read_topics([name])).get(name)
+        if now is None:
+            return
+        if known.id is not None and now.id != known.id:
+            # Removed and made again by other hands: another topic.
+            self.forget(name)
+            self._watch_one(name)
+            await self._add([now])
+            return
+        known.version = now.version
+        added = now.assignments.keys() - known.assignments.keys()
+        if added:
+            for index in sorted(added):
+                known.assignments[index] = now.assignments[index]
+            log.info("partitions added", topic=name, partitions=len(known.assignments))
+            await self._lead([(name, index) for index in sorted(added)])
+
+    async def refresh(self) -> None:
+        """Some write may have been made or not: take all from the store, and tell what was not known."""
+        await self.changed()
+        for name in list(self._context.topics):
+            await self.read_again(name)
+        batch = self._controller.batch()
+        alive = [each for each in self._context.partitions() if not self._context.is_deleting(each)]
+        await self._controller.leadership.refresh(alive, batch)
+        self._controller.send(batch)
+        await self._controller.reassignments.resume()
+
+    # ---- creation
+
+    async def create(
+        self, topics: Sequence[NewTopic], validate_only: bool, random: Random
+    ) -> tuple[list[CreatedTopic], Replies]:
+        """Make topics. Returns what became of each, and the leaders' answers to wait for."""
+        outcomes: list[CreatedTopic] = []
+        planned: dict[int, _Planned] = {}
+        names: set[str] = set()
+        taken = Collisions(self._context.topics)
+        count = 0
+        for place_, topic in enumerate(topics):
+            try:
+                plan = self._plan(topic, names, taken, random)
+                check_batch_size(count + len(plan.topic.assignments))
+            except KafkaError as error:
+                outcomes.append(CreatedTopic(error.code, error.message, name=topic.name))
+                continue
+            names.add(topic.name)
+            taken.add(topic.name)
+            count += len(plan.topic.assignments)
+            planned[place_] = plan
+            outcomes.append(_created(plan, validate_only))
+        replies = Replies()
+        if not validate_only:
+            gate = asyncio.Semaphore(_AT_ONCE)
+
+            async def one(plan: _Planned) -> KafkaError | None:
+                async with gate:
+                    return await self._make(plan)
+
+            failures = await asyncio.gather(*map(one, planned.values()))
+            made: list[_Planned] = []
+            for (at, plan), failure in zip(planned.items(), failures, strict=True):
+                if failure is None:
+                    made.append(plan)
+                else:
+                    outcomes[at] = CreatedTopic(failure.code, failure.message, name=plan.topic.name)
+            for plan in made:
+                log.info("topic created", topic=plan.topic.name, partitions=len(plan.topic.assignments))
+                self._watch_one(plan.topic.name)
+                self._context.add_topic(plan.topic)
+            await self._lead_new(
+                [(plan.topic.name, index) for plan in made for index in plan.topic.assignments], replies
+            )
+        return outcomes, replies
+
+    def _plan(self, topic: NewTopic, planned: set[str], taken: Collisions, random: Random) -> _Planned:
+        """What a new topic would be. Raises KafkaError where it can't be."""
+        name, context, config = topic.name, self._context, self._config
+        if (name in context.topics and name not in context.deleting) or name in planned:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        check_no_nulls(topic)
+        if topic.assignments:
+            assignments = assignments_of(topic, sorted(context.brokers), -1, -1)
+        else:
+            given, factor = topic.num_partitions, topic.replication_factor
+            partitions = config.num_partitions if given == -1 else given
+            check_batch_size(partitions)
+            racks = self._racks()
+            assignments = dict(
+                place(
+                    racks,
+                    partitions,
+                    config.default_replication_factor if factor == -1 else factor,
+                    start=random.randrange(max(1, len(racks))),
+                    shift=random.randrange(max(1, len(racks))),
+                )
+            )
+        check_new_name(name)
+        if name in context.deleting:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
+        taken.check(name)
+        configs, _ = check_new_configs(config, name, topic.configs)
+        made = Topic(name, new_topic_id(random), {i: Assignment(r) for i, r in assignments.items()}, 0)
+        return _Planned(made, configs)
+
+    def _racks(self) -> dict[int, str | None]:
+        brokers = self._context.brokers
+        return {broker: brokers[broker].rack for broker in sorted(self._context.live_or_leaving())}
+
+    async def _make(self, plan: _Planned) -> KafkaError | None:
+        """Write a topic, with the first of its partitions' states. Returns why that could not be."""
+        topic = plan.topic
+        states: dict[Partition, PartitionState] = {}
+        for index, assignment in topic.assignments.items():
+            able = [each for each in assignment.replicas if each in self._context.live()]
+            if able:
+                states[topic.name, index] = PartitionState(able[0], 0, able, self._context.epoch)
+        try:
+            written = await self._persistence.create_topic(topic, plan.configs, states)
+        except NodeExistsError:
+            return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+        except (Deposed, SessionLostError):
+            raise
+        except StoreError as error:
+            # Should it be there after all, the watch finds it.
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        for _, index in written:
+            topic.partitions[index] = PartitionView(states[topic.name, index], 0)
+        return None
+
+    async def _lead_new(self, partitions: Sequence[Partition], replies: Replies) -> None:
+        for broker in {broker for each in partitions for broker in self._context.replicas(each)}:
+            if broker in self._context.live():
+                replies.expect(broker)
+        await self._lead(partitions, replies.heard)
+
+    # ---- growth
+
+    async def extend(
+        self, topics: Sequence[MorePartitions], validate_only: bool
+    ) -> tuple[list[Outcome], Replies]:
+        """Give topics more partitions. Returns what became of each, and the leaders' answers to wait for."""
+        outcomes = []
+        replies = Replies()
+        for topic in topics:
+            try:
+                await self._extend(topic, validate_only, replies)
+            except KafkaError as error:
+                outcomes.append(Outcome(error.code, error.message))
+            else:
+                outcomes.append(Outcome())
+        return outcomes, replies
+
+    async def _extend(self, wanted: MorePartitions, validate_only: bool, replies: Replies) -> None:
+        """Raises KafkaError."""
+        context = self._context
+        for _ in range(_ATTEMPTS):
+            topic = context.topics.get(wanted.name)
+            if topic is None or wanted.name in context.deleting:
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist."
+                )
+            given = self._more(topic, wanted)
+            if validate_only:
+                return
+            try:
+                await self._persistence.set_assignments(topic, {i: Assignment(r) for i, r in given.items()})
+            except BadVersionError:
+                # Somebody else has changed it first.
+                await self.read_again(wanted.name)
+                continue
+            log.info("partitions created", topic=topic.name, partitions=len(topic.assignments))
+            await self._lead_new([(topic.name, index) for index in given], replies)
+            return
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{wanted.name}: somebody else goes on changing it")
+
+    def _more(self, topic: Topic, wanted: MorePartitions) -> dict[int, Sequence[int]]:
+        """The replicas of a topic's new partitions (``AdminZkClient.createNewPartitionsAssignment``).
+
+        Raises KafkaError.
+        """
+        if any(assignment.adding or assignment.removing for assignment in topic.assignments.values()):
+            raise KafkaError(
+                ErrorCode.REASSIGNMENT_IN_PROGRESS,
+                f"A partition reassignment is in progress for the topic '{topic.name}'.",
+            )
+        existing = len(topic.assignments)
+        first = topic.assignments[min(topic.assignments)].replicas
+        given = assignments_of_more(
+            wanted,
+            existing,
+            len(first),
+            sorted(self._context.brokers),
+        )
+        if wanted.assignments is not None:
+            return given
+        racks = self._racks()
+        # They go on where the topic's first partition began.
+        start = next((at for at, broker in enumerate(racks) if broker >= first[0]), 0)
+        return dict(place(racks, len(given), len(first), first=existing, start=start, shift=start))
+
+
+def _created(plan: _Planned, validate_only: bool) -> CreatedTopic:
+    topic = plan.topic
+    return CreatedTopic(
+        name=topic.name,
+        topic_id=bytes(16) if validate_only or topic.id is None else topic.id,
+        num_partitions=len(topic.assignments),
+        replication_factor=len(next(iter(topic.assignments.values())).replicas),
+        configs=plan.configs,
+    )

@@ -1,0 +1,271 @@
+"""Brokers that come, go, fall silent, answer again, stop in order, and whose disks fail."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.support.fakebrokers import FakeCluster
+from tests.support.waiting import until
+
+from ottla_broker.controller.api import NewTopic
+from ottla_broker.controller.cluster import channel, serve
+from ottla_broker.store.keys import BrokerIdNode, TopicNode
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.controlled_shutdown import ControlledShutdownRequest
+
+
+def by_hand(*replicas: int, name: str = "t") -> NewTopic:
+    return NewTopic(name, assignments={0: list(replicas)})
+
+
+async def test_a_dead_broker_leads_no_more_though_its_node_stands(cluster: FakeCluster) -> None:
+    candidate = await cluster.three()
+    await candidate.facade.create_topics([by_hand(2, 3, 1), by_hand(1, 2, name="u")], False)
+    cluster.brokers[2].die()
+    await cluster.until_state("t", 0, lambda state: state.leader == 3)
+    state = await cluster.state("t", 0)
+    assert (state.leader_epoch, state.isr) == (1, [3, 1])
+    # Where it followed, it is in sync no longer: acks=all goes on at once.
+    await cluster.until_state("u", 0, lambda state: state.isr == [1])
+    assert (await cluster.state("u", 0)).leader_epoch == 1
+    await until(lambda: ("t", 0) in cluster.brokers[3].leads())
+    await until(lambda: cluster.brokers[1].metadata["t", 0].offline_replicas == [2])
+    assert set(cluster.brokers[1].live) == {1, 3}
+    # Its node goes at last: nothing is left to do.
+    await cluster.unregister(2)
+    await asyncio.sleep(0.1)
+    assert (await cluster.state("t", 0)) == state
+
+
+async def test_a_broker_wrongly_taken_for_dead_comes_back_as_a_follower(cluster: FakeCluster) -> None:
+    candidate = await cluster.three()
+    await candidate.facade.create_topics([by_hand(2, 3, 1), by_hand(2, name="alone")], False)
+    cluster.brokers[2].die()
+    await cluster.until_state("t", 0, lambda state: state.leader == 3)
+    await cluster.until_state("alone", 0, lambda state: state.leader == -1)
+    assert (await cluster.state("alone", 0)).isr == [2]
+    # In its own view it leads in epoch 0 all the while.
+    assert cluster.brokers[2].states["t", 0].leader == 2
+    cluster.brokers[2].revive()
+    await until(lambda: cluster.brokers[2].states["t", 0].leader == 3)
+    assert cluster.brokers[2].states["t", 0].leader_epoch == 1
+    await until(lambda: cluster.brokers[2].metadata["t", 0].leader == 3)
+    # What nobody else had is led again.
+    await until(lambda: cluster.brokers[2].states["alone", 0].leader_epoch == 2)
+    assert (await cluster.state("alone", 0)).leader == 2
+    await until(lambda: set(cluster.brokers[1].live) == {1, 2, 3})
+
+
+async def test_a_broker_whose_node_goes_is_gone_though_it_answers(cluster: FakeCluster) -> None:
+    candidate = await cluster.three()
+    await candidate.facade.create_topics([by_hand(2, 3, 1)], False)
+    await cluster.unregister(2)
+    await cluster.until_state("t", 0, lambda state: state.leader == 3)
+    await until(lambda: set(cluster.brokers[1].live) == {1, 3})
+    await cluster.register(2)
+    await until(lambda: cluster.brokers[2].states["t", 0].leader == 3)
+    await until(lambda: set(cluster.brokers[1].live) == {1, 2, 3})
+
+
+async def test_a_broker_that_registers_again_has_lost_what_it_led(cluster: FakeCluster) -> None:
+    candidate = await cluster.three()
+    await candidate.facade.create_topics([by_hand(2, 3, 1)], False)
+    active = candidate.active
+    assert active is not None
+    # Both within one event of the controller.
+    event = asyncio.Event()
+    active.post(event.wait)
+    await cluster.unregister(2)
+    await cluster.register(2)
+    event.set()
+    await until(lambda: cluster.brokers[2].states["t", 0].leader == 3)
+    assert (await cluster.state("t", 0)).isr == [3, 1]
+
+
+async def test_the_last_in_sync_replicas_wait_for_each_other(cluster: FakeCluster) -> None:
+    candidate = await cluster.three()
+    await candidate.facade.create_topics([by_hand(2, 3)], False)
+    cluster.brokers[2].die()
+    await cluster.until_state("t", 0, lambda state: state.leader == 3)
+    cluster.brokers[3].die()
+    await cluster.until_state("t", 0, lambda state: state.leader == -1)
+    assert (await cluster.state("t", 0)).isr == [3]
+    # The one that lacks records must not lead.
+    cluster.brokers[2].revive()
+    await until(lambda: 2 in cluster.brokers[1].live)
+    assert (await cluster.state("t", 0)).leader == -1
+    cluster.brokers[3].revive()
+    await until(lambda: ("t", 0) in cluster.brokers[3].leads() and ("t", 0) not in cluster.brokers[2].leads())
+
+
+async def test_an_unclean_leader_is_taken_where_that_is_allowed(cluster: FakeCluster) -> None:
+    candidate = await cluster.three()
+    await candidate.facade.create_topics([by_hand(2, 3)], False)
+    cluster.brokers[2].die()
+    await cluster.until_state("t", 0, lambda state: state.leader == 3)
+    cluster.brokers[3].die()
+    await cluster.until_state("t", 0, lambda state: state.leader == -1)
+    cluster.brokers[2].revive()
+    await until(lambda: 2 in cluster.brokers[1].live)
+    # The topic's setting changes.
+    cluster.unclean.add("t")
+    assert candidate.active is not None
+    candidate.active.balance.on_configs("t")
+    await cluster.until_state("t", 0, lambda state: state.leader == 2)
+    assert (await cluster.state("t", 0)).isr == [2]
+
+
+async def test_a_new_broker_is_told_everything(cluster: FakeCluster) -> None:
+    candidate = await cluster.three()
+    await candidate.facade.create_topics([NewTopic("t", 3, 3)], False)
+    await cluster.add(4)
+    await until(lambda: len(cluster.brokers[4].metadata) == 3 and len(cluster.brokers[4].live) == 4)
+    await until(lambda: all(len(broker.live) == 4 for broker in cluster.brokers.values()))
+    assert cluster.brokers[4].log[0] == "UpdateMetadataRequest"
+
+
+async def test_a_broker_that_cannot_do_what_it_is_told_is_told_again(cluster: FakeCluster) -> None:
+    candidate = await cluster.three()
+    cluster.brokers[2].unable = 3
+    (made,) = await candidate.facade.create_topics([by_hand(2, 3)], False)
+    assert made.error == ErrorCode.NONE
+    assert ("t", 0) in cluster.brokers[2].leads()
+
+
+async def test_a_broken_connection_loses_nothing(cluster: FakeCluster) -> None:
+    candidate = await cluster.three()
+    cluster.brokers[2].silent = True
+    making = asyncio.ensure_future(candidate.facade.create_topics([by_hand(2, 3)], False))
+    await until(lambda: ("t", 0) in cluster.brokers[3].states)
+    cluster.brokers[2].silent = False
+    for link in list(cluster.brokers[2].links):
+        link.close()
+    assert (await making)[0].error == ErrorCode.NONE
+    assert ("t", 0) in cluster.brokers[2].leads()
+
+
+async def test_a_broker_that_answers_nothing_is_given_up(cluster: FakeCluster) -> None:
+    candidate = await cluster.three()
+    await candidate.facade.create_topics([by_hand(2, 3, 1)], False)
+    active = candidate.active
+    assert active is not None
+    cluster.brokers[2].silent = True
+
+    async def tell() -> None:
+        for _ in range(channel.MOST_WAITING + 2):
+            batch = active.batch()
+            batch.tell([2])
+            active.send(batch)
+
+    await active.do(tell)
+    await cluster.until_state("t", 0, lambda state: state.leader == 3)
+    # It answers again, and is told everything.
+    cluster.brokers[2].silent = False
+    for link in list(cluster.brokers[2].links):
+        link.close()
+    await until(lambda: cluster.brokers[2].states["t", 0].leader == 3)
+
+
+async def test_addresses_that_change_are_told(cluster: FakeCluster) -> None:
+    await cluster.three()
+    path = BrokerIdNode.path(2)
+    data, _ = await cluster.store.get(path)
+    await cluster.store.set(path, data.replace(b"127.0.0.1:", b"127.0.0.2:"))
+    await until(lambda: cluster.brokers[1].live[2].endpoints[0].host == "127.0.0.2")
+
+
+async def test_a_registration_that_cannot_be_read_is_left_out(cluster: FakeCluster) -> None:
+    await cluster.three()
+    cluster.brokers[4] = cluster.brokers[3]
+    await cluster.store.create(BrokerIdNode.path(4), b"{", ephemeral=True)
+    await cluster.add(5)
+    await until(lambda: set(cluster.brokers[1].live) == {1, 2, 3, 5})
+
+
+# ---- disks
+
+
+async def test_a_replica_on_a_failed_disk_leads_no_more(cluster: FakeCluster) -> None:
+    candidate = await cluster.three()
+    await candidate.facade.create_topics([by_hand(2, 3, 1), by_hand(2, 1, name="u")], False)
+    cluster.brokers[2].failing["t", 0] = ErrorCode.KAFKA_STORAGE_ERROR
+    notice = b'{"version":1,"broker":2,"event":1}'
+    await cluster.store.create("/log_dir_event_notification/log_dir_event_", notice, sequence=True)
+    await cluster.until_state("t", 0, lambda state: state.leader == 3)
+    assert (await cluster.state("t", 0)).isr == [3, 1]
+    assert (await cluster.state("u", 0)).leader == 2
+    await cluster.until_empty("/log_dir_event_notification")
+    await until(lambda: cluster.brokers[1].metadata["t", 0].offline_replicas == [2])
+
+
+async def test_a_new_replica_whose_disk_fails_is_replaced(cluster: FakeCluster) -> None:
+    candidate = await cluster.three()
+    cluster.brokers[2].failing["t", 0] = ErrorCode.KAFKA_STORAGE_ERROR
+    await candidate.facade.create_topics([by_hand(2, 3, 1)], False)
+    await cluster.until_state("t", 0, lambda state: state.leader == 3)
+
+
+async def test_notices_that_cannot_be_read_are_removed(cluster: FakeCluster) -> None:
+    await cluster.three()
+    for parent in ("/log_dir_event_notification/log_dir_event_", "/isr_change_notification/isr_change_"):
+        for data in (b"{", b"[]", b"{}", b'{"partitions": 1}'):
+            await cluster.store.create(parent, data, sequence=True)
+    await cluster.until_empty("/log_dir_event_notification")
+    await cluster.until_empty("/isr_change_notification")
+
+
+# ---- controlled shutdown
+
+
+async def test_a_broker_that_stops_hands_over_what_it_leads(cluster: FakeCluster) -> None:
+    candidate = await cluster.three()
+    await candidate.facade.create_topics(
+        [by_hand(2, 3, 1), by_hand(3, 2, name="u"), by_hand(2, name="alone")], False
+    )
+    request = ControlledShutdownRequest(broker_id=2, broker_epoch=await cluster.epoch(2))
+    answer = await serve.controlled_shutdown(candidate.active, request)
+    assert (answer.error_code, answer.remaining_partitions) == (ErrorCode.NONE, [])
+    assert ("t", 0) in cluster.brokers[3].leads()
+    assert (await cluster.state("t", 0)).isr == [3, 1]
+    assert (await cluster.state("u", 0)).isr == [3]
+    assert (await cluster.state("alone", 0)).leader == 2
+    await until(lambda: cluster.brokers[2].stopped == [("u", 0)])
+    # It is not chosen for anything any more.
+    await candidate.facade.create_topics([by_hand(2, 3, name="v")], False)
+    assert (await cluster.state("v", 0)).leader == 3
+    # When it is back it follows.
+    await cluster.unregister(2)
+    await cluster.register(2)
+    await until(lambda: cluster.brokers[2].states["t", 0].leader == 3)
+
+
+async def test_what_nobody_can_take_over_is_told(cluster: FakeCluster) -> None:
+    candidate = await cluster.three()
+    await candidate.facade.create_topics([by_hand(2, 3)], False)
+    cluster.brokers[3].die()
+    await cluster.until_state("t", 0, lambda state: state.isr == [2])
+    answer = await serve.controlled_shutdown(candidate.active, ControlledShutdownRequest(broker_id=2))
+    assert [(p.topic_name, p.partition_index) for p in answer.remaining_partitions] == [("t", 0)]
+
+
+async def test_only_registered_brokers_may_leave(cluster: FakeCluster) -> None:
+    candidate = await cluster.three()
+    for request, error in (
+        (ControlledShutdownRequest(broker_id=9), ErrorCode.BROKER_NOT_AVAILABLE),
+        (ControlledShutdownRequest(broker_id=2, broker_epoch=1), ErrorCode.STALE_BROKER_EPOCH),
+    ):
+        assert (await serve.controlled_shutdown(candidate.active, request)).error_code == error
+    answer = await serve.controlled_shutdown(None, ControlledShutdownRequest(broker_id=2))
+    assert answer.error_code == ErrorCode.NOT_CONTROLLER
+
+
+async def test_a_topic_removed_by_other_hands_is_forgotten(cluster: FakeCluster) -> None:
+    candidate = await cluster.three()
+    await candidate.facade.create_topics([by_hand(2, 3)], False)
+    for path in ("/t/partitions/0/state", "/t/partitions/0", "/t/partitions", "/t"):
+        await cluster.store.delete(TopicNode.PARENT + path)
+    active = candidate.active
+    assert active is not None
+    await until(lambda: "t" not in active.context.topics)
+    (made,) = await candidate.facade.create_topics([by_hand(3, 2)], False)
+    assert made.error == ErrorCode.NONE
