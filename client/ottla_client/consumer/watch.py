@@ -50,6 +50,8 @@ class Watch:
         self._seen: set[str] = set()
         """Subscribed topics that are there, or were until a moment ago."""
         self._gone_since: dict[str, float] = {}
+        self._missed: set[str] = set()
+        """Subscribed topics that aren't there, of which that has been said."""
 
     def look(self, names: Collection[str]) -> None:
         """At all partitions, and at the topics that are subscribed by their names."""
@@ -60,15 +62,23 @@ class Watch:
             self.look_at(state, now)
 
     def _look_at_topic(self, name: str, now: float) -> None:
-        """Tell of a subscribed topic that has gone, once: its partitions may have left this member before."""
+        """Tell once of a subscribed topic that has gone: its partitions may have left this member before.
+
+        One that was never there is but warned of. It may be about to be made, or its name mistyped.
+        """
         if self._cluster.topic(name) is not None:
             self._seen.add(name)
+            self._missed.discard(name)
             self._gone_since.pop(name, None)
-        elif name in self._seen and self._is_unknown(name):
+        elif name not in self._missed and self._is_unknown(name):
             since = self._gone_since.setdefault(name, now)
             if now - since > GONE_AFTER:
-                self._seen.discard(name)
-                self._report(_deleted(name))
+                self._missed.add(name)
+                if name in self._seen:
+                    self._seen.discard(name)
+                    self._report(_deleted(name))
+                else:
+                    log.warning("topic %r does not exist; it is read from when it does", name)
 
     def _is_unknown(self, name: str) -> bool:
         return self._cluster.topic_error(name) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -439,6 +439,24 @@ async def test_a_topic_that_is_not_there(new_consumer: New, broker: BrokerProces
     assert [record.value for record in await take(consumer, 1)] == [b"on"]
 
 
+async def test_a_subscribed_topic_that_comes_later(
+    new_consumer: New,
+    broker: BrokerProcess,
+    new_name: New,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("ottla_client.consumer.watch.GONE_AFTER", 0.1)
+    name = new_name("later")
+    consumer = await new_consumer(name)
+    warning = f"topic '{name}' does not exist"
+    await until(lambda: warning in caplog.text)
+    create_topic(broker, name)
+    put(broker, name, numbered(3))
+    assert len(await take(consumer, 3)) == 3
+    assert caplog.text.count(warning) == 1
+
+
 async def test_no_broker() -> None:
     consumer = Consumer("t", bootstrap_servers="127.0.0.1:1", **{**QUICK, "default_api_timeout_ms": 300})
     with pytest.raises(BootstrapError, match=r"127\.0\.0\.1:1"):
