@@ -44,7 +44,18 @@ class AdminBase:
         security_protocol: str = "PLAINTEXT",
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        """``default_api_timeout_ms`` is how long a call may take in all, tries and waits included.
+        """Options as in the Java client; times in milliseconds.
+
+        :param bootstrap_servers: ``host:port`` of brokers to ask first, with commas between, or a list of them.
+        :param client_id: how brokers call this client in their logs and quotas.
+        :param default_api_timeout_ms: how long a call may take in all, tries and waits included, unless it is given a
+            ``timeout``; that is in seconds.
+        :param request_timeout_ms: how long a broker may take for an answer.
+        :param retry_backoff_ms: the pause before something is tried again, doubled each time up to
+            ``retry_backoff_max_ms``; ``reconnect_backoff_ms`` and its maximum the same for connections.
+        :param metadata_max_age_ms: the cluster is looked at anew after so long, if nothing tells earlier.
+        :param connections_max_idle_ms: a connection that is not used for so long is closed.
+        :param security_protocol: "PLAINTEXT" or "SSL"; with "SSL", ``ssl_context`` or else the system's authorities.
 
         Raises ConfigurationError for an option that can't be right.
         """

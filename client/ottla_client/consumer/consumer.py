@@ -85,6 +85,8 @@ class Consumer:
         """Options as Kafka's consumers name them; times in milliseconds, sizes in bytes.
 
         :param topics: to subscribe to; ``subscribe`` and ``assign`` can be called instead.
+        :param bootstrap_servers: ``host:port`` of brokers to ask first, with commas between, or a list of them.
+        :param client_id: how brokers call this client in their logs and quotas.
         :param group_id: None: no group, nothing is committed.
         :param group_instance_id: makes the member static: it keeps its partitions through a restart (KIP-345).
         :param auto_offset_reset: where to begin without a committed offset, or when the log doesn't have the
@@ -93,12 +95,15 @@ class Consumer:
             partitions are given up, and at ``close``. Records that were handed out last count as done with when
             more are asked for, or at ``close``; not when an exception leaves ``async with``.
         :param isolation_level: "read_committed" leaves out records of aborted and of open transactions.
+        :param fetch_min_bytes: a broker answers when it has so much, or after ``fetch_max_wait_ms``.
         :param fetch_max_bytes: the most that a broker answers at once, more only for a single batch that is larger.
         :param max_partition_fetch_bytes: the same for a partition. Up to one and a half times as much is buffered
             for each partition that is read.
         :param max_poll_records: the most that ``poll`` and ``getmany`` return at once.
         :param max_poll_interval_ms: an application that doesn't ask for records for so long is taken for dead:
             its partitions go to others, and its next call raises PollIntervalExceededError, once.
+        :param session_timeout_ms: a member that the group hasn't heard of for so long is taken for dead. It is heard of
+            every ``heartbeat_interval_ms``, from a task in the background: code that blocks the event loop stops it.
         :param partition_assignment_strategy: "range", "roundrobin", "sticky", "cooperative-sticky", or objects with
             the interface of ``group.assignors.Assignor``; the first that all members of the group have is used.
         :param key_deserializer: called with the bytes of each key that isn't null; ``value_deserializer`` likewise.
@@ -107,7 +112,14 @@ class Consumer:
         :param allow_auto_create_topics: have the broker make subscribed topics that don't exist, if it is set to.
             Off, unlike with Java's consumer, as a mistyped name is seldom meant to become a topic.
         :param client_rack: where this consumer is, for reading from the closest replica (KIP-392).
+        :param request_timeout_ms: how long a broker may take for an answer.
         :param default_api_timeout_ms: for calls that have no timeout of their own.
+        :param metadata_max_age_ms: leaders, partitions and topics that match a pattern are looked up anew after so
+            long, if nothing tells earlier.
+        :param connections_max_idle_ms: a connection that is not used for so long is closed.
+        :param retry_backoff_ms: the pause before something is tried again, doubled each time up to
+            ``retry_backoff_max_ms``; ``reconnect_backoff_ms`` and its maximum the same for connections.
+        :param security_protocol: "PLAINTEXT" or "SSL"; with "SSL", ``ssl_context`` or else the system's authorities.
 
         Raises ConfigurationError for options that can't be right.
         """
@@ -316,7 +328,7 @@ class Consumer:
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int | None = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
-        """As ``poll``, by partition, and of these partitions only if some are named."""
+        """As ``poll``, by partition, and of these partitions only if some are named. ``timeout_ms`` 0 doesn't wait."""
         only = frozenset(self._state(partition).partition for partition in partitions) or None
         by_partition: dict[TopicPartition, list[ConsumerRecord[Any, Any]]] = {}
         for records in await self._take(timeout_ms, max_records, only):
@@ -368,7 +380,10 @@ class Consumer:
         return await self._engine.settle_position(self._state(partition), self._deadline())
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at ``offset``, whatever is buffered. Also the way past a record that can't be read."""
+        """Go on at ``offset``, whatever is buffered. Also the way past a record that can't be read.
+
+        Whether the log has the offset shows at the next fetch: ``auto_offset_reset`` says what then.
+        """
         if offset < 0:
             raise ConfigurationError(
                 f"there is no offset {offset}; seek_to_beginning() and seek_to_end() find the ends"
@@ -392,7 +407,10 @@ class Consumer:
             await self._engine.settle_position(state, deadline)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Hand out nothing of these partitions until ``resume``; what is buffered of them is kept."""
+        """Hand out nothing of these partitions until ``resume``; what is buffered of them is kept.
+
+        Raises ConfigurationError for a partition that isn't assigned. A rebalance that takes one away ends its pause.
+        """
         for state in [self._state(partition) for partition in partitions]:
             self._engine.buffer.halt(state)
             state.paused = True
@@ -444,7 +462,10 @@ class Consumer:
         await engine.membership.commit(exact, self._deadline())
 
     async def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, None where nothing; for all assigned partitions, if none are named."""
+        """What the group has committed, None where nothing; for all assigned partitions, if none are named.
+
+        Raises ConfigurationError without a group_id, GroupError, RequestTimeoutError.
+        """
         engine = self._engine
         engine.check()
         if engine.membership is None:
@@ -458,7 +479,10 @@ class Consumer:
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first offset whose timestamp is at or after a time in milliseconds; None where there is none yet."""
+        """The first offset whose timestamp is at or after a time in milliseconds; None where there is none yet.
+
+        Of any partitions, assigned or not. Raises UnknownTopicError, BrokerError, RequestTimeoutError.
+        """
         for partition, timestamp in timestamps.items():
             if timestamp < 0:
                 raise ConfigurationError(
@@ -467,11 +491,14 @@ class Consumer:
         return await self._find(timestamps)
 
     async def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of each partition's log."""
+        """The first offset of each partition's log. Errors as of ``offsets_for_times``."""
         return self._ends(await self._find(dict.fromkeys(_listed(partitions), EARLIEST)))
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset behind the last record; for read_committed, behind the last that is decided."""
+        """The offset behind the last record; for read_committed, behind the last that is decided.
+
+        Errors as of ``offsets_for_times``.
+        """
         return self._ends(await self._find(dict.fromkeys(_listed(partitions), LATEST)))
 
     async def _find(
@@ -486,13 +513,13 @@ class Consumer:
         return {partition: 0 if each is None else each.offset for partition, each in found.items()}
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """The numbers of a topic's partitions. Raises UnknownTopicError."""
+        """The numbers of a topic's partitions. Raises UnknownTopicError, which names topics that may be meant."""
         self._engine.check()
         known = await self._engine.cluster.wait_for_topic(topic, self._deadline(), allow_auto_create=False)
         return sorted(known.partitions)
 
     async def topics(self) -> list[str]:
-        """The names of all topics that this user may see, Kafka's own included."""
+        """The names of all topics that this user may see, Kafka's own included. Raises RequestTimeoutError."""
         self._engine.check()
         return sorted(await self._engine.cluster.fetch_topics(None, self._deadline()))
 

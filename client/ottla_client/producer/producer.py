@@ -90,16 +90,35 @@ class Producer:
         security_protocol: str = "PLAINTEXT",
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        """Options as in the Java client; where they differ:
+        """Options as in the Java client, where there are such; times in milliseconds, sizes in bytes.
 
-        - ``enable_idempotence``: None, the default, is True as long as ``acks`` and
-          ``max_in_flight_requests_per_connection`` (at most 5) allow it. True insists: a ConfigurationError where
-          they don't. Without idempotence a retry may double records and let others overtake them.
-        - ``batch_size``: bytes before compression, 128 KiB. Java has 16 KiB; what is done once a batch costs more in
-          Python. A batch borrows memory as it grows, so many partitions don't use up ``buffer_memory``.
-        - ``partitioner``: called as ``partitioner(topic, key, partitions)``. By default keys go where the Java client
-          sends them, and records without a key fill a batch of one partition before the next.
-        - Serializers are callables that take what ``send`` is given and return bytes. None is not passed to them.
+        :param bootstrap_servers: ``host:port`` of brokers to ask first, with commas between, or a list of them.
+        :param client_id: how brokers call this client in their logs and quotas.
+        :param acks: "all": acknowledged when all in-sync replicas have it; 1: when the leader has; 0: nobody is asked.
+        :param enable_idempotence: None is True as long as ``acks`` and ``max_in_flight_requests_per_connection`` (at
+            most 5) allow it. True insists: a ConfigurationError where they don't. Without idempotence a retry may
+            double records and let others overtake them.
+        :param linger_ms: how long a batch waits for more records before it is sent.
+        :param batch_size: bytes before compression that make a batch full, 128 KiB. Java has 16 KiB; what is done once
+            a batch costs more in Python. Memory is borrowed as a batch grows, so many partitions don't use it up.
+        :param max_request_size: of a record, and of a request. The topic's ``max.message.bytes`` limits batches too.
+        :param compression_type: "gzip", "snappy", "lz4", "zstd", or None; ``compression_level`` is the codec's own.
+        :param buffer_memory: for records that are not acknowledged yet; when it is used up, ``send`` waits.
+        :param max_block_ms: the longest such wait, also for a topic's metadata, and in ``start``.
+        :param delivery_timeout_ms: from ``send`` until a record is acknowledged or given up, tries included; at least
+            ``linger_ms`` + ``request_timeout_ms``.
+        :param request_timeout_ms: how long a broker may take for an answer.
+        :param max_in_flight_requests_per_connection: requests on the way to one broker.
+        :param partitioner: called as ``partitioner(topic, key, partitions)``. By default keys go where the Java client
+            sends them, and records without a key fill a batch of one partition before the next.
+        :param key_serializer: takes what ``send`` is given as key and returns bytes; ``value_serializer`` likewise.
+            None is not passed to them.
+        :param allow_auto_create_topics: have the broker make topics that don't exist, if it is set to.
+        :param metadata_max_age_ms: leaders and partitions are looked up anew after so long, if nothing tells earlier.
+        :param retry_backoff_ms: the pause before something is tried again, doubled each time up to
+            ``retry_backoff_max_ms``; ``reconnect_backoff_ms`` and its maximum the same for connections.
+        :param connections_max_idle_ms: a connection that is not used for so long is closed.
+        :param security_protocol: "PLAINTEXT" or "SSL"; with "SSL", ``ssl_context`` or else the system's authorities.
 
         Raises ConfigurationError for options that can't be right.
         """
@@ -334,7 +353,10 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
     ) -> RecordMetadata:
-        """``send``, and wait until the record is acknowledged."""
+        """``send``, and wait until the record is acknowledged. One after the other, each waits for ``linger_ms``.
+
+        Raises as ``send``; DeliveryTimeoutError and BrokerError for a record that was not delivered.
+        """
         return await (
             await self.send(
                 topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers

@@ -185,7 +185,7 @@ class Producer(Face[AsyncProducer]):
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
     ) -> RecordMetadata:
-        """``send``, and wait until the record is acknowledged."""
+        """``send``, and wait until the record is acknowledged. One after the other, each waits for ``linger_ms``."""
         delivery = self.send(
             topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
         )
