@@ -115,10 +115,8 @@ class ClusterMember:
         number = config.broker_id
         self._peers = Peers(f"broker-{number}", self._clock)
         self._links = Links(self._peers, self.controller_id)
-        self._vigil = Vigil(number, self._peers, self._place, self._on_dead_controller)
-        self._isr = IsrChanges(
-            number, self._broker_epoch, lambda _: -1, self._links.to_controller, self._clock
-        )
+        self._vigil = Vigil(number, self._peers, self._place, self._on_dead, self._metadata.set_reachable)
+        self._isr = IsrChanges(number, self._broker_epoch, self._links.to_controller, self._clock)
         self.replicas = ClusterReplicas(
             number,
             self._logs,
@@ -202,7 +200,7 @@ class ClusterMember:
                 self._clock,
                 self._on_elected,
                 self._on_resigned,
-                self._vigil.watch,
+                self._on_controller,
             )
             await self._election.run()
             log.warning("the session with ZooKeeper is over; another one begins")
@@ -244,9 +242,18 @@ class ClusterMember:
         if self._election is not None:
             self._election.resign()
 
-    def _on_dead_controller(self, controller: int) -> None:
-        if self._election is not None:
-            self._election.usurp(controller)
+    def _on_dead(self, broker: int) -> None:
+        election = self._election
+        if election is not None and not election.is_controller and election.controller == broker:
+            log.warning("the controller's process is gone", controller=broker)
+            election.usurp(broker)
+
+    def _on_controller(self, controller: int) -> None:
+        self._watch_others()
+
+    def _watch_others(self) -> None:
+        controller = self.controller_id()
+        self._vigil.watch({*self._metadata.brokers, *([controller] if controller >= 0 else [])})
 
     def active(self) -> ActiveController | None:
         """The controller, if this broker is it."""
@@ -279,6 +286,7 @@ class ClusterMember:
         for broker in self._metadata.brokers.values():
             host, port = broker.listeners.get(self.listener, (broker.host, broker.port))
             self._peers.set_address(broker.id, host, port)
+        self._watch_others()
 
     def _take_context(self, context: Context) -> None:
         """The same, by the controller itself, which knows it first."""

@@ -1,14 +1,16 @@
-"""A look at the controller's broker: when its process dies, this broker knows it at once and stands for election.
+"""A look at the other brokers: when the process of one dies, this broker knows it at once.
 
-An open connection is all it takes: a process that dies closes its sockets. When that connection breaks and new ones are
-refused, nobody listens there any more. The brokers then try one after the other, so that they don't get in each other's
-way; that whoever tries may be wrong about the controller is no danger (see ``election``).
+An open connection is all it takes: a process that dies closes its sockets. While the connection to a broker is broken,
+clients are told that what it leads has no leader: they ask again in a moment, and not after the second or more that
+they give a leader that is said to be there. When new connections are refused, nobody listens there any more. If that is
+the controller's broker, the others stand for election, one after the other so that they don't get in each other's way.
+That whoever stands may be wrong about the controller is no danger (see ``election``).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from ottla_broker.events import get_logger
@@ -20,47 +22,62 @@ _CONNECT_SECONDS: Final = 5.0
 _REFUSALS: Final = 2
 _TURN_SECONDS: Final = 0.1
 _RETRY_SECONDS: Final = 0.05
+_REST_SECONDS: Final = 1.0
 
 
 class Vigil:
-    """Owned by the loop thread; one task watches."""
+    """Owned by the loop thread; one task for each broker that is watched."""
 
     def __init__(
-        self, broker_id: int, peers: Peers, place: Callable[[int], int], on_dead: Callable[[int], None]
+        self,
+        broker_id: int,
+        peers: Peers,
+        place: Callable[[int], int],
+        on_dead: Callable[[int], None],
+        on_reach: Callable[[int, bool], None],
     ) -> None:
-        """``place``: how many brokers stand before this one when a controller is to be replaced."""
+        """``place``: how many brokers stand before this one when a broker is to be replaced as the controller.
+
+        ``on_dead`` is told a broker whose process is gone, again and again while it is watched; ``on_reach`` whether
+        there is a connection to a broker, whenever that changes.
+        """
         self._broker_id = broker_id
         self._peers = peers
         self._place = place
         self._on_dead = on_dead
-        self._task: asyncio.Task[None] | None = None
+        self._on_reach = on_reach
+        self._tasks: dict[int, asyncio.Task[None]] = {}
 
-    def watch(self, controller: int) -> None:
-        """Watch this broker from now on; nobody, if it is this one itself, or none."""
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
-        if controller not in (self._broker_id, -1):
-            self._task = asyncio.get_running_loop().create_task(self._run(controller))
+    def watch(self, brokers: Collection[int]) -> None:
+        """Watch these brokers from now on, and no others."""
+        wanted = set(brokers) - {self._broker_id}
+        for broker in self._tasks.keys() - wanted:
+            self._tasks.pop(broker).cancel()
+            self._on_reach(broker, True)
+        for broker in wanted - self._tasks.keys():
+            self._tasks[broker] = asyncio.get_running_loop().create_task(self._run(broker))
 
     async def close(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
+        tasks, self._tasks = list(self._tasks.values()), {}
+        for task in tasks:
             task.cancel()
-            await asyncio.wait([task])
+        if tasks:
+            await asyncio.wait(tasks)
 
-    async def _run(self, controller: int) -> None:
+    async def _run(self, broker: int) -> None:
         refusals = 0
         while True:
             try:
-                connection = await self._peers.connection(controller, Purpose.WATCH, _CONNECT_SECONDS)
+                connection = await self._peers.connection(broker, Purpose.WATCH, _CONNECT_SECONDS)
                 refusals = 0
+                self._on_reach(broker, True)
                 await connection.wait_closed()
+                self._on_reach(broker, False)
                 continue
             except PeerUnreachableError as error:
                 refusals = refusals + 1 if error.refused else 0
             except PeerError as error:
-                log.debug("the controller is not reached", controller=controller, reason=str(error))
+                log.debug("a broker is not reached", broker=broker, reason=str(error))
                 refusals = 0
             except asyncio.CancelledError:
                 task = asyncio.current_task()
@@ -68,10 +85,8 @@ class Vigil:
                     raise
                 refusals = 0  # its address has changed
             if refusals >= _REFUSALS:
-                await asyncio.sleep(self._place(controller) * _TURN_SECONDS)
-                log.warning("the controller's process is gone", controller=controller)
-                self._on_dead(controller)
+                await asyncio.sleep(self._place(broker) * _TURN_SECONDS)
+                self._on_dead(broker)
                 refusals = 0
-                # Whoever is elected is told to ``watch``; if nobody is, look again.
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(_REST_SECONDS)
             await asyncio.sleep(_RETRY_SECONDS)

@@ -76,7 +76,7 @@ def _find(ctx: RequestContext, key_type: int, key: str) -> _Found:
     if topic is None:
         return _NOT_AVAILABLE
     broker = metadata.brokers.get(topic.partitions[ctx.broker.groups.partition_for(key)].leader)
-    if broker is None:
+    if broker is None or broker.id in metadata.unreachable:
         return _NOT_AVAILABLE
     host, port = broker.listeners.get(ctx.listener, (broker.host, broker.port))
     return _Found(broker.id, host, port)

@@ -11,7 +11,7 @@ partitions costs their encoding only.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from typing import NamedTuple
 
 from ottla_broker.controller.api import ZERO_ID
@@ -43,7 +43,7 @@ def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | 
     metadata = ctx.broker.metadata
     wanted = request.topics
     if wanted is None or (ctx.version == 0 and not wanted):
-        return _respond(ctx, request, [_topic(request, info) for info in metadata.topics()])
+        return _respond(ctx, request, [_topic(ctx, request, info) for info in metadata.topics()])
     if ctx.version < 12 and any(topic.name is None or topic.topic_id != ZERO_ID for topic in wanted):
         return _respond(ctx, request, [_refused(ctx, topic) for topic in wanted])
     ids = dict.fromkeys(topic.topic_id for topic in wanted if topic.topic_id != ZERO_ID)
@@ -90,28 +90,29 @@ def _respond(
     )
 
 
-def _topic(request: MetadataRequest, info: TopicInfo) -> MetadataResponseTopic:
+def _topic(ctx: RequestContext, request: MetadataRequest, info: TopicInfo) -> MetadataResponseTopic:
     answers = info.answer
     if answers is None:
-        answers = info.answer = _describe(info)
+        answers = info.answer = _describe(info, ctx.broker.metadata.unreachable)
     found: MetadataResponseTopic = (
         answers.authorized if request.include_topic_authorized_operations else answers.plain
     )
     return found
 
 
-def _describe(info: TopicInfo) -> _Answers:
+def _describe(info: TopicInfo, unreachable: Collection[int]) -> _Answers:
+    leaders = [-1 if p.leader in unreachable else p.leader for p in info.partitions]
     partitions = [
         MetadataResponsePartition(
-            error_code=0 if p.leader >= 0 else _LEADER_NOT_AVAILABLE,
+            error_code=0 if leader >= 0 else _LEADER_NOT_AVAILABLE,
             partition_index=p.index,
-            leader_id=p.leader,
+            leader_id=leader,
             leader_epoch=p.leader_epoch,
             replica_nodes=list(p.replicas),
             isr_nodes=list(p.isr),
             offline_replicas=list(p.offline),
         )
-        for p in info.partitions
+        for p, leader in zip(info.partitions, leaders, strict=True)
     ]
 
     def answer(operations: int) -> MetadataResponseTopic:
@@ -136,7 +137,7 @@ def _by_name(
         return _failed(request, ErrorCode.INVALID_REQUEST, None)
     info = ctx.broker.metadata.topic(name)
     if info is not None:
-        return _topic(request, info)
+        return _topic(ctx, request, info)
     if not is_legal_topic_name(name):
         return _failed(request, ErrorCode.INVALID_TOPIC_EXCEPTION, name)
     code = (errors or {}).get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -146,7 +147,7 @@ def _by_name(
 def _by_id(ctx: RequestContext, request: MetadataRequest, topic_id: bytes) -> MetadataResponseTopic:
     info = ctx.broker.metadata.topic_by_id(topic_id)
     if info is not None:
-        return _topic(request, info)
+        return _topic(ctx, request, info)
     return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
 
 

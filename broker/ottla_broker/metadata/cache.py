@@ -72,14 +72,29 @@ class TopicInfo:
 
 
 class MetadataCache:
-    """Topics by name and by id, brokers by number."""
+    """Topics by name and by id, brokers by number.
+
+    ``unreachable`` are brokers of the list whose process doesn't answer this one just now.
+    """
 
     def __init__(self, cluster_id: str = "", controller_id: int = -1) -> None:
         self.cluster_id = cluster_id
         self.controller_id = controller_id
         self.brokers: dict[int, BrokerInfo] = {}
+        self.unreachable: set[int] = set()
         self._topics: dict[str, TopicInfo] = {}
         self._by_id: dict[bytes, TopicInfo] = {}
+
+    def set_reachable(self, broker_id: int, reachable: bool) -> None:
+        """Whether a broker's process answers, as far as this one sees: clients are not sent to one that doesn't."""
+        if reachable != (broker_id in self.unreachable):
+            return
+        if reachable:
+            self.unreachable.discard(broker_id)
+        else:
+            self.unreachable.add(broker_id)
+        for topic in self._topics.values():
+            topic.answer = None
 
     def topic(self, name: str) -> TopicInfo | None:
         return self._topics.get(name)
