@@ -369,7 +369,12 @@ def run(
     Raises:
         StartError: it can't start.
     """
-    import uvloop
+    try:
+        import uvloop
+    except ImportError as missing:
+        raise StartError(
+            f"the broker needs a package that isn't installed ({missing.name}): pip install 'ottla[broker]'"
+        ) from missing
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

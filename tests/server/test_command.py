@@ -235,3 +235,12 @@ class FileBroker(BrokerProcess):
     @property
     def command(self) -> list[str]:
         return [OTTLA, "broker", str(self.file), "--set", "num.partitions=5"]
+
+
+def test_without_its_packages_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ottla_broker.config.broker import BrokerConfig
+    from ottla_broker.server import StartError, run
+
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    with pytest.raises(StartError, match=r"uvloop.*ottla\[broker\]"):
+        run(BrokerConfig.from_properties({}))
