@@ -1,0 +1,198 @@
+"""Who is the controller: one at a time, and one that was can't write any more."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+
+import pytest
+from tests.support.fakebrokers import FakeCluster
+from tests.support.waiting import until
+from tests.support.zookeeper import ZooKeeperProcess
+
+from ottla_broker.controller.api import NewTopic, TopicToDelete
+from ottla_broker.controller.cluster.persistence import Deposed
+from ottla_broker.store.keys import ControllerEpochNode, ControllerNode
+from ottla_protocol.errors import ErrorCode
+
+
+async def test_one_is_elected_and_another_when_it_goes(cluster: FakeCluster) -> None:
+    await cluster.add(1, 2)
+    first = await cluster.controller(1)
+    await until(lambda: first.active is not None)
+    second = await cluster.controller(2)
+    await until(lambda: second.known_controllers == [1])
+    assert second.active is None
+    data, _ = await cluster.store.get(ControllerEpochNode.PATH)
+    assert ControllerEpochNode.decode(data) == 1
+    await first.close()
+    assert (first.elected, first.resigned) == (1, 1)
+    await until(lambda: second.active is not None)
+    assert second.known_controllers[-1] == 2
+    data, _ = await cluster.store.get(ControllerEpochNode.PATH)
+    assert ControllerEpochNode.decode(data) == 2
+    await until(lambda: all(broker.controller_epoch == 2 for broker in cluster.brokers.values()))
+
+
+async def test_of_many_who_stand_at_once_one_wins(cluster: FakeCluster) -> None:
+    await cluster.add(1, 2, 3, 4)
+    candidates = await asyncio.gather(*(cluster.controller(each) for each in (1, 2, 3, 4)))
+    await until(lambda: all(candidate.known_controllers for candidate in candidates))
+    await until(lambda: len({candidate.known_controllers[-1] for candidate in candidates}) == 1)
+    assert sum(candidate.active is not None for candidate in candidates) == 1
+    assert sum(candidate.elected for candidate in candidates) == 1
+
+
+async def test_who_resigns_may_be_elected_again(cluster: FakeCluster) -> None:
+    await cluster.add(1)
+    candidate = await cluster.controller(1)
+    await until(lambda: candidate.elected == 1)
+    candidate.election.resign()
+    await until(lambda: candidate.elected == 2)
+    assert candidate.resigned == 1
+
+
+async def test_a_dead_controllers_place_is_taken_before_its_session_ends(cluster: FakeCluster) -> None:
+    await cluster.add(1, 2)
+    first = await cluster.controller(1)
+    await until(lambda: first.active is not None)
+    second = await cluster.controller(2)
+    await until(lambda: second.known_controllers == [1])
+    # Nobody else is meant.
+    second.election.usurp(3)
+    await asyncio.sleep(0.1)
+    assert second.active is None
+    second.election.usurp(1)
+    await until(lambda: second.active is not None)
+    # It was alive after all: it finds its node gone.
+    await until(lambda: first.resigned == 1)
+    assert first.known_controllers[-1] == 2
+    assert first.active is None
+
+
+async def test_two_who_would_take_its_place_do_not_both(cluster: FakeCluster) -> None:
+    await cluster.add(1, 2, 3)
+    first = await cluster.controller(1)
+    await until(lambda: first.active is not None)
+    others = [await cluster.controller(2), await cluster.controller(3)]
+    await until(lambda: all(other.known_controllers == [1] for other in others))
+    for other in others:
+        other.election.usurp(1)
+    await until(lambda: any(other.active for other in others))
+    await until(lambda: len({c.known_controllers[-1] for c in (first, *others)}) == 1)
+    assert sum(other.elected for other in others) == 1
+
+
+async def test_a_node_of_an_earlier_life_of_this_broker_is_replaced(cluster: FakeCluster) -> None:
+    await cluster.add(1)
+    await cluster.store.create(ControllerNode.PATH, ControllerNode.encode(1, 0), ephemeral=True)
+    candidate = await cluster.controller(1)
+    await until(lambda: candidate.active is not None)
+    assert await candidate.store.ephemeral_owner(ControllerNode.PATH) == candidate.store.session_id
+
+
+async def test_a_controller_that_cannot_be_read_is_one_all_the_same(
+    cluster: FakeCluster, events_log: io.StringIO
+) -> None:
+    await cluster.add(1)
+    await cluster.store.create(ControllerNode.PATH, b"{", ephemeral=True)
+    candidate = await cluster.controller(1)
+    await until(lambda: "nobody can be elected" in events_log.getvalue())
+    assert candidate.active is None
+    await cluster.store.delete(ControllerNode.PATH)
+    await until(lambda: candidate.active is not None)
+
+
+# ---- a stale one
+
+
+async def test_a_stale_controller_cannot_write(cluster: FakeCluster) -> None:
+    """It doesn't know yet that it has been replaced: every kind of write is refused to it, and it gives up."""
+    await cluster.add(1, 2, 3)
+    stale = await cluster.controller(1)
+    await until(lambda: len(cluster.brokers[3].live) == 3)
+    await stale.facade.create_topics([NewTopic("t", assignments={0: [2, 3], 1: [3, 1]})], False)
+    old = stale.active
+    assert old is not None
+    # A second one takes over while the first hears nothing of it.
+    data, version = await cluster.store.get(ControllerEpochNode.PATH)
+    epoch = ControllerEpochNode.decode(data)
+    await cluster.store.set(ControllerEpochNode.PATH, ControllerEpochNode.encode(epoch + 1), version)
+    new = await cluster.controller(2)
+    successor = new.make(epoch + 1, version + 1)
+    successor.start()
+    await until(lambda: cluster.brokers[3].controller_epoch == epoch + 1)
+    context, persistence = old.context, old.persistence
+    view = context.view(("t", 0))
+    assert view is not None
+    topic = context.topics["t"]
+    before = await cluster.store.get("/brokers/topics/t")
+    for write in (
+        lambda: persistence.write_states({("t", 0): (view.state._replace(leader=3), view.version)}),
+        lambda: persistence.create_states({("t", 7): view.state}),
+        lambda: persistence.set_assignments(topic, {}),
+        lambda: persistence.order_deletion("t"),
+        lambda: persistence.remove_topic(topic),
+        lambda: persistence.take_block(1, 1000),
+        lambda: persistence.take_away("/config/topics/t"),
+    ):
+        with pytest.raises(Deposed):
+            await write()
+    assert await cluster.state("t", 0) == view.state
+    assert await cluster.store.get("/brokers/topics/t") == before
+    assert await cluster.store.exists("/config/topics/t")
+    # What clients ask of it, it refuses; and it knows now.
+    (made,) = await stale.facade.create_topics([NewTopic("u", 1, 1)], False)
+    assert made.error == ErrorCode.NOT_CONTROLLER
+    assert stale.deposed == 1
+    (gone,) = await stale.facade.delete_topics([TopicToDelete("t")])
+    assert gone.error == ErrorCode.NOT_CONTROLLER
+    assert not await cluster.store.exists("/brokers/topics/u")
+    await successor.close()
+
+
+async def test_a_stale_controller_learns_it_from_the_brokers(cluster: FakeCluster) -> None:
+    await cluster.add(1, 2, 3)
+    stale = await cluster.controller(1)
+    await until(lambda: len(cluster.brokers[3].live) == 3)
+    _, version = await cluster.store.get(ControllerEpochNode.PATH)
+    await cluster.store.set(ControllerEpochNode.PATH, ControllerEpochNode.encode(9), version)
+    cluster.brokers[2].controller_epoch = 9
+    active = stale.active
+    assert active is not None
+
+    async def tell() -> None:
+        batch = active.batch()
+        batch.tell([2])
+        active.send(batch)
+
+    await active.do(tell)
+    await until(lambda: stale.deposed == 1)
+
+
+# ---- ZooKeeper goes and comes
+
+
+async def test_a_change_waits_for_zookeeper(zookeeper: ZooKeeperProcess, cluster: FakeCluster) -> None:
+    """What happens while ZooKeeper is away is dealt with when it is back, by the same controller."""
+    candidate = await cluster.three()
+    await candidate.facade.create_topics(
+        [NewTopic("t", assignments={index: [2, 3, 1] for index in range(20)})], False
+    )
+    zookeeper.kill()
+    try:
+        cluster.brokers[2].die()
+        making = asyncio.ensure_future(candidate.facade.create_topics([NewTopic("u", 1, 1)], False))
+        await asyncio.sleep(1)
+        assert all(state.leader == 2 for state in cluster.brokers[3].states.values())
+    finally:
+        zookeeper.start()
+    await until(lambda: len(cluster.brokers[3].leads()) >= 20, timeout=60)
+    for index in range(20):
+        assert (await cluster.state("t", index)).isr == [3, 1]
+    (made,) = await making
+    # Whether it was made before the client was told otherwise is settled, too.
+    assert made.error in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT)
+    (later,) = await candidate.facade.create_topics([NewTopic("v", 1, 2)], False)
+    if candidate.active is not None:
+        assert later.error == ErrorCode.NONE

@@ -1,0 +1,60 @@
+"""Moves of replicas and deletions, as what they are apart from brokers and store."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla_broker.controller.cluster.deletion import NEXT, Happened, Stage
+from ottla_broker.controller.cluster.reassignment import is_moving, origin, target, towards
+from ottla_broker.store.keys import Assignment
+
+replica_lists = st.lists(st.integers(1, 8), min_size=1, max_size=5, unique=True)
+
+
+@given(replica_lists, replica_lists)
+def test_a_move_ends_with_what_was_asked_for_and_begins_with_what_was(
+    before: list[int], after: list[int]
+) -> None:
+    moving = towards(Assignment(before), after)
+    assert sorted(origin(moving)) == sorted(before)
+    assert target(moving) == after
+    assert set(moving.replicas) == set(before) | set(after)
+    assert len(set(moving.replicas)) == len(moving.replicas)
+    assert is_moving(moving) == (set(before) != set(after))
+
+
+@given(replica_lists, st.lists(replica_lists, min_size=1, max_size=4))
+def test_a_move_that_turns_keeps_where_it_came_from(before: list[int], turns: list[list[int]]) -> None:
+    moving = Assignment(before)
+    for after in turns:
+        moving = towards(moving, after)
+        # What was to stay all along may not come back into its old place in the order, but none is lost.
+        assert set(origin(moving)) == set(before)
+        assert target(moving) == after
+    stopped = towards(moving, origin(moving))
+    assert set(stopped.replicas) == set(before)
+    assert not is_moving(stopped)
+
+
+def test_the_deletion_of_a_replica_knows_every_event_in_every_stage() -> None:
+    for stage in Stage:
+        for happened in Happened:
+            assert (stage, happened) in NEXT
+
+
+@given(st.lists(st.sampled_from(Happened)))
+def test_a_deleted_replica_stays_deleted_and_only_an_answer_makes_it_so(events: list[Happened]) -> None:
+    stage = NEXT[None, Happened.BEGUN]
+    for happened in events:
+        before, stage = stage, NEXT[stage, happened]
+        if before is Stage.DONE:
+            assert stage is Stage.DONE
+        elif stage is Stage.DONE:
+            assert happened is Happened.ANSWERED
+
+
+@pytest.mark.parametrize("begun", [Happened.BEGUN, Happened.GONE])
+def test_a_deletion_begins_whether_its_broker_is_there_or_not(begun: Happened) -> None:
+    assert NEXT[None, begun] in (Stage.STARTED, Stage.HELD_UP)
