@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.store.relay import Relay
 from tests.support.zookeeper import ZooKeeperProcess
 
 from ottla_broker import events
@@ -15,6 +17,8 @@ from ottla_broker.background import Background
 from ottla_broker.store.api import Store
 from ottla_broker.store.embedded import EmbeddedStore
 from ottla_broker.store.zookeeper import ZooKeeperSettings, ZooKeeperStore
+
+Open = Callable[..., Awaitable[ZooKeeperStore]]
 
 _numbers = itertools.count()
 
@@ -66,3 +70,24 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
         opened = await ZooKeeperStore.open(ZooKeeperSettings(request.getfixturevalue("connect")))
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+async def open_store(connect: str) -> AsyncIterator[Open]:
+    """Opens stores that are closed at the end."""
+    opened: list[ZooKeeperStore] = []
+
+    async def open_one(address: str = connect, **settings: Any) -> ZooKeeperStore:
+        opened.append(await ZooKeeperStore.open(ZooKeeperSettings(address, **settings)))
+        return opened[-1]
+
+    yield open_one
+    for store in opened:
+        await store.close()
+
+
+@pytest.fixture
+async def relay(zookeeper: ZooKeeperProcess) -> AsyncIterator[Relay]:
+    made = Relay(zookeeper.port)
+    yield made
+    await made.close()

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,13 +18,23 @@ _LEAST_JAVA = 17
 
 
 class ZooKeeperProcess:
-    """A standalone server on a free port. Its data stays in the folder from one start to the next."""
+    """A standalone server on a free port. Its data stays in the folder from one start to the next.
 
-    def __init__(self, folder: Path, port: int | None = None, tick_ms: int = 500) -> None:
+    ``settings`` go into its configuration: ``secureClientPort`` and what TLS needs, for one.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        port: int | None = None,
+        tick_ms: int = 500,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
         self.folder = folder
-        self.port = port or _free_port()
+        self.port = port or free_port()
         # Sessions last from 2 to 20 ticks, whatever their clients ask for.
         self._tick_ms = tick_ms
+        self._settings = "".join(f"{key}={value}\n" for key, value in (settings or {}).items())
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -42,7 +53,7 @@ class ZooKeeperProcess:
         config.write_text(
             f"dataDir={self.folder / 'data'}\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
             f"tickTime={self._tick_ms}\nmaxSessionTimeout=60000\nadmin.enableServer=false\nmaxClientCnxns=0\n"
-            "4lw.commands.whitelist=ruok,srvr,mntr\n"
+            f"4lw.commands.whitelist=ruok,srvr,mntr\n{self._settings}"
         )
         with open(self.folder / "log", "ab") as log:
             self._process = subprocess.Popen(
@@ -117,7 +128,7 @@ def _classpath() -> str:
     return ":".join(str(jar) for jar in sorted(jars.glob("*.jar")) if jar.name.startswith(wanted))
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])

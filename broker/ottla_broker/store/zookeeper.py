@@ -38,13 +38,30 @@ from ottla_broker.store.api import (
     UnknownOutcomeError,
     check_path,
 )
-from ottla_broker.store.zookeeper_link import LOSSES, Link
+from ottla_broker.store.zookeeper_link import LOSSES, Link, ReadMany
 from ottla_broker.store.zookeeper_settings import Tls, ZooKeeperSettings, parse_connect
 from ottla_broker.store.zookeeper_watches import Watch, Watches, tell
 
 __all__ = ["Tls", "ZooKeeperSettings", "ZooKeeperStore"]
 
 T = TypeVar("T")
+
+
+class _Lost(Exception):
+    """The connection broke with this request under way; ``zxid`` is what was known when it was sent."""
+
+    def __init__(self, zxid: int) -> None:
+        super().__init__("the connection broke")
+        self.zxid = zxid
+
+
+class _Unimplemented(StoreFailedError):
+    """ZooKeeper is too old for this request."""
+
+
+class _Unreachable(StoreFailedError):
+    """The request was never sent, as there was no connection for too long."""
+
 
 _ERRORS: Final[tuple[tuple[type[Exception], type[StoreError], str], ...]] = (
     (kazoo_errors.NoNodeError, NoNodeError, "is not there"),
@@ -59,6 +76,7 @@ _ERRORS: Final[tuple[tuple[type[Exception], type[StoreError], str], ...]] = (
         StoreFailedError,
         "ZooKeeper knows no user of this broker, whom zookeeper.set.acl could make its owner",
     ),
+    (kazoo_errors.UnimplementedError, _Unimplemented, "can't be read with others"),
 )
 """What ZooKeeper says, what a store says, and in which words."""
 
@@ -69,24 +87,16 @@ _OVERHEAD_BYTES: Final = 256  # of one change beside path and data: header, ACL,
 
 _SEQUENCE_DIGITS: Final = 10
 
+_READ_AT_ONCE: Final = 100
+_READS_IN_FLIGHT: Final = 2
+"""Of many nodes that are read, how many with one request, and how many such requests at a time."""
+
 _MOST_LOSSES: Final = 10
 """How many connections one call may lose: what breaks each of them is not chance."""
 
 _OPEN_PATH: Final = "/consumers"
 _SECRET_PATHS: Final = ("/config/users", "/config/brokers", "/delegation_token/tokens")
 """Kafka's ``ZkData``: what anybody may write, and what nobody else may even read, whatever is below."""
-
-
-class _Lost(Exception):
-    """The connection broke with this request under way; ``zxid`` is what was known when it was sent."""
-
-    def __init__(self, zxid: int) -> None:
-        super().__init__("the connection broke")
-        self.zxid = zxid
-
-
-class _Unreachable(StoreFailedError):
-    """The request was never sent, as there was no connection for too long."""
 
 
 class ZooKeeperStore:
@@ -99,6 +109,7 @@ class ZooKeeperStore:
         self._link = Link(settings, self._on_state)
         self._chroot = parse_connect(settings.connect).chroot
         self._watches = Watches(self._link, self._chroot)
+        self._reads_many = True
 
     @classmethod
     async def open(cls, settings: ZooKeeperSettings) -> ZooKeeperStore:
@@ -325,26 +336,42 @@ class ZooKeeperStore:
         return data, stat.version
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, int] | None]:
-        """Several nodes, as many at a time as may be under way; None where a node isn't there."""
+        """Several nodes, some at a time; None where a node isn't there."""
         found: list[tuple[bytes, int] | None] = [None] * len(paths)
 
-        async def some(numbered: Iterable[tuple[int, str]]) -> None:
-            for number, path in numbered:
-                try:
-                    found[number] = await self.get(path)
-                except NoNodeError:
-                    continue
+        async def some(starts: Iterable[int]) -> None:
+            for start in starts:
+                chosen = paths[start : start + _READ_AT_ONCE]
+                found[start : start + len(chosen)] = await self._get_some(chosen)
 
-        rest = iter(enumerate(paths))
-        tasks = [
-            asyncio.ensure_future(some(rest)) for _ in range(min(len(paths), self._settings.max_in_flight))
-        ]
+        starts = iter(range(0, len(paths), _READ_AT_ONCE))
+        tasks = [asyncio.ensure_future(some(starts)) for _ in range(_READS_IN_FLIGHT)]
         try:
             await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()
         return found
+
+    async def _get_some(self, paths: Sequence[str]) -> list[tuple[bytes, int] | None]:
+        request = ReadMany([self._theirs(path) for path in paths])
+        if self._reads_many:
+            try:
+                found = await self._read(paths[0], request.start)
+            except _Unimplemented:
+                self._reads_many = False
+            else:
+                for path, node in zip(paths, found, strict=True):
+                    if isinstance(node, Exception):
+                        raise _translated(path, node)
+                return list(found)
+        one_by_one: list[tuple[bytes, int] | None] = []
+        for path in paths:
+            try:
+                one_by_one.append(await self.get(path))
+            except NoNodeError:
+                one_by_one.append(None)
+        return one_by_one
 
     async def children(self, path: str) -> list[str]:
         return sorted(await self._read(path, lambda client: client.get_children_async(self._theirs(path))))

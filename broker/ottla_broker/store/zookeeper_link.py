@@ -11,14 +11,15 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.protocol.states import KazooState
+from kazoo.protocol import serialization
+from kazoo.protocol.states import KazooState, ZnodeStat
 
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import SessionLostError, SessionState, StoreFailedError
@@ -119,6 +120,51 @@ class _LastWords(logging.Handler):
         # The remark that follows each failure says nothing of it; and what has no words of its own took too long.
         if not told.startswith("Transition to"):
             self.words = "it took too long" if told == "None" else told
+
+
+class ReadMany:
+    """ZooKeeper's request ``multiRead`` (since 3.6), which kazoo lacks: the data of several nodes at once.
+
+    Its answer is a list: data and version of each node, ``None`` where it isn't there, or kazoo's error.
+    """
+
+    type: ClassVar[int] = 22
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.paths = paths
+
+    def start(self, client: KazooClient) -> Any:
+        """Send it; returns kazoo's result to come."""
+        result = client.handler.async_result()
+        client._call(self, result)
+        return result
+
+    def serialize(self) -> bytearray:
+        packed = bytearray()
+        for path in self.paths:
+            packed += serialization.MultiHeader(serialization.GetData.type, False, -1).serialize()
+            packed += serialization.write_string(path)
+            packed.append(0)  # unwatched
+        packed += serialization.MultiHeader(-1, True, -1).serialize()
+        return packed
+
+    @staticmethod
+    def deserialize(packed: bytes, offset: int) -> list[tuple[bytes, int] | Exception | None]:
+        found: list[tuple[bytes, int] | Exception | None] = []
+        while True:
+            header, offset = serialization.MultiHeader.deserialize(packed, offset)
+            if header.done:
+                return found
+            if header.type == serialization.GetData.type:
+                data, offset = serialization.read_buffer(packed, offset)
+                stat = serialization.stat_struct.unpack_from(packed, offset)
+                offset += serialization.stat_struct.size
+                found.append((data or b"", ZnodeStat._make(stat).version))
+            else:
+                (code,) = serialization.int_struct.unpack_from(packed, offset)
+                offset += serialization.int_struct.size
+                error = kazoo_errors.EXCEPTIONS[code]()
+                found.append(None if isinstance(error, kazoo_errors.NoNodeError) else error)
 
 
 class Request:

@@ -1,0 +1,295 @@
+"""The store on ZooKeeper: where it is, who may do what there, and TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.store.conftest import Open
+from tests.store.relay import Relay
+from tests.support.waiting import until
+from tests.support.zookeeper import ZooKeeperProcess, free_port
+
+from ottla_broker.store.api import Create, EventKind, StoreEvent, StoreFailedError
+from ottla_broker.store.zookeeper import Tls, ZooKeeperSettings, ZooKeeperStore
+
+# ---- addresses
+
+
+@pytest.mark.parametrize(
+    ("address", "line"),
+    [
+        ("", "zookeeper.connect=: '' is not HOST:PORT"),
+        ("a:b:c", "'a:b:c' is not HOST:PORT"),
+        ("a:0", "'a:0' is not HOST:PORT"),
+        ("a:70000", "'a:70000' is not HOST:PORT"),
+        ("a:1,,b:1", "'' is not HOST:PORT"),
+        ("[::1:2181", r"'\[::1:2181' is not HOST:PORT"),
+        ("a..b:1", "'a..b' is no host's name"),
+        ("a:1/x//y", "'/x//y' is not a path in ZooKeeper"),
+        ("a:1/x/../y", "is not a path in ZooKeeper"),
+    ],
+)
+async def test_an_address_that_is_none(address: str, line: str) -> None:
+    with pytest.raises(StoreFailedError, match=line):
+        await ZooKeeperStore.open(ZooKeeperSettings(address))
+
+
+async def test_nothing_there_and_nobody_who_speaks_zookeeper(relay: Relay) -> None:
+    async def line(address: str) -> str:
+        begun = time.monotonic()
+        with pytest.raises(StoreFailedError) as caught:
+            await ZooKeeperStore.open(
+                ZooKeeperSettings(address, session_timeout_ms=18_000, connection_timeout_ms=1000)
+            )
+        # Well short of a session's timeout, which is what kazoo would wait for each of them.
+        assert time.monotonic() - begun < 9
+        text = str(caught.value)
+        assert f"no ZooKeeper answers at zookeeper.connect={address} within 1000 ms" in text
+        assert "\n" not in text
+        return text.rpartition("last: ")[2]
+
+    threads = set(threading.enumerate())
+    assert await line(f"127.0.0.1:{free_port()}") == "Connection refused"
+    assert "Name or service not known" in await line("no-such-host.invalid:2181") or True
+    silent = await relay.start()
+    relay.holding = True
+    await line(silent)
+    relay.holding = False
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    assert "socket connection broken" in await line(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    server.close()
+    await until(lambda: set(threading.enumerate()) <= threads)
+
+
+async def test_one_host_of_several_is_enough(
+    zookeeper: ZooKeeperProcess, relay: Relay, open_store: Open
+) -> None:
+    silent = await relay.start()
+    relay.holding = True
+    address = f"127.0.0.1:{free_port()},{silent}, {zookeeper.address}"
+    for _ in range(3):
+        store = await open_store(f"{address}/several", session_timeout_ms=6000)
+        assert await store.exists("/")
+    relay.holding = False
+
+
+async def test_a_chroot_is_made_with_all_that_is_above_it(open_store: Open, connect: str) -> None:
+    await asyncio.gather(*(open_store(f"{connect}/deep/down/") for _ in range(3)))
+    store = await open_store(f"{connect}/deep/down")
+    assert await store.create("/a/b", b"1", parents=True) == "/a/b"
+    assert (await store.transaction([Create("/a/s_", b"", False, True)]))[0] == "/a/s_0000000001"
+    assert (await store.transaction([Create("/a/", b"", False, True)]))[0] == "/a/0000000002"
+    assert await store.children("/") == ["a"]
+    above = await open_store()
+    assert await above.get("/deep/down/a/b") == (b"1", 0)
+    events: list[StoreEvent] = []
+    store.watch("/", events.append)
+    await store.create("/c")
+    await until(lambda: events == [StoreEvent(EventKind.CHILDREN, "/")])
+
+
+# ---- users
+
+
+async def test_a_digest_user_owns_what_it_makes(
+    open_store: Open, connect: str, zookeeper: ZooKeeperProcess
+) -> None:
+    mine = await open_store(digest=("broker", "se:cret"), set_acl=True)
+    for path in (
+        "/consumers",
+        "/config/users/u",
+        "/config/brokers/1",
+        "/config/topics/t",
+        "/delegation_token/tokens",
+    ):
+        await mine.create(path, b"mine", parents=True)
+    await mine.transaction([Create("/brokers"), Create("/config/users/v")])
+    other = await open_store()
+    assert await other.get("/config/topics/t") == (b"mine", 0)
+    await other.create("/consumers/anybody")
+    for path in ("/config/users/u", "/config/users/v", "/config/brokers/1", "/delegation_token/tokens"):
+        with pytest.raises(StoreFailedError, match=f"{path} may not be touched by this user"):
+            await other.get(path)
+    with pytest.raises(StoreFailedError, match="/config/topics/t may not be touched by this user"):
+        await other.set("/config/topics/t", b"theirs")
+    with pytest.raises(StoreFailedError, match="/brokers/x may not be touched"):
+        await other.create("/brokers/x")
+    wrong = await open_store(digest=("broker", "wrong"))
+    with pytest.raises(StoreFailedError, match="may not be touched"):
+        await wrong.set("/config/topics/t", b"theirs")
+    again = await open_store(digest=("broker", "se:cret"))
+    assert await again.set("/config/topics/t", b"mine too") == 1
+
+
+async def test_a_user_is_one_again_after_a_reconnect(relay: Relay, open_store: Open, connect: str) -> None:
+    address = await relay.start()
+    store = await open_store(f"{address}/{connect.partition('/')[2]}", digest=("broker", "x"), set_acl=True)
+    await store.create("/a", b"0")
+    relay.cut()
+    assert await store.set("/a", b"1") == 1
+
+
+async def test_acls_need_a_user(open_store: Open) -> None:
+    await open_store()
+    anonymous = await open_store(set_acl=True)
+    with pytest.raises(StoreFailedError, match=r"knows no user of this broker, .* zookeeper\.set\.acl"):
+        await anonymous.create("/a")
+
+
+# ---- TLS
+
+
+class Certificates:
+    """An authority, and what it and another one have signed, as PEM files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for authority in ("ours", "another"):
+            self._make(authority, ["-x509", "-days", "2", "-subj", f"/CN={authority}"], [])
+        self.server = self._signed("server", "ours", "subjectAltName=DNS:localhost,IP:127.0.0.1")
+        self.elsewhere = self._signed("elsewhere", "ours", "subjectAltName=DNS:example.org")
+        self.broker = self._signed("broker", "ours", "subjectAltName=DNS:broker")
+        self.stranger = self._signed("stranger", "another", "subjectAltName=DNS:broker")
+        self.locked = self._signed("locked", "ours", "subjectAltName=DNS:broker", password="secret")
+        self.authority, self.another = str(folder / "ours.crt"), str(folder / "another.crt")
+
+    def _openssl(self, *args: str | Path) -> None:
+        subprocess.run(
+            ["openssl", *map(str, args)], cwd=self.folder, check=True, capture_output=True, timeout=60
+        )
+
+    def _make(self, name: str, request: list[str], protection: list[str]) -> None:
+        out = f"{name}.crt" if "-x509" in request else f"{name}.csr"
+        self._openssl(
+            *(
+                "req",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+                *(protection or ["-nodes"]),
+            ),
+            *("-keyout", f"{name}.key", "-out", out, *request),
+        )
+
+    def _signed(self, name: str, authority: str, names: str, password: str | None = None) -> str:
+        self._make(name, ["-subj", f"/CN={name}"], ["-passout", f"pass:{password}"] if password else [])
+        (self.folder / f"{name}.ext").write_text(names)
+        self._openssl(
+            *("x509", "-req", "-in", f"{name}.csr", "-CA", f"{authority}.crt", "-CAkey", f"{authority}.key"),
+            *("-CAcreateserial", "-days", "2", "-extfile", f"{name}.ext", "-out", f"{name}.crt"),
+        )
+        store = self.folder / f"{name}.pem"
+        store.write_text(
+            (self.folder / f"{name}.key").read_text() + (self.folder / f"{name}.crt").read_text()
+        )
+        return str(store)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def secure(folder: Path, certificates: Certificates, server: str) -> tuple[ZooKeeperProcess, int]:
+    port = free_port()
+    return ZooKeeperProcess(
+        folder,
+        settings={
+            "secureClientPort": port,
+            "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+            "ssl.keyStore.location": server,
+            "ssl.keyStore.type": "PEM",
+            "ssl.trustStore.location": certificates.authority.replace(".crt", ".pem"),
+            "ssl.trustStore.type": "PEM",
+        },
+    ).start(), port
+
+
+@pytest.fixture(scope="module")
+def tls_port(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A ZooKeeper that speaks TLS and asks its clients for certificates."""
+    (certificates.folder / "ours.pem").write_text(Path(certificates.authority).read_text())
+    server, port = secure(tmp_path_factory.mktemp("secure"), certificates, certificates.server)
+    yield port
+    server.kill()
+
+
+async def test_tls_with_certificates_on_both_sides(
+    tls_port: int, certificates: Certificates, open_store: Open
+) -> None:
+    tls = Tls(certificates.authority, certificates.broker)
+    store = await open_store(f"localhost:{tls_port}/tls", tls=tls, set_acl=True)
+    await store.create("/a", b"1")
+    # Answers that come together are all read.
+    assert await asyncio.gather(*(store.get("/a") for _ in range(500))) == [(b"1", 0)] * 500
+    await store.create("/large", bytes(1_000_000))
+    assert len((await store.get("/large"))[0]) == 1_000_000
+    events: list[StoreEvent] = []
+    store.watch("/a", events.append)
+    await store.set("/a", b"2")
+    await until(lambda: bool(events))
+    locked = await open_store(
+        f"127.0.0.1:{tls_port}/tls", tls=Tls(certificates.authority, certificates.locked, "secret")
+    )
+    assert await locked.get("/a") == (b"2", 1)
+    # Another certificate is another user.
+    with pytest.raises(StoreFailedError, match="/a may not be touched"):
+        await locked.set("/a", b"3")
+
+
+async def test_tls_that_fails_says_why(tls_port: int, certificates: Certificates, tmp_path: Path) -> None:
+    async def line(tls: Tls | None, timeout: int = 1000) -> str:
+        with pytest.raises(StoreFailedError) as caught:
+            await ZooKeeperStore.open(
+                ZooKeeperSettings(f"localhost:{tls_port}", connection_timeout_ms=timeout, tls=tls)
+            )
+        return str(caught.value)
+
+    trusted = certificates.authority
+    assert "certificate verify failed" in await line(Tls(certificates.another, certificates.broker), 3000)
+    # The system's authorities don't know it either.
+    assert "certificate verify failed" in await line(Tls(None, certificates.broker), 3000)
+    assert "no ZooKeeper answers" in await line(Tls(trusted, certificates.stranger))
+    assert "no ZooKeeper answers" in await line(Tls(trusted))
+    assert "no ZooKeeper answers" in await line(None)
+    place = f"zookeeper.ssl.keystore.location={certificates.locked}: "
+    assert (await line(Tls(trusted, certificates.locked))).startswith(place)
+    assert (await line(Tls(trusted, certificates.locked, "wrong"))).startswith(place)
+    missing = str(tmp_path / "none")
+    assert "No such file or directory; it must be a PEM file" in await line(Tls(missing))
+    assert "No such file or directory; it must be a PEM file" in await line(Tls(trusted, missing))
+    (tmp_path / "nonsense").write_text("nonsense")
+    assert "zookeeper.ssl.truststore.location" in await line(Tls(str(tmp_path / "nonsense")))
+
+
+@pytest.fixture
+def misnamed_port(certificates: Certificates, tmp_path: Path, tls_port: int) -> Iterator[int]:
+    """Another, whose certificate is for a host of another name."""
+    server, port = secure(tmp_path, certificates, certificates.elsewhere)
+    yield port
+    server.kill()
+
+
+async def test_a_certificate_for_another_host(
+    certificates: Certificates, misnamed_port: int, open_store: Open
+) -> None:
+    address = f"localhost:{misnamed_port}"
+    tls = Tls(certificates.authority, certificates.broker)
+    with pytest.raises(StoreFailedError, match="Hostname mismatch"):
+        await open_store(address, connection_timeout_ms=6000, tls=tls)
+    store = await open_store(address, tls=replace(tls, verify_hostname=False))
+    assert await store.exists("/")
