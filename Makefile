@@ -46,8 +46,8 @@ bench: $(VENV)/.dev  ## Ottla beside Apache Kafka 3.9.1 (ARGS="--quick", "--only
 
 interop: $(VENV)/.dev  ## other languages' clients and tools (Java, Node, Go), and our client on Kafka, where they can be had
 	@$(BIN)/python -m pytest tests/interop -m interop -rs $(ARGS)
-	@$(BIN)/python -m pytest tests/client --kafka=3 -rs $(ARGS)
-	@$(BIN)/python -m pytest tests/client --kafka=4 -rs $(ARGS)
+	@$(BIN)/python -m pytest tests/client tests/docs/test_client.py --kafka=3 -rs $(ARGS)
+	@$(BIN)/python -m pytest tests/client tests/docs/test_client.py --kafka=4 -rs $(ARGS)
 
 clean:  ## remove the environment, caches and downloads; data folders are kept
 	@rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

@@ -5,22 +5,19 @@ from __future__ import annotations
 import inspect
 import re
 from ast import literal_eval
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.docs.pages import ROOT, marked, text
 
-from ottla_broker import EmbeddedBroker
 from ottla_client import Admin, BatchDeliveryError, Consumer, PartialError, Producer, errors
+
+if TYPE_CHECKING:
+    from tests.support.processes import BrokerProcess
 
 PAGE = ROOT / "docs/client.md"
 OF_ALL_THREE = "Options of all three"
-
-
-@pytest.fixture
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker() as running:
-        yield running
 
 
 def run(program: str, bootstrap_servers: str) -> None:
@@ -29,12 +26,15 @@ def run(program: str, bootstrap_servers: str) -> None:
     exec(compile(source, "<docs/client.md>", "exec"), {"__name__": "__main__"})
 
 
-def test_the_programs_in_the_pages_order(broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_programs_in_the_pages_order(
+    own_broker: Callable[..., BrokerProcess], capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = own_broker()
     programs = marked(PAGE, "file")
     assert programs.keys() == marked(PAGE, "output").keys()
     assert text(PAGE).count("```python\n") == len(programs), "a program without a name is not run"
     for name, program in programs.items():
-        run(program, broker.bootstrap_servers)
+        run(program, broker.bootstrap)
         assert capsys.readouterr().out == marked(PAGE, "output")[name], name
 
 
