@@ -1,0 +1,216 @@
+"""Three brokers that reach each other and ZooKeeper through a network that tests cut."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.faults.ensemble import Ensemble
+from tests.faults.network import ZOOKEEPER, Network
+from tests.support.cluster import QUICK
+from tests.support.processes import BrokerProcess, free_port
+from tests.support.waiting import wait_for
+from tests.support.wire import Wire
+
+from ottla_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+SESSION_SECONDS = 4.0
+MOST_LAG_SECONDS = 4.0
+_METADATA_VERSION = 12
+_RECOVERY_SECONDS = 60.0
+
+_SETTINGS: Mapping[str, object] = {
+    **QUICK,
+    "zookeeper.session.timeout.ms": int(SESSION_SECONDS * 1000),
+    "replica.lag.time.max.ms": int(MOST_LAG_SECONDS * 1000),
+    "replica.socket.timeout.ms": 5000,
+    "min.insync.replicas": 2,
+    "default.replication.factor": 3,
+    "offsets.topic.replication.factor": 3,
+    "auto.create.topics.enable": "false",
+    "leader.imbalance.check.interval.seconds": 10,
+    "controlled.shutdown.max.retries": 2,
+    "listener.security.protocol.map": "EXTERNAL:PLAINTEXT,INTERNAL:PLAINTEXT",
+    "inter.broker.listener.name": "INTERNAL",
+}
+
+
+class Member(BrokerProcess):
+    """A broker whose peers find it behind a door, and which finds ZooKeeper behind doors of its own."""
+
+    def __init__(self, folder: Path, number: int, network: Network, ensemble: Ensemble) -> None:
+        super().__init__(folder)
+        self.number = number
+        self.frozen = False
+        self._network = network
+        inner = free_port()
+        door = network.door(str(number), inner)
+        stores = [
+            f"127.0.0.1:{network.door(ZOOKEEPER, server.port, str(number))}"
+            for server in ensemble.servers.values()
+        ]
+        self.settings = {
+            **_SETTINGS,
+            "broker.id": number,
+            "zookeeper.connect": ",".join(stores),
+            "listeners": f"EXTERNAL://{self.bootstrap},INTERNAL://127.0.0.1:{inner}",
+            "advertised.listeners": f"EXTERNAL://{self.bootstrap},INTERNAL://127.0.0.1:{door}",
+        }
+
+    @property
+    def command(self) -> list[str]:
+        sets = [part for key, value in self.settings.items() for part in ("--set", f"{key}={value}")]
+        return [sys.executable, "-m", "ottla_broker", "--data-dir", str(self.folder), *sets]
+
+    def start(self, timeout: float = 60.0) -> BrokerProcess:
+        self._network.open(str(self.number))
+        return super().start(timeout)
+
+    def kill(self) -> None:
+        self.thaw()
+        # A door that leads nowhere would still take connections.
+        self._network.shut(str(self.number))
+        super().kill()
+
+    def stop(self, timeout: float = 30.0, sign: signal.Signals = signal.SIGTERM) -> int:
+        code = super().stop(timeout, sign)
+        self._network.shut(str(self.number))
+        return code
+
+    def freeze(self) -> None:
+        self.send_signal(signal.SIGSTOP)
+        self.frozen = True
+
+    def thaw(self) -> None:
+        if self.frozen and self.running:
+            self.send_signal(signal.SIGCONT)
+        self.frozen = False
+
+    def wipe(self) -> None:
+        """All its data is gone; who it is, too."""
+        shutil.rmtree(self.folder)
+
+    def metadata(self, topic: str) -> MetadataResponse:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        with Wire(self.port) as connection:
+            answer: MetadataResponse = connection.call(request, _METADATA_VERSION)
+            return answer
+
+
+class FaultCluster:
+    """See above. ``topics`` are those that have to be in sync before the cluster counts as whole."""
+
+    def __init__(self, folder: Path, network: Network, topics: tuple[str, ...]) -> None:
+        self.network = network
+        self.ensemble = Ensemble(folder)
+        self.members = {n: Member(folder / f"broker-{n}", n, network, self.ensemble) for n in (1, 2, 3)}
+        self.topics = topics
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(member.bootstrap for member in self.members.values())
+
+    def start(self) -> None:
+        self.ensemble.start()
+        for member in self.members.values():
+            member.start()
+
+    def awake(self) -> list[Member]:
+        return [each for each in self.members.values() if each.running and not each.frozen]
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Who leads, as soon as somebody does."""
+
+        def found() -> int:
+            for member in self.awake():
+                for each in member.metadata(topic).topics[0].partitions:
+                    if each.partition_index == partition and each.leader_id in self.members:
+                        return int(each.leader_id)
+            return 0
+
+        return wait_for(found, f"a leader of {topic}-{partition}", _RECOVERY_SECONDS, 0.05)
+
+    def follower(self, topic: str, partition: int, chance: random.Random) -> int:
+        leader = self.leader(topic, partition)
+        return chance.choice([number for number in self.members if number != leader])
+
+    def controller(self, topic: str) -> int:
+        """The controller, as soon as there is one."""
+
+        def found() -> int:
+            told = [member.metadata(topic).controller_id for member in self.awake()]
+            return next((int(number) for number in told if number in self.members), 0)
+
+        return wait_for(found, "a controller", _RECOVERY_SECONDS, 0.05)
+
+    def state(self) -> str:
+        """What is not as it should be; empty when all brokers know each other, and all replicas are in sync."""
+        everybody = sorted(self.members)
+        for number, member in self.members.items():
+            for name in self.topics:
+                answer = member.metadata(name)
+                if sorted(broker.node_id for broker in answer.brokers) != everybody:
+                    return f"broker {number} knows {[broker.node_id for broker in answer.brokers]}"
+                if answer.controller_id not in everybody:
+                    return f"broker {number} knows of no controller"
+                topic = answer.topics[0]
+                if topic.error_code:
+                    return f"broker {number} says error {topic.error_code} of {name}"
+                for each in topic.partitions:
+                    if sorted(each.isr_nodes) != everybody or each.leader_id not in everybody:
+                        return (
+                            f"broker {number} says of {name}-{each.partition_index}: leader {each.leader_id},"
+                            f" in sync {each.isr_nodes}"
+                        )
+        return ""
+
+    def wait_whole(self, timeout: float = _RECOVERY_SECONDS) -> None:
+        """Wait until nothing is amiss any more."""
+        last = ""
+
+        def whole() -> bool:
+            nonlocal last
+            try:
+                last = self.state()
+            except OSError as error:
+                last = f"a broker doesn't answer: {error}"
+            return not last
+
+        try:
+            wait_for(whole, "the cluster to be whole", timeout, 0.1)
+        except AssertionError:
+            raise AssertionError(f"the cluster is not whole after {timeout:g} s: {last}") from None
+
+    def wait_out_of_sync(self, number: int, timeout: float = _RECOVERY_SECONDS) -> None:
+        """Wait until no partition counts a broker that is down among its replicas in sync."""
+
+        def out() -> bool:
+            return all(
+                number not in each.isr_nodes
+                for member in self.awake()
+                for name in self.topics
+                for each in member.metadata(name).topics[0].partitions
+            )
+
+        wait_for(out, f"broker {number} to be out of sync", timeout, 0.05)
+
+    def heal(self) -> None:
+        """Everything runs and is connected."""
+        self.network.pass_all()
+        self.ensemble.signal(signal.SIGCONT)
+        self.ensemble.start()
+        for member in self.members.values():
+            member.thaw()
+            if not member.running:
+                member.start()
+
+    def close(self) -> None:
+        self.network.pass_all()
+        for member in self.members.values():
+            member.kill()
+        self.ensemble.signal(signal.SIGCONT)
+        self.ensemble.kill()

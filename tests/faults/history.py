@@ -1,0 +1,86 @@
+"""What producers were promised and consumers were shown during a run: all that the checker goes by.
+
+Times are seconds on one clock of the process that runs the clients. Nothing here touches a network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Value(NamedTuple):
+    """What stands in a record: each producer numbers its records in each partition from 0."""
+
+    producer: str
+    number: int
+
+    def encode(self) -> bytes:
+        return f"{self.producer}:{self.number}".encode()
+
+    @classmethod
+    def decode(cls, data: bytes | None) -> Value:
+        """A value that nobody can have sent keeps what it is as its producer's name, with number -1."""
+        producer, colon, number = (data or b"").decode(errors="replace").rpartition(":")
+        return cls(producer, int(number)) if colon and number.isdigit() else cls(repr(data), -1)
+
+
+class Acked(NamedTuple):
+    """A record that brokers have promised to keep."""
+
+    partition: int
+    offset: int
+    value: Value
+    at: float
+
+
+class Got(NamedTuple):
+    """A record that a consumer was given."""
+
+    partition: int
+    offset: int
+    value: Value
+
+
+@dataclass
+class Run:
+    """What one consumer read of what it was assigned, from one assignment to the next. ``began``: when assigned."""
+
+    reader: str
+    began: float
+    got: list[Got] = field(default_factory=list)
+
+
+class Commit(NamedTuple):
+    """An offset of the group: one whose commit was answered, or one that was asked for and told."""
+
+    partition: int
+    offset: int
+    began: float
+    ended: float
+
+
+@dataclass
+class History:
+    """See above.
+
+    Attributes:
+        idempotent: by producer.
+        sent: how many records each producer has sent to each partition.
+        group: the runs of the group's members.
+        readers: the runs of consumers that read everything, each from the beginning of the topic.
+        commits, told: offsets of the group that were committed, and that it was told it had.
+        log: what stands in each partition in the end, in order of offsets, as a consumer reads it.
+        starts: the first offset of each partition that was there to be read in the end.
+        complaints: what a client gave up over: fatal errors, offsets that are out of range.
+    """
+
+    idempotent: dict[str, bool] = field(default_factory=dict)
+    sent: dict[tuple[str, int], int] = field(default_factory=dict)
+    acked: list[Acked] = field(default_factory=list)
+    group: list[Run] = field(default_factory=list)
+    readers: list[Run] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    told: list[Commit] = field(default_factory=list)
+    log: dict[int, list[Got]] = field(default_factory=dict)
+    complaints: list[str] = field(default_factory=list)

@@ -1,0 +1,303 @@
+"""What is done to the cluster: each blow strikes, lasts a while and is taken back. All by chance, from one seed."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.crash.damage import append_damage
+from tests.faults.cluster import MOST_LAG_SECONDS, SESSION_SECONDS, FaultCluster, Member
+from tests.faults.network import ZOOKEEPER
+
+OFFSETS = "__consumer_offsets"
+_ROLES = ("leader", "follower", "controller", "coordinator")
+
+
+class Nemesis:
+    """``blows`` are the kinds, by name. Each call of one returns what exactly was done."""
+
+    def __init__(
+        self, cluster: FaultCluster, chance: random.Random, topic: str, partitions: int, without_store: float
+    ) -> None:
+        """``without_store``: for how many seconds ZooKeeper is stopped."""
+        self.cluster = cluster
+        self.chance = chance
+        self.topic = topic
+        self.partitions = partitions
+        self._without_store = without_store
+        self.coordinating = 0
+        """The partition of the offsets' topic that has the group."""
+        self.blows: dict[str, Callable[[], str]] = {
+            **{f"kill the {role}": lambda role=role: self._kill(role) for role in _ROLES},
+            "kill everybody": self._kill_everybody,
+            "stop": self._stop,
+            "bounce": self._bounce,
+            "freeze the leader": lambda: self._freeze("leader"),
+            "freeze the controller": lambda: self._freeze("controller"),
+            "freeze": lambda: self._freeze(self._role()),
+            "freeze for a moment": self._freeze_for_a_moment,
+            "stop ZooKeeper": self._stop_zookeeper,
+            "kill one ZooKeeper": self._kill_one_zookeeper,
+            "expire a session": self._expire,
+            "wipe a follower": self._wipe,
+            "tear a tail": self._tear,
+            "nonsense at a tail": self._nonsense,
+            "cut both ways": self._cut_both_ways,
+            "cut one way": self._cut_one_way,
+            "reset a link": self._sever,
+            "cut off from the others": self._cut_off,
+            "cut off from ZooKeeper": self._cut_from_zookeeper,
+            "cut off from all": self._cut_from_all,
+            "refuse connections": self._refuse,
+        }
+
+    def order(self) -> Iterator[str]:
+        """Kinds without end: all of them once, in random order, then again in another."""
+        while True:
+            names = list(self.blows)
+            self.chance.shuffle(names)
+            yield from names
+
+    # ---- whom
+
+    def _role(self) -> str:
+        return self.chance.choice(_ROLES)
+
+    def _who(self, role: str) -> Member:
+        cluster = self.cluster
+        partition = self.chance.randrange(self.partitions)
+        # Drawn whatever the role, so that the same seed goes on the same way.
+        other = self.chance.random()
+        if role == "controller":
+            number = cluster.controller(self.topic)
+        elif role == "coordinator":
+            number = cluster.leader(OFFSETS, self.coordinating)
+        else:
+            number = cluster.leader(self.topic, partition)
+            if role == "follower":
+                rest = [n for n in cluster.members if n != number]
+                number = rest[int(other * len(rest))]
+        return cluster.members[number]
+
+    def _pause(self, least: float, most: float) -> None:
+        time.sleep(self.chance.uniform(least, most))
+
+    def _past_the_session(self) -> None:
+        self._pause(SESSION_SECONDS + 1, SESSION_SECONDS + 3)
+
+    # ---- processes
+
+    def _kill(self, role: str) -> str:
+        victim = self._who(role)
+        victim.kill()
+        self._pause(0.2, 3)
+        victim.start()
+        return f"broker {victim.number}, the {role}"
+
+    def _kill_everybody(self) -> str:
+        order = self.chance.sample(sorted(self.cluster.members), 3)
+        for number in order:
+            self.cluster.members[number].kill()
+        self._pause(0, 1)
+        again = self.chance.sample(order, 3)
+        for number in again:
+            self.cluster.members[number].start()
+        return f"brokers {order}, started as {again}"
+
+    def _stop(self) -> str:
+        role = self._role()
+        victim = self._who(role)
+        code = victim.stop()
+        assert code == 0, f"broker {victim.number}, the {role}, was stopped and ended with {code}"
+        self._pause(0, 2)
+        victim.start()
+        return f"broker {victim.number}, the {role}"
+
+    def _bounce(self) -> str:
+        role = self._role()
+        victim = self._who(role)
+        times = self.chance.randint(1, 3)
+        for _ in range(times):
+            victim.kill()
+            victim.start()
+            self._pause(0, 0.5)
+        return f"broker {victim.number}, the {role}, {times} times"
+
+    def _freeze(self, role: str) -> str:
+        victim = self._who(role)
+        victim.freeze()
+        self._past_the_session()
+        victim.thaw()
+        return f"broker {victim.number}, the {role}"
+
+    def _freeze_for_a_moment(self) -> str:
+        role = self._role()
+        victim = self._who(role)
+        victim.freeze()
+        self._pause(0.2, SESSION_SECONDS / 2)
+        victim.thaw()
+        return f"broker {victim.number}, the {role}"
+
+    # ---- ZooKeeper
+
+    def _stop_zookeeper(self) -> str:
+        ensemble = self.cluster.ensemble
+        frozen = self.chance.random() < 0.3
+        if frozen:
+            ensemble.signal(signal.SIGSTOP)
+        else:
+            ensemble.kill()
+        time.sleep(self._without_store)
+        if frozen:
+            ensemble.signal(signal.SIGCONT)
+        ensemble.start()
+        return f"{'frozen' if frozen else 'killed'}, for {self._without_store:g} s"
+
+    def _kill_one_zookeeper(self) -> str:
+        ensemble = self.cluster.ensemble
+        leader = ensemble.leader()
+        number = (
+            leader if self.chance.random() < 0.5 and leader else self.chance.choice(list(ensemble.servers))
+        )
+        ensemble.kill(number)
+        self._pause(2, 5)
+        ensemble.start()
+        return f"server {number}{', which led' if number == leader else ''}"
+
+    def _expire(self) -> str:
+        role = self._role()
+        victim = self._who(role)
+        self.cluster.ensemble.expire(self.cluster.network.sessions[str(victim.number)])
+        self._pause(0, 2)
+        return f"broker {victim.number}'s, the {role}"
+
+    # ---- disks
+
+    def _wipe(self) -> str:
+        victim = self._down("follower")
+        victim.wipe()
+        victim.start()
+        return f"broker {victim.number}"
+
+    def _tear(self) -> str:
+        role = self._role()
+        victim = self._down(role)
+        cut = []
+        for path in self._segments(victim):
+            size = path.stat().st_size
+            if size and self.chance.random() < 0.7:
+                off = self.chance.randint(1, min(size, 3000))
+                with path.open("r+b") as file:
+                    file.truncate(size - off)
+                cut.append(f"{path.parent.name} -{off}")
+        victim.start()
+        return f"broker {victim.number}, the {role}: {', '.join(cut)}"
+
+    def _nonsense(self) -> str:
+        role = self._role()
+        victim = self._who(role)
+        victim.kill()
+        damage = [
+            f"{path.parent.name} {append_damage(path, self.chance)}"
+            for path in self._segments(victim)
+            if self.chance.random() < 0.7
+        ]
+        victim.start()
+        return f"broker {victim.number}, the {role}: {', '.join(damage)}"
+
+    def _down(self, role: str) -> Member:
+        """Kill a broker, and wait until nothing acknowledged depends on its disk."""
+        self.cluster.wait_whole()
+        victim = self._who(role)
+        victim.kill()
+        self.cluster.wait_out_of_sync(victim.number)
+        return victim
+
+    def _segments(self, victim: Member) -> list[Path]:
+        """The last segment of each partition."""
+        folders = sorted(victim.folder.glob(f"{self.topic}-[0-9]*"))
+        folders += sorted(victim.folder.glob(f"{OFFSETS}-[0-9]*"))
+        return [
+            max(folder.glob("*.log"))
+            for folder in folders
+            if folder.name.rpartition("-")[2].isdigit() and list(folder.glob("*.log"))
+        ]
+
+    # ---- the network
+
+    def _two(self) -> tuple[str, str]:
+        """A broker of importance, and another."""
+        one = str(self._who(self._role()).number)
+        other = self.chance.choice([str(number) for number in self.cluster.members if str(number) != one])
+        return one, other
+
+    def _lasting(self) -> None:
+        self._pause(1, max(SESSION_SECONDS, MOST_LAG_SECONDS) + 3)
+        self.cluster.network.pass_all()
+
+    def _cut_both_ways(self) -> str:
+        one, other = self._two()
+        self.cluster.network.block(one, other)
+        self.cluster.network.block(other, one)
+        self._lasting()
+        return f"{one} and {other}"
+
+    def _cut_one_way(self) -> str:
+        one, other = self._two()
+        if self.chance.random() < 0.5:
+            one, other = other, one
+        self.cluster.network.block(one, other)
+        self._lasting()
+        return f"from {one} to {other}"
+
+    def _sever(self) -> str:
+        one, other = self._two()
+        self.cluster.network.sever(one, other)
+        self._lasting()
+        return f"{one} and {other}"
+
+    def _cut_off(self) -> str:
+        one, _ = self._two()
+        self._block_peers(one)
+        self._lasting()
+        return f"broker {one}, which has ZooKeeper"
+
+    def _block_peers(self, one: str) -> None:
+        for other in self.cluster.members:
+            self.cluster.network.block(one, str(other))
+            self.cluster.network.block(str(other), one)
+
+    def _block_zookeeper(self, one: str) -> None:
+        self.cluster.network.block(one, ZOOKEEPER)
+        self.cluster.network.block(ZOOKEEPER, one)
+
+    def _cut_from_zookeeper(self) -> str:
+        one, _ = self._two()
+        self._block_zookeeper(one)
+        self._past_the_session()
+        self.cluster.network.pass_all()
+        return f"broker {one}"
+
+    def _cut_from_all(self) -> str:
+        one, _ = self._two()
+        self._block_zookeeper(one)
+        self._block_peers(one)
+        self._past_the_session()
+        self.cluster.network.pass_all()
+        return f"broker {one}, but not from clients"
+
+    def _refuse(self) -> str:
+        """The others take a broker for dead which is not."""
+        one, _ = self._two()
+        network = self.cluster.network
+        network.shut(one)
+        for other in self.cluster.members:
+            if str(other) != one:
+                network.sever(one, str(other))
+        self._pause(0.5, 4)
+        network.open(one)
+        network.pass_all()
+        return f"broker {one} refuses its peers, and serves clients"

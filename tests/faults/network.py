@@ -1,0 +1,264 @@
+"""The network between brokers, and between brokers and ZooKeeper, as something that a test can cut.
+
+Every broker advertises to its peers a *door* of this network and not its own port, and finds ZooKeeper behind doors of
+its own. So each byte between two of them passes here, and for each direction there is a say whether it may::
+
+    network.block("1", "2")     what 1 sends, 2 does not get, as if a firewall dropped it; connections stay open
+    network.pass_all()          it gets it now, as TCP would have sent it again
+    network.sever("1", "2")     connections between both are reset, and new ones too, until pass_all
+
+Who opens a connection to a broker's door is read from its first request, where a broker gives its name. Runs in a
+thread of its own; every method may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from tests.support.processes import free_port
+
+T = TypeVar("T")
+
+_CHUNK = 65_536
+# Of a Kafka request: size, key, version, correlation id, then the client id with its length.
+_HEADER = struct.Struct(">ihhih")
+# Of ZooKeeper's answer to a new connection: size, protocol, timeout, session id, length of the password.
+_SESSION = struct.Struct(">iiiqi")
+
+ZOOKEEPER = "zookeeper"
+
+
+class Session(NamedTuple):
+    """A session with ZooKeeper; whoever knows both may end it."""
+
+    session_id: int
+    password: bytes
+
+
+@dataclass(eq=False)
+class _Door:
+    port: int
+    target_port: int
+    target: str
+    source: str | None
+    """Who comes through it; None: the first request says."""
+    server: asyncio.Server | None = None
+    open: bool = True
+
+
+@dataclass(eq=False)
+class _Passing:
+    source: str
+    target: str
+    task: asyncio.Task[None]
+
+
+@dataclass
+class _State:
+    blocked: set[tuple[str, str]] = field(default_factory=set)
+    severed: set[frozenset[str]] = field(default_factory=set)
+
+
+class Network:
+    """See above. Use it as a context manager."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, Session] = {}
+        """The present session of each broker, as ZooKeeper told it through its door."""
+        self._state = _State()
+        self._doors: dict[int, _Door] = {}
+        self._passing: set[_Passing] = set()
+        self._accepted: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._changed: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._run, name="network", daemon=True)
+        self._ready = threading.Event()
+
+    def __enter__(self) -> Network:
+        self._thread.start()
+        assert self._ready.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+    # ---- doors
+
+    def door(self, target: str, target_port: int, source: str | None = None) -> int:
+        """A port that leads to 127.0.0.1:``target_port``."""
+        door = _Door(free_port(), target_port, target, source)
+        self._doors[door.port] = door
+        self._wait(self._open(door))
+        return door.port
+
+    def shut(self, target: str) -> None:
+        """Nobody listens at a broker's doors any more, as when its process is dead. Open connections stay."""
+        self._wait(self._shut(target))
+
+    def open(self, target: str) -> None:
+        """Listen again."""
+        for door in self._doors.values():
+            if door.target == target:
+                self._wait(self._open(door))
+
+    # ---- cuts
+
+    def block(self, source: str, target: str) -> None:
+        """What the one sends doesn't reach the other."""
+        self._call(lambda: self._state.blocked.add((source, target)))
+
+    def sever(self, one: str, other: str) -> None:
+        """Reset all connections between both, and refuse new ones."""
+
+        def sever() -> None:
+            self._state.severed.add(frozenset((one, other)))
+            for each in self._passing:
+                if {each.source, each.target} == {one, other}:
+                    each.task.cancel()
+
+        self._call(sever)
+
+    def pass_all(self) -> None:
+        """Every byte passes again."""
+
+        def heal() -> None:
+            self._state = _State()
+            assert self._changed is not None
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+        self._call(heal)
+
+    # ---- in the thread
+
+    def _call(self, what: Callable[[], object]) -> None:
+        async def call() -> None:
+            what()
+
+        self._wait(call())
+
+    def _wait(self, what) -> None:  # type: ignore[no-untyped-def]
+        asyncio.run_coroutine_threadsafe(what, self._loop).result(10)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._changed = asyncio.Event()
+        self._loop.call_soon(self._ready.set)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    async def _close(self) -> None:
+        for door in self._doors.values():
+            if door.server is not None:
+                door.server.close()
+        tasks = list(self._accepted)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _open(self, door: _Door) -> None:
+        if door.server is None:
+
+            def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                task = asyncio.ensure_future(self._connect(door, reader, writer))
+                self._accepted.add(task)
+                task.add_done_callback(self._accepted.discard)
+
+            door.server = await asyncio.start_server(accepted, "127.0.0.1", door.port)
+
+    async def _shut(self, target: str) -> None:
+        for door in self._doors.values():
+            if door.target == target and door.server is not None:
+                server, door.server = door.server, None
+                server.close()
+
+    async def _connect(self, door: _Door, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        beyond: asyncio.StreamWriter | None = None
+        passing: _Passing | None = None
+        try:
+            first = b""
+            source = door.source
+            if source is None:
+                first = await reader.readexactly(_HEADER.size)
+                length = _HEADER.unpack(first)[4]
+                name = await reader.readexactly(max(0, length))
+                first += name
+                source = name.decode(errors="replace").rpartition("-")[2]
+            if frozenset((source, door.target)) in self._state.severed:
+                return
+            answers, beyond = await asyncio.open_connection("127.0.0.1", door.target_port)
+            task = asyncio.current_task()
+            assert task is not None
+            passing = _Passing(source, door.target, task)
+            self._passing.add(passing)
+            pumps = [
+                asyncio.ensure_future(self._pump(reader, beyond, source, door.target, first)),
+                asyncio.ensure_future(self._pump(answers, writer, door.target, source)),
+            ]
+            try:
+                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for pump in pumps:
+                    pump.cancel()
+                await asyncio.gather(*pumps, return_exceptions=True)
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # a cut, or nobody behind the door: both ends are closed below
+        finally:
+            if passing is not None:
+                self._passing.discard(passing)
+            for end in (writer, beyond):
+                if end is not None:
+                    _reset(end)
+
+    async def _pump(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        source: str,
+        target: str,
+        first: bytes = b"",
+    ) -> None:
+        noted = source != ZOOKEEPER
+        with contextlib.suppress(OSError):
+            data = first or await reader.read(_CHUNK)
+            while data:
+                if not noted:
+                    noted = True
+                    self._note_session(target, data)
+                while (source, target) in self._state.blocked:
+                    assert self._changed is not None
+                    await self._changed.wait()
+                writer.write(data)
+                await writer.drain()
+                data = await reader.read(_CHUNK)
+            # An end that is cut off doesn't hear that the other has hung up, either.
+            while (source, target) in self._state.blocked:
+                assert self._changed is not None
+                await self._changed.wait()
+
+    def _note_session(self, broker: str, data: bytes) -> None:
+        if len(data) >= _SESSION.size:
+            _, _, _, session_id, length = _SESSION.unpack_from(data)
+            if session_id:
+                self.sessions[broker] = Session(session_id, data[_SESSION.size :][:length])
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    sock = writer.get_extra_info("socket")
+    if sock is not None:
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
