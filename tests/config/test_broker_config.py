@@ -136,11 +136,49 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
         ),
         ({"group_min_session_timeout_ms": "2000000"}, "group.min.session.timeout.ms: must not be more than"),
         ({"offsets_topic_compression_codec": "5"}, "offsets.topic.compression.codec: '5' is not allowed"),
+        ({"process_roles": "broker,controller"}, "process.roles: There is no KRaft quorum"),
+        ({"zookeeper_connect": "a:b:c"}, "zookeeper.connect: 'a:b:c' is not HOST:PORT; give host:port"),
+        ({"zookeeper_connect": "a:1/x//y"}, "zookeeper.connect: '/x//y' is not a path in ZooKeeper"),
         (
-            {"zookeeper_connect": "localhost:2181"},
-            "zookeeper.connect: This broker keeps its state in its own",
+            {"zookeeper_connect": "a", "zookeeper_ssl_keystore_type": "JKS"},
+            "zookeeper.ssl.keystore.type: 'JKS' is not allowed (Ottla reads PEM files only; a JKS store can be"
+            " converted: keytool -importkeystore",
         ),
-        ({"process_roles": "broker,controller"}, "process.roles: This broker stands alone"),
+        (
+            {"zookeeper_connect": "a", "zookeeper_ssl_truststore_location": "/etc/trust.jks"},
+            "zookeeper.ssl.truststore.location: /etc/trust.jks: Ottla reads PEM files only; a JKS store can",
+        ),
+        (
+            {"zookeeper_connect": "a", "zookeeper_ssl_truststore_password": "x"},
+            "zookeeper.ssl.truststore.password: a PEM file with certificates has no password",
+        ),
+        (
+            {"zookeeper_connect": "a", "zookeeper_ssl_endpoint_identification_algorithm": "x"},
+            "zookeeper.ssl.endpoint.identification.algorithm: 'x' is not allowed (String must be HTTPS or",
+        ),
+        (
+            {"zookeeper_connect": "a", "zookeeper_digest_user": "x"},
+            "zookeeper.digest.password: must be given",
+        ),
+        (
+            {"zookeeper_connect": "a", "zookeeper_digest_password": "x"},
+            "zookeeper.digest.user: must be given",
+        ),
+        (
+            {"zookeeper_connect": "a", "zookeeper_digest_user": "x:y", "zookeeper_digest_password": "x"},
+            "zookeeper.digest.user: a user's name is not empty and has no colon",
+        ),
+        ({"zookeeper_connect": "a", "zookeeper_set_acl": "true"}, "zookeeper.set.acl: needs a user"),
+        (
+            {
+                "zookeeper_connect": "a",
+                "zookeeper_set_acl": "true",
+                "zookeeper_ssl_keystore_location": "/key.pem",
+            },
+            "zookeeper.set.acl: needs a user",
+        ),
+        ({"zookeeper_max_in_flight_requests": "1000"}, "zookeeper.max.in.flight.requests: '1000' is not"),
+        ({"zookeeper_ssl_crl_enable": "true"}, "zookeeper.ssl.crl.enable: TLS towards ZooKeeper is TLS 1.2"),
         (
             {"authorizer_class_name": "kafka.security.authorizer.AclAuthorizer"},
             "authorizer.class.name: TLS, SASL",
@@ -186,11 +224,19 @@ def test_what_is_wrong_is_one_line_with_its_place_and_key(settings: dict[str, st
         ({"num_io_threads": "9"}, "num.io.threads=9 has no effect: it sets something inside Apache Kafka"),
         (
             {"replica_fetch_max_bytes": "9"},
-            "replica.fetch.max.bytes=9 has no effect: this broker stands alone.",
+            "replica.fetch.max.bytes=9 has no effect: this broker stands alone, without",
         ),
         (
             {"offsets_topic_replication_factor": "3"},
             "offsets.topic.replication.factor=3 is more than there are",
+        ),
+        (
+            {"zookeeper_digest_password": "secret"},
+            "zookeeper.digest.password has no effect: this broker stands",
+        ),
+        (
+            {"zookeeper_connect": "a", "zookeeper_ssl_truststore_location": "/trust.pem"},
+            "zookeeper.ssl.truststore.location has no effect: zookeeper.ssl.client.enable is not true",
         ),
     ],
 )
@@ -198,6 +244,31 @@ def test_what_changes_nothing_is_warned_of(settings: dict[str, str], warning: st
     warnings = config(**settings).warnings
     assert len(warnings) == 1
     assert warnings[0].startswith(warning)
+
+
+def test_a_member_of_a_cluster() -> None:
+    made = config(
+        zookeeper_connect="zk1:2181,[::1]:2182/kafka",
+        zookeeper_clientCnxnSocket="org.apache.zookeeper.ClientCnxnSocketNetty",
+        zookeeper_ssl_client_enable="true",
+        zookeeper_ssl_keystore_location="/key.pem",
+        zookeeper_ssl_keystore_type="pem",
+        zookeeper_ssl_endpoint_identification_algorithm="",
+        zookeeper_set_acl="true",
+        zookeeper_session_timeout_ms="9000",
+        replica_fetch_max_bytes="9",
+    )
+    assert made.warnings == []
+    assert made.zookeeper_connect == "zk1:2181,[::1]:2182/kafka"
+    assert made.zookeeper_ssl_endpoint_identification_algorithm == ""
+    assert (
+        config(zookeeper_connect="a", zookeeper_digest_user="u", zookeeper_digest_password="p").warnings == []
+    )
+
+
+def test_an_empty_zookeeper_connect_is_none() -> None:
+    assert config(zookeeper_connect="").zookeeper_connect is None
+    assert config(zookeeper_connect=" ").zookeeper_connect is None
 
 
 def test_what_asks_for_nothing_is_accepted_in_silence() -> None:

@@ -92,7 +92,7 @@ class TextBroker(BrokerProcess):
         ("auto.create.topics.enable=perhaps", ["auto.create.topics.enable", "perhaps"]),
         ("listeners=SSL://127.0.0.1:9093", ["SSL"]),
         ("ssl.keystore.location=/x", ["ssl.keystore.location"]),
-        ("zookeeper.connect=localhost:2181", ["zookeeper.connect"]),
+        ("zookeeper.connect=localhost:port", ["zookeeper.connect", "localhost:port"]),
         ("process.roles=broker,controller", ["process.roles"]),
         ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer", ["authorizer.class.name"]),
     ],

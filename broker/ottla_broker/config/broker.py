@@ -72,6 +72,7 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
         self._settle_identity()
         self._settle_listeners(hostname)
         self._settle_folders()
+        self._settle_cluster()
         self.connection_limits = parse_overrides(self.max_connections_per_ip_overrides)
         self._check_together()
 
@@ -233,6 +234,23 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
             raise self._error("log.dirs", "names no folder; give it at least one")
         self.data_dirs = folders
 
+    def _settle_cluster(self) -> None:
+        """In a cluster on ZooKeeper, or alone; an empty ``zookeeper.connect`` is none."""
+        if self.zookeeper_connect:
+            from ottla_broker.config.zookeeper import check_zookeeper
+
+            check_zookeeper(self, self._error)
+            return
+        self.__dict__.pop("zookeeper_connect", None)
+        keys = cluster_keys()
+        for name, text in self.static.items():
+            key = keys.get(name)
+            if key is not None and key.asks_for_something(self.__dict__.get(key.attribute, key.default)):
+                shown = name if key.sensitive else f"{name}={text}"
+                self.warnings.append(
+                    f"{shown} has no effect: this broker stands alone, without zookeeper.connect"
+                )
+
     def _check_together(self) -> None:
         """What Kafka demands of several keys at once."""
         if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
@@ -302,6 +320,12 @@ def load_config(
 def acting_keys() -> Mapping[str, Key[Any]]:
     """The keys that act here."""
     return keys_of(BrokerConfig)
+
+
+@cache
+def cluster_keys() -> Mapping[str, Key[Any]]:
+    """The keys that act in a cluster alone."""
+    return keys_of(ClusterKeys)
 
 
 def parse_overrides(text: str) -> dict[str, int]:

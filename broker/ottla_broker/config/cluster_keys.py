@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from ottla_broker.config.model import (
     INT,
+    PASSWORD,
     STRING,
     Key,
+    Validator,
     at_least,
+    between,
     boolean,
     integer,
     long,
+    string,
+)
+
+_OURS = "Ottla's own key; Kafka has none of this name."
+_PEM = Validator(
+    lambda kind: (
+        None
+        if kind is None or kind.upper() == "PEM"
+        else f"Ottla reads PEM files only; a {kind} store can be converted:"
+        " keytool -importkeystore -srckeystore OLD -destkeystore NEW.p12 -deststoretype PKCS12, then"
+        " openssl pkcs12 -in NEW.p12 -out NEW.pem"
+    ),
+    "PEM",
 )
 
 
@@ -36,8 +52,52 @@ class ClusterKeys:
         "How long the first connection to ZooKeeper, and any request to it, may take; unless given, as long as a"
         " session lasts.",
     )
+    zookeeper_max_in_flight_requests = integer(
+        10,
+        "How many requests to ZooKeeper may be under way at once.",
+        between(1, 200),
+    )
     zookeeper_set_acl = boolean(
-        False, "Whether new znodes may be changed by this broker's ZooKeeper user alone."
+        False,
+        "Whether new znodes may be changed by this broker's ZooKeeper user alone; all may read them, except those of"
+        " users, brokers' configs and delegation tokens.",
+        note="The user is that of zookeeper.digest.user, or the certificate in zookeeper.ssl.keystore.location.",
+    )
+    zookeeper_digest_user: Key[str | None] = Key(
+        STRING, None, "The user that this broker is for ZooKeeper, in its scheme digest.", note=_OURS
+    )
+    zookeeper_digest_password: Key[str | None] = Key(PASSWORD, None, "That user's password.", note=_OURS)
+    zookeeper_ssl_client_enable = boolean(False, "Whether ZooKeeper is spoken to over TLS.")
+    zookeeper_ssl_endpoint_identification_algorithm = string(
+        "HTTPS",
+        "How ZooKeeper's certificate is checked against the host's name: HTTPS, or empty for not at all.",
+        Validator(
+            lambda name: None if name.upper() in ("HTTPS", "") else "String must be HTTPS or empty",
+            "HTTPS or empty",
+        ),
+    )
+    zookeeper_ssl_keystore_location: Key[str | None] = Key(
+        STRING,
+        None,
+        "A PEM file with this broker's private key and certificates, for ZooKeepers that ask for one.",
+    )
+    zookeeper_ssl_keystore_password: Key[str | None] = Key(
+        PASSWORD, None, "The password of the key in it, if it is encrypted."
+    )
+    zookeeper_ssl_keystore_type: Key[str | None] = Key(
+        STRING, None, "The type of that file: PEM, which is also taken if nothing is given.", _PEM
+    )
+    zookeeper_ssl_truststore_location: Key[str | None] = Key(
+        STRING,
+        None,
+        "A PEM file with the certificates that ZooKeeper's must be signed by; without it, those that the system"
+        " trusts.",
+    )
+    zookeeper_ssl_truststore_password: Key[str | None] = Key(
+        PASSWORD, None, "Refused, as certificates in PEM files have no password."
+    )
+    zookeeper_ssl_truststore_type: Key[str | None] = Key(
+        STRING, None, "The type of that file: PEM, which is also taken if nothing is given.", _PEM
     )
     num_replica_fetchers = integer(1, "How many fetches from each leader are under way at once.", at_least(1))
     replica_fetch_backoff_ms = integer(

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from ottla_broker.config import group_keys, log_keys, server_keys
+from ottla_broker.config import cluster_keys, group_keys, log_keys, server_keys
 from ottla_broker.config.model import NO_EFFECT, NOT_YET, READ_ONLY, Key, format_value, keys_of
 from ottla_broker.config.other_keys import other_keys
 from ottla_broker.config.topics import SYNONYMS, TOPIC_KEYS
@@ -20,6 +20,7 @@ _SECTIONS: tuple[tuple[str, type], ...] = (
     ("What topics have by default", log_keys.TopicDefaultKeys),
     ("The log", log_keys.LogKeys),
     ("Groups and offsets", group_keys.GroupKeys),
+    ("In a cluster", cluster_keys.ClusterKeys),
 )
 
 _INTRODUCTION = """\

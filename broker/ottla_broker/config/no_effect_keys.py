@@ -154,7 +154,6 @@ CLUSTER: Final[tuple[Row, ...]] = (
         300000,
         "How often partitions without leader are looked for.",
     ),
-    ("zookeeper.max.in.flight.requests", INT, 10, "How many requests to ZooKeeper may be under way."),
     (
         "zookeeper.metadata.migration.min.batch.size",
         INT,

@@ -9,37 +9,24 @@ from ottla_broker.config.model import BOOLEAN, CLASS, DOUBLE, INT, LIST, LONG, P
 Row = tuple[str, str, Any, str]
 """Name, type, default, meaning."""
 
-# A cluster on ZooKeeper.
+# Details of TLS towards ZooKeeper.
 ZOOKEEPER: Final[tuple[Row, ...]] = (
+    ("zookeeper.clientCnxnSocket", STRING, None, "The Java class of ZooKeeper's connection."),
+    ("zookeeper.ssl.cipher.suites", LIST, None, "Cipher suites towards ZooKeeper."),
+    ("zookeeper.ssl.crl.enable", BOOLEAN, False, "Whether revocation lists are consulted towards ZooKeeper."),
+    ("zookeeper.ssl.enabled.protocols", LIST, None, "TLS versions towards ZooKeeper."),
+    ("zookeeper.ssl.ocsp.enable", BOOLEAN, False, "Whether OCSP is consulted towards ZooKeeper."),
+    ("zookeeper.ssl.protocol", STRING, "TLSv1.2", "The TLS version towards ZooKeeper."),
+)
+
+# A KRaft quorum, and what only it has.
+KRAFT: Final[tuple[Row, ...]] = (
     (
         "zookeeper.metadata.migration.enable",
         BOOLEAN,
         False,
         "Whether the cluster's state moves from ZooKeeper to a quorum.",
     ),
-    ("zookeeper.ssl.client.enable", BOOLEAN, False, "Whether ZooKeeper is spoken to over TLS."),
-    ("zookeeper.clientCnxnSocket", STRING, None, "The Java class of ZooKeeper's connection."),
-    ("zookeeper.ssl.cipher.suites", LIST, None, "Cipher suites towards ZooKeeper."),
-    ("zookeeper.ssl.crl.enable", BOOLEAN, False, "Whether revocation lists are consulted towards ZooKeeper."),
-    ("zookeeper.ssl.enabled.protocols", LIST, None, "TLS versions towards ZooKeeper."),
-    (
-        "zookeeper.ssl.endpoint.identification.algorithm",
-        STRING,
-        "HTTPS",
-        "How ZooKeeper's host name is checked.",
-    ),
-    ("zookeeper.ssl.keystore.location", STRING, None, "The key store towards ZooKeeper."),
-    ("zookeeper.ssl.keystore.password", PASSWORD, None, "The password of that key store."),
-    ("zookeeper.ssl.keystore.type", STRING, None, "The type of that key store."),
-    ("zookeeper.ssl.ocsp.enable", BOOLEAN, False, "Whether OCSP is consulted towards ZooKeeper."),
-    ("zookeeper.ssl.protocol", STRING, "TLSv1.2", "The TLS version towards ZooKeeper."),
-    ("zookeeper.ssl.truststore.location", STRING, None, "The trust store towards ZooKeeper."),
-    ("zookeeper.ssl.truststore.password", PASSWORD, None, "The password of that trust store."),
-    ("zookeeper.ssl.truststore.type", STRING, None, "The type of that trust store."),
-)
-
-# A KRaft quorum, and what only it has.
-KRAFT: Final[tuple[Row, ...]] = (
     ("process.roles", LIST, (), "The roles of this process in a cluster with a KRaft quorum."),
     ("controller.listener.names", STRING, None, "The listeners of a KRaft controller."),
     ("controller.quorum.voters", LIST, (), "The voters of a KRaft quorum."),

@@ -12,7 +12,9 @@ _HARMLESS: dict[str, tuple[object, ...]] = {
     "authorizer.class.name": (None,),
     "security.inter.broker.protocol": ("PLAINTEXT",),
     "process.roles": ((),),
-    "zookeeper.connect": ("",),
+    # What Java needs for TLS, and what every TLS client does here.
+    "zookeeper.clientCnxnSocket": ("org.apache.zookeeper.ClientCnxnSocketNetty",),
+    "zookeeper.ssl.protocol": ("TLSv1.3", "TLS"),
     "ssl.endpoint.identification.algorithm": ("",),
     "sasl.enabled.mechanisms": ((),),
     "group.coordinator.rebalance.protocols": (("classic",),),
@@ -21,9 +23,13 @@ _HARMLESS: dict[str, tuple[object, ...]] = {
 _REFUSED = (
     (
         not_yet_keys.ZOOKEEPER,
-        "This broker keeps its state in its own data folder; ZooKeeper is not built in yet.",
+        "TLS towards ZooKeeper is TLS 1.2 or 1.3 with OpenSSL's choice of ciphers, and consults nobody about"
+        " revocation.",
     ),
-    (not_yet_keys.KRAFT, "This broker stands alone and is its own controller; there is no KRaft quorum."),
+    (
+        not_yet_keys.KRAFT,
+        "There is no KRaft quorum: a broker is its own controller, or in a cluster on ZooKeeper.",
+    ),
     (not_yet_keys.SECURITY, "TLS, SASL and authorization are not built yet."),
     (not_yet_keys.PLUGINS, "Java classes can't be loaded into this broker."),
     (not_yet_keys.REMOTE, "Tiered storage is not built yet."),

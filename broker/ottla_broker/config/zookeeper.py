@@ -1,0 +1,80 @@
+"""What the keys about ZooKeeper demand of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from ottla_broker.config.cluster_keys import ClusterKeys
+from ottla_broker.config.model import ConfigError, Key
+from ottla_broker.store.zookeeper_settings import parse_connect
+
+if TYPE_CHECKING:
+    from ottla_broker.config.broker import BrokerConfig
+
+_OTHER_STORES: Final = (".jks", ".p12", ".pfx", ".bcfks")
+
+_ONLY_WITH_TLS: Final = (
+    "zookeeper.ssl.keystore.location",
+    "zookeeper.ssl.keystore.password",
+    "zookeeper.ssl.truststore.location",
+)
+
+
+def check_zookeeper(config: BrokerConfig, error: Callable[[str, str], ConfigError]) -> None:
+    """Check the keys of a broker that is to be in a cluster; ``error`` makes the error for a key.
+
+    Raises:
+        ConfigError: what ``error`` made.
+    """
+    assert config.zookeeper_connect is not None
+    try:
+        parse_connect(config.zookeeper_connect)
+    except ValueError as caught:
+        raise error(
+            "zookeeper.connect", f"{caught}; give host:port, separated by commas, and a path if wanted"
+        ) from caught
+    user, password = config.zookeeper_digest_user, config.zookeeper_digest_password
+    if (user is None) != (password is None):
+        missing = "zookeeper.digest.user" if user is None else "zookeeper.digest.password"
+        raise error(missing, "must be given too: a user of ZooKeeper has a name and a password")
+    if user is not None and (not user or ":" in user):
+        raise error("zookeeper.digest.user", "a user's name is not empty and has no colon in it")
+    if config.zookeeper_ssl_truststore_password is not None:
+        raise error(
+            "zookeeper.ssl.truststore.password",
+            "a PEM file with certificates has no password; remove the key",
+        )
+    for name, kind, location in (
+        (
+            "zookeeper.ssl.keystore.location",
+            config.zookeeper_ssl_keystore_type,
+            config.zookeeper_ssl_keystore_location,
+        ),
+        (
+            "zookeeper.ssl.truststore.location",
+            config.zookeeper_ssl_truststore_type,
+            config.zookeeper_ssl_truststore_location,
+        ),
+    ):
+        if kind is None and location is not None and location.lower().endswith(_OTHER_STORES):
+            reason = _reason(ClusterKeys.zookeeper_ssl_keystore_type, location.rpartition(".")[2].upper())
+            raise error(name, f"{location}: {reason}")
+    certified = config.zookeeper_ssl_client_enable and config.zookeeper_ssl_keystore_location is not None
+    if config.zookeeper_set_acl and user is None and not certified:
+        raise error(
+            "zookeeper.set.acl",
+            "needs a user that the znodes belong to: give zookeeper.digest.user and zookeeper.digest.password, or"
+            " zookeeper.ssl.client.enable=true and zookeeper.ssl.keystore.location",
+        )
+    if not config.zookeeper_ssl_client_enable:
+        config.warnings += [
+            f"{name} has no effect: zookeeper.ssl.client.enable is not true"
+            for name in _ONLY_WITH_TLS
+            if config.static.get(name)
+        ]
+
+
+def _reason(key: Key[str | None], value: str) -> str:
+    assert key.validator is not None
+    return str(key.validator.check(value))
