@@ -13,7 +13,11 @@ from ottla_broker.metadata.cache import INTERNAL_TOPICS, BrokerInfo, MetadataCac
 from ottla_broker.replica.cluster import ClusterReplicas
 from ottla_broker.store.api import StoreError
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from ottla_protocol.messages.leader_and_isr import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicState,
+)
 from ottla_protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from ottla_protocol.messages.update_metadata import (
     UpdateMetadataBroker,
@@ -72,7 +76,37 @@ class Control:
                 return LeaderAndIsrResponse(error_code=code)
             for leader in request.live_leaders:
                 self._set_address(leader.broker_id, leader.host_name, leader.port)
-            return await self._replicas.apply_leader_and_isr(request, version, self._config_of)
+            response = await self._replicas.apply_leader_and_isr(request, version, self._config_of)
+            for topic in request.topic_states:
+                self._take_leaders(topic)
+            return response
+
+    def _take_leaders(self, topic: LeaderAndIsrTopicState) -> None:
+        """Answer clients at once with the leaders that are known from here on.
+
+        The controller tells all brokers a moment later; until then, a client that has just been refused by this broker
+        would be sent back to it, and some wait a second before they ask again.
+        """
+        known = self._metadata.topic(topic.topic_name)
+        if known is None or known.topic_id != topic.topic_id:
+            return
+        newer = {
+            state.partition_index: PartitionInfo(
+                state.partition_index,
+                state.leader,
+                state.leader_epoch,
+                state.replicas,
+                state.isr,
+                known.partitions[state.partition_index].offline,
+            )
+            for state in topic.partition_states
+            if state.partition_index < len(known.partitions)
+            and state.leader_epoch > known.partitions[state.partition_index].leader_epoch
+        }
+        if newer:
+            self._put(
+                topic.topic_name, topic.topic_id, [newer.get(info.index, info) for info in known.partitions]
+            )
 
     async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
         async with self._turn:

@@ -36,7 +36,7 @@ from ottla_broker.replica.fetcher import FetcherSettings
 from ottla_broker.replica.isr import IsrChanges
 from ottla_broker.store.api import StoreError
 from ottla_broker.store.keys import DEFAULT_ENTITY, BrokerRegistration, ConfigNode, encode_uuid
-from ottla_broker.store.zookeeper import ZooKeeperSettings, ZooKeeperStore
+from ottla_broker.store.zookeeper import Tls, ZooKeeperSettings, ZooKeeperStore
 from ottla_protocol.messages.controlled_shutdown import ControlledShutdownRequest
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ log = get_logger()
 
 _RETRY_SECONDS: Final = 0.5
 _SHUTDOWN_SECONDS: Final = 10.0
+_GRACE_SECONDS: Final = 0.1
 
 
 class ClusterMember:
@@ -359,6 +360,8 @@ class ClusterMember:
                 continue
             if not answer.error_code and not answer.remaining_partitions:
                 log.info("leaderships handed over")
+                # Clients that ask in this moment are told who leads now, over the connections that they have.
+                await asyncio.sleep(_GRACE_SECONDS)
                 return
             log.info(
                 "leaderships not handed over",
@@ -390,9 +393,21 @@ def _zookeeper_settings(config: BrokerConfig) -> ZooKeeperSettings:
     assert config.zookeeper_connect
     session = config.zookeeper_session_timeout_ms
     connection = config.zookeeper_connection_timeout_ms
+    user, password = config.zookeeper_digest_user, config.zookeeper_digest_password
+    tls = None
+    if config.zookeeper_ssl_client_enable:
+        tls = Tls(
+            config.zookeeper_ssl_truststore_location,
+            config.zookeeper_ssl_keystore_location,
+            config.zookeeper_ssl_keystore_password,
+            verify_hostname=config.zookeeper_ssl_endpoint_identification_algorithm != "",
+        )
     return ZooKeeperSettings(
         config.zookeeper_connect,
         session_timeout_ms=session,
         connection_timeout_ms=session if connection is None else connection,
+        max_in_flight=config.zookeeper_max_in_flight_requests,
         set_acl=config.zookeeper_set_acl,
+        digest=None if user is None or password is None else (user, password),
+        tls=tls,
     )
