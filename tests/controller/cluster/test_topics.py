@@ -97,11 +97,17 @@ async def test_replicas_are_spread_over_racks(cluster: FakeCluster) -> None:
         assert 3 in (await cluster.state("t", index)).isr
 
 
-async def test_a_topic_made_by_other_hands_is_led(cluster: FakeCluster) -> None:
+async def test_a_topic_made_by_other_hands_is_led_and_gets_an_id(cluster: FakeCluster) -> None:
     await cluster.three()
     await cluster.store.create(TopicNode.path("foreign"), TopicNode.encode(None, {0: Assignment([2, 3])}))
     await until(lambda: ("foreign", 0) in cluster.brokers[2].leads())
     assert (await cluster.state("foreign", 0)).isr == [2, 3]
+    # It gets an id, for leaders speak of topics by it.
+    data, _ = await cluster.store.get(TopicNode.path("foreign"))
+    topic_id, assignments = TopicNode.decode("foreign", data)
+    assert topic_id is not None
+    assert cluster.brokers[2].ids[topic_id] == "foreign"
+    assert assignments == {0: Assignment([2, 3])}
 
 
 async def test_a_topic_that_cannot_be_read_is_left_out_until_it_can(

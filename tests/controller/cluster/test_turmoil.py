@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -36,7 +37,7 @@ class History:
 
     def check(self) -> None:
         for seen in self.states.values():
-            for (v0, before), (v1, after) in zip(seen, seen[1:], strict=False):
+            for (v0, before), (v1, after) in pairwise(seen):
                 assert v0 < v1
                 assert before.leader_epoch <= after.leader_epoch
                 assert after.isr

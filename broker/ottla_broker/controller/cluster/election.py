@@ -128,7 +128,7 @@ class Election:
             await self._on_resigned()
         # A node of this broker's own was left by an earlier life of it.
         if not self.is_controller and current in (_NOBODY, self._broker_id, dead):
-            won = await self._try(takes_over=current != _NOBODY)
+            won = await self._try(current)
             current = self._broker_id if won else await self._current()
         if current != self.controller:
             self.controller = current
@@ -154,8 +154,14 @@ class Election:
             return _NOBODY
         return ControllerNode.decode(data)
 
-    async def _try(self, takes_over: bool) -> bool:
+    async def _try(self, predecessor: int) -> bool:
+        """Be the controller, in the place of a dead one, or of nobody."""
         epoch, version = await self._epoch()
+        # Read after the epoch, which goes up with every win: whoever wins from here on is noticed by its version.
+        if await self._current() != predecessor:
+            self._wake.set()
+            return False
+        takes_over = predecessor != _NOBODY
         operations: list[Operation] = [
             Set(ControllerEpochNode.PATH, ControllerEpochNode.encode(epoch + 1), version)
         ]

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.controller.cluster.context import Partition
@@ -48,46 +48,53 @@ class Notices:
         for event in self._events.values():
             self._controller.post(event)
 
-    async def _take(self, parent: str) -> list[dict[str, Any]]:
-        """Read and remove a node's children. What can't be read is left out, with a line in the log."""
+    async def _read(self, parent: str) -> tuple[list[str], list[dict[str, Any]]]:
+        """A node's children, and what they say. What can't be read is left out, with a line in the log."""
         persistence = self._controller.persistence
+        paths = [f"{parent}/{name}" for name in await persistence.children(parent)]
         found = []
-        for name in await persistence.children(parent):
-            path = f"{parent}/{name}"
+        for path in paths:
             data = await persistence.read_node(path)
             try:
                 if data is not None:
                     found.append(_object(path, data))
             except BadNodeError as error:
                 log.error("a notice can't be read, and is removed", reason=str(error))
-            await persistence.take_away(path)
-        return found
+        return paths, found
+
+    async def _remove(self, paths: Iterable[str]) -> None:
+        """Notices that have been dealt with."""
+        for path in paths:
+            await self._controller.persistence.take_away(path)
 
     async def _isr_changes(self) -> None:
+        paths, notices = await self._read(ISR_CHANGES)
         told: set[Partition] = set()
-        for notice in await self._take(ISR_CHANGES):
+        for notice in notices:
             try:
                 told |= set(_partitions(ISR_CHANGES, notice))
             except BadNodeError as error:
                 log.error("a notice can't be read, and is removed", reason=str(error))
         controller = self._controller
         known = [each for each in told if controller.context.has(each)]
-        if not known:
-            return
-        states = await controller.persistence.read_states(known)
-        for partition, view in states.items():
-            controller.context.set_view(partition, view)
-        batch = controller.batch()
-        batch.tell(controller.context.live_or_leaving(), known)
-        controller.send(batch)
-        await controller.reassignments.resume(known)
+        if known:
+            states = await controller.persistence.read_states(known)
+            for partition, view in states.items():
+                controller.context.set_view(partition, view)
+            batch = controller.batch()
+            batch.tell(controller.context.live_or_leaving(), known)
+            controller.send(batch)
+            await controller.reassignments.resume(known)
+        await self._remove(paths)
 
     async def _disk_events(self) -> None:
-        for notice in await self._take(DISK_EVENTS):
+        paths, notices = await self._read(DISK_EVENTS)
+        for notice in notices:
             broker = notice.get("broker")
             if isinstance(broker, int) and broker in self._controller.context.brokers:
                 log.warning("a disk of a broker has failed", broker=broker)
                 await self._controller.members.check_disks(broker)
+        await self._remove(paths)
 
     async def _preferred(self) -> None:
         data = await self._controller.persistence.read_node(PREFERRED)

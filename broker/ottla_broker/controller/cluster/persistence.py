@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Final, Protocol
 
 from ottla_broker.controller.cluster.context import (
@@ -272,6 +273,24 @@ class Persistence:
                 raise
         topic.version += 1
         topic.assignments = assignments
+
+    async def give_id(self, topic: Topic) -> None:
+        """Write an id for a topic that has none. It follows from the topic's name and the transaction that made it, so
+        that it is the same however often this is tried.
+
+        Raises BadVersionError, NoNodeError, Deposed, StoreError.
+        """
+        path = TopicNode.path(topic.name)
+        made = await self._store.created_at(path)
+        raw = bytearray(sha256(f"{made} {topic.name}".encode()).digest()[:16])
+        # A UUID of version 8 (made up), whose base64 doesn't begin with a dash.
+        raw[0] &= 0x7F
+        raw[6] = raw[6] & 0x0F | 0x80
+        raw[8] = raw[8] & 0x3F | 0x80
+        chosen = bytes(raw)
+        await self.write([Set(path, TopicNode.encode(chosen, topic.assignments), topic.version)])
+        topic.version += 1
+        topic.id = chosen
 
     async def order_deletion(self, name: str) -> None:
         """Leave word that a topic is to go, for this controller and those after it."""

@@ -19,7 +19,7 @@ from ottla_broker.controller.validation import (
     check_batch_size,
 )
 from ottla_broker.events import get_logger
-from ottla_broker.store.api import BadVersionError, NodeExistsError, SessionLostError, StoreError
+from ottla_broker.store.api import BadVersionError, NodeExistsError, NoNodeError, SessionLostError, StoreError
 from ottla_broker.store.keys import Assignment, PartitionState, TopicNode
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -60,6 +60,17 @@ class Topics:
             self._context.add_topic(topic)
         for name in names:
             self._watch_one(name)
+        await self._give_ids(list(self._context.topics.values()))
+
+    async def _give_ids(self, topics: Iterable[Topic]) -> None:
+        """Topics that were made without an id get one, as in Kafka since 2.8: leaders speak of them by it."""
+        for topic in topics:
+            if topic.id is None:
+                try:
+                    await self._persistence.give_id(topic)
+                except (BadVersionError, NoNodeError):
+                    continue  # changed by other hands; the watch tells
+                self._context.add_topic(topic)
 
     async def changed(self) -> None:
         """Topics may have been made, by this controller or by whoever writes to the store."""
@@ -90,6 +101,7 @@ class Topics:
         for topic in found:
             self._context.add_topic(topic)
             self._controller.reassignments.note(topic)
+        await self._give_ids(found)
         await self._lead([(topic.name, index) for topic in found for index in topic.assignments])
 
     async def _lead(self, partitions: Sequence[Partition], on_led: Answered | None = None) -> None:
@@ -120,6 +132,10 @@ class Topics:
             await self._add([now])
             return
         known.version = now.version
+        if known.id is None:
+            known.id = now.id
+            self._context.add_topic(known)
+            await self._give_ids([known])
         added = now.assignments.keys() - known.assignments.keys()
         if added:
             for index in sorted(added):
