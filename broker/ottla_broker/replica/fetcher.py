@@ -145,7 +145,7 @@ class Fetcher:
         self._clock = clock
         self._on_disk_error = on_disk_error
         self._followed: dict[Key, _Followed] = {}
-        self._session: FetchSession[_Want] = FetchSession()
+        self._session: FetchSession[Key, _Want] = FetchSession()
         self._connection: Leader | None = None
         self._changed = asyncio.Event()
         # Partitions were added that the fetch under way doesn't ask for.
@@ -313,7 +313,7 @@ class Fetcher:
             partition.leader_epoch,
         )
 
-    def _request(self, session: SessionRequest[_Want], version: int) -> FetchRequest:
+    def _request(self, session: SessionRequest[Key, _Want], version: int) -> FetchRequest:
         settings = self._settings
         by_id = version >= _BY_ID_SINCE
         topics: dict[str, FetchTopic] = {}

@@ -48,14 +48,12 @@ class IsrChanges:
         self,
         broker_id: int,
         broker_epoch: Callable[[], int],
-        epoch_of: Callable[[int], int],
         connect: Callable[[], Awaitable[ControllerLink]],
         clock: Clock,
     ) -> None:
-        """``epoch_of`` another broker's registration, -1 where it isn't known; ``connect`` to the controller."""
+        """``connect`` gives the open connection to the controller; it raises ConnectionError."""
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
-        self._epoch_of = epoch_of
         self._connect = connect
         self._clock = clock
         self._waiting: dict[tuple[str, int], IsrChange] = {}
@@ -130,8 +128,11 @@ class IsrChanges:
             )
             if version >= _EPOCHS_SINCE:
                 data.new_isr_with_epochs = [
-                    BrokerState(broker_id=broker, broker_epoch=self._epoch(change, broker))
-                    for broker in change.isr
+                    BrokerState(
+                        broker_id=broker,
+                        broker_epoch=self._broker_epoch() if broker == self._broker_id else epoch,
+                    )
+                    for broker, epoch in zip(change.isr, change.epochs, strict=True)
                 ]
             else:
                 data.new_isr = list(change.isr)
@@ -139,12 +140,3 @@ class IsrChanges:
         return AlterPartitionRequest(
             broker_id=self._broker_id, broker_epoch=self._broker_epoch(), topics=list(topics.values())
         )
-
-    def _epoch(self, change: IsrChange, broker: int) -> int:
-        """The registration under which a replica was seen in sync (KIP-903)."""
-        if broker == self._broker_id:
-            return self._broker_epoch()
-        remote = change.partition.remotes.get(broker)
-        if remote is not None and remote.broker_epoch >= 0:
-            return remote.broker_epoch
-        return self._epoch_of(broker)

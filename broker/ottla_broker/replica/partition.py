@@ -95,10 +95,14 @@ class Partition:
                     f"the log of {self.topic}-{self.partition} is not on this broker",
                 )
             log.assign_topic_id(self.topic_id)
-            self._high_watermark = log.log_end_offset
+            self._high_watermark = self._committed_at_first(log)
             log.watermark = self._get_high_watermark
             self._log = log
         return log
+
+    def _committed_at_first(self, log: Log) -> int:
+        """The high watermark of a log that has just been opened."""
+        return log.log_end_offset
 
     @property
     def is_open(self) -> bool:
@@ -112,7 +116,7 @@ class Partition:
     def high_watermark(self) -> int:
         """The first offset that is not committed."""
         if self._log is None:
-            return self.log.log_end_offset
+            return self._committed_at_first(self.log)
         return self._high_watermark
 
     @property

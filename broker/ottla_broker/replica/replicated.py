@@ -67,12 +67,17 @@ class LeaderState(NamedTuple):
 
 
 class IsrChange(NamedTuple):
-    """In-sync replicas to be, for the controller to agree to (AlterPartition)."""
+    """In-sync replicas to be, for the controller to agree to (AlterPartition).
+
+    ``epochs`` are the registrations under which they were seen in sync, in the same order, -1 where it isn't known: a
+    broker that has started anew since then, maybe with less in its log, is not the one that is meant (KIP-903).
+    """
 
     partition: ReplicatedPartition
     leader_epoch: int
     partition_epoch: int
     isr: tuple[int, ...]
+    epochs: tuple[int, ...]
 
 
 class IsrOutcome(NamedTuple):
@@ -172,7 +177,7 @@ class ReplicatedPartition(Partition):
         """
         was_leader = self.role is Role.LEADER
         new_epoch = state.leader_epoch > self.leader_epoch or not was_leader
-        local = self._local_log()
+        local = self._open_log()
         self._take(state)
         self.isr = list(state.isr)
         self.leader = self.broker_id
@@ -200,7 +205,7 @@ class ReplicatedPartition(Partition):
     def follow(self, state: LeaderState) -> bool:
         """Become a follower, or take note of a new state as one. True: of another leader, or in a new epoch."""
         new = self.role is not Role.FOLLOWER or state.leader_epoch > self.leader_epoch
-        self._local_log()
+        self._open_log()
         self._take(state)
         self.isr = []
         self.leader = state.leader
@@ -234,16 +239,17 @@ class ReplicatedPartition(Partition):
         self.removing = state.removing
         self.stopped = False
 
-    def _local_log(self) -> Log:
-        """The log; when it is opened, committed up to what was written down as committed."""
-        if self._log is None:
-            checkpoint = self._logs.high_watermark(self.topic, self.partition)
-            local = self.log
-            start, end = local.log_start_offset, local.log_end_offset
-            self._high_watermark = min(max(start, checkpoint or 0), end)
-            self._own_end = end
-            return local
-        return self._log
+    def _open_log(self) -> Log:
+        """The log, in order to lead or follow. Raises KafkaError: KAFKA_STORAGE_ERROR, also for one that has failed."""
+        local = self.log
+        if local.failure is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, local.failure)
+        return local
+
+    def _committed_at_first(self, log: Log) -> int:
+        """Of a log that is opened, what was written down as committed: the rest may be cut."""
+        written = self._logs.high_watermark(self.topic, self.partition) or 0
+        return min(max(log.log_start_offset, written), log.log_end_offset)
 
     # ---- checks
 
@@ -416,7 +422,9 @@ class ReplicatedPartition(Partition):
     def _ask(self, isr: tuple[int, ...]) -> None:
         # Whichever of both sets will hold, what becomes committed meanwhile is in all of it.
         self._pending_isr = tuple({*self.isr, *isr})
-        self.propose(IsrChange(self, self.leader_epoch, self.partition_epoch, isr))
+        remotes = self.remotes
+        epochs = tuple(remotes[each].broker_epoch if each in remotes else -1 for each in isr)
+        self.propose(IsrChange(self, self.leader_epoch, self.partition_epoch, isr, epochs))
 
     def settle(self, change: IsrChange, outcome: IsrOutcome) -> bool:
         """Take the controller's answer to a change. False: it is to be asked again."""
