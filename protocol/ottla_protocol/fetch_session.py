@@ -11,7 +11,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from .errors import ErrorCode
 
-Key = tuple[str, int]
+K = TypeVar("K", bound=tuple[str, int])
 """A topic's name and a partition's number."""
 
 NO_SESSION = 0
@@ -38,35 +38,35 @@ class Want(Protocol):
 W = TypeVar("W", bound=Want)
 
 
-class SessionRequest(NamedTuple, Generic[W]):
+class SessionRequest(NamedTuple, Generic[K, W]):
     """What a fetch has to carry. ``forgotten`` is by topic id too, since that may be what has changed."""
 
     session_id: int
     epoch: int
-    fetch: Mapping[Key, W]
-    forgotten: list[tuple[Key, bytes | None]]
+    fetch: Mapping[K, W]
+    forgotten: list[tuple[K, bytes | None]]
 
 
-class FetchSession(Generic[W]):
+class FetchSession(Generic[K, W]):
     """The session with one broker. One request at a time."""
 
     def __init__(self) -> None:
         self._id = NO_SESSION
         self._epoch = INITIAL_EPOCH
         self._by_id = False
-        self._known: dict[Key, W] = {}
+        self._known: dict[K, W] = {}
         self._sent_full = True
 
     @property
-    def partitions(self) -> Collection[Key]:
+    def partitions(self) -> Collection[K]:
         """What the last request asked for, in all."""
         return self._known.keys()
 
-    def topic_id(self, partition: Key) -> bytes | None:
+    def topic_id(self, partition: K) -> bytes | None:
         """The topic's id that the last request named."""
         return self._known[partition].topic_id
 
-    def request(self, wanted: Mapping[Key, W], *, by_id: bool) -> SessionRequest[W]:
+    def request(self, wanted: Mapping[K, W], *, by_id: bool) -> SessionRequest[K, W]:
         """What to send so that the broker reads exactly ``wanted``.
 
         ``by_id`` says whether topics go by id (version 13 on): a session can't mix them, so a change starts
@@ -87,7 +87,7 @@ class FetchSession(Generic[W]):
         self._known = dict(wanted)
         return SessionRequest(self._id, self._epoch, fetch, forgotten)
 
-    def answered(self, error: int, session_id: int, partitions: Collection[Key]) -> bool:
+    def answered(self, error: int, session_id: int, partitions: Collection[K]) -> bool:
         """Take the answer in; False where it is of no use because broker and consumer disagree."""
         if error:
             if error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:

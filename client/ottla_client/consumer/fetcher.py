@@ -13,10 +13,11 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import RETRIABLE, ErrorCode, error_code
+from ottla_protocol.fetch_session import NO_SESSION, SESSION_ERRORS, FetchSession, SessionRequest
 from ottla_protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -41,7 +42,6 @@ from ..types import TopicPartition
 from .buffer import Buffer
 from .positions import PartitionState, Positions, Stage
 from .records import Chunk
-from .session import NO_SESSION, SESSION_ERRORS, FetchSession, SessionRequest, Want
 from .settings import ConsumerSettings
 
 if TYPE_CHECKING:
@@ -55,6 +55,18 @@ LAST_BY_NAME = 12
 FIRST_WITH_SESSIONS = 7
 PAUSE = 0.02
 """Seconds between two fetches that leave a full partition out: it should not wait long once it has room."""
+
+
+class Want(NamedTuple):
+    """What to fetch of a partition: everything that the broker remembers in a session.
+
+    ``leader_epoch`` is -1 where it isn't known.
+    """
+
+    topic_id: bytes | None
+    offset: int
+    leader_epoch: int
+    max_bytes: int
 
 
 class Fetcher:
@@ -133,7 +145,7 @@ class NodeFetcher:
     def __init__(self, fetcher: Fetcher, node: int) -> None:
         self._fetcher = fetcher
         self._node = node
-        self._session = FetchSession()
+        self._session: FetchSession[TopicPartition, Want] = FetchSession()
         self._awake = asyncio.Event()
         self._failures = 0
         self._asked: dict[TopicPartition, tuple[PartitionState, int, int]] = {}
@@ -233,7 +245,7 @@ class NodeFetcher:
 
     def _prepare(
         self, connection: Connection, wanted: Iterable[PartitionState]
-    ) -> tuple[int, SessionRequest]:
+    ) -> tuple[int, SessionRequest[TopicPartition, Want]]:
         """The version to fetch with, and what goes into the request."""
         cluster = self._fetcher.cluster
         version = connection.version_of(ApiKey.FETCH)
@@ -365,7 +377,7 @@ _UNSEEN = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
 
 def _request(
-    settings: ConsumerSettings, session: SessionRequest, version: int, max_wait_ms: int
+    settings: ConsumerSettings, session: SessionRequest[TopicPartition, Want], version: int, max_wait_ms: int
 ) -> FetchRequest:
     topics: dict[tuple[str, bytes], list[FetchPartition]] = defaultdict(list)
     for partition, want in session.fetch.items():

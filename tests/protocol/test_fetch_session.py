@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.client.consumer.conftest import tp
 
-from ottla_client.consumer.session import FetchSession, Want
-from ottla_client.types import TopicPartition
 from ottla_protocol.errors import ErrorCode
+from ottla_protocol.fetch_session import FetchSession
 
-A, B = tp("a"), tp("b")
+TopicPartition = tuple[str, int]
+
+
+class Want(NamedTuple):
+    topic_id: bytes | None
+    offset: int
+    leader_epoch: int
+    max_bytes: int
+
+
+A, B = ("a", 0), ("b", 0)
 IDS = {"a": b"a" * 16, "b": b"b" * 16}
 
 
 def want(partition: TopicPartition, offset: int = 0, id: bytes | None = None) -> Want:
-    return Want(id or IDS[partition.topic], offset, 0, 1024)
+    return Want(id or IDS[partition[0]], offset, 0, 1024)
 
 
 def test_first_everything_then_what_has_changed() -> None:
