@@ -93,7 +93,7 @@ def test_epochs_go_round() -> None:
     assert session.request({A: want(A)}, by_id=True).epoch == 1
 
 
-_partitions = st.integers(0, 4).map(lambda number: TopicPartition("a", number))
+_partitions = st.integers(0, 4).map(lambda number: ("a", number))
 _wants = st.dictionaries(_partitions, st.integers(0, 3).map(lambda offset: Want(IDS["a"], offset, 0, 1024)))
 _outcomes = st.sampled_from(["fine", "lost", "not found", "epoch", "no room", "closed"])
 
