@@ -37,6 +37,8 @@ MAINS = {
         "dump-log": "kafka.tools.DumpLogSegments",
         "get-offsets": f"{TOOLS}.GetOffsetShell",
         "log-dirs": f"{TOOLS}.LogDirsCommand",
+        "leader-election": f"{TOOLS}.LeaderElectionCommand",
+        "reassign": f"{TOOLS}.reassign.ReassignPartitionsCommand",
         "transactions": f"{TOOLS}.TransactionsCommand",
         "verifiable-consumer": f"{TOOLS}.VerifiableConsumer",
         "verifiable-producer": f"{TOOLS}.VerifiableProducer",

@@ -1,13 +1,19 @@
-"""Apache Kafka, 3.9.1 or 4.x, in the place of the broker under test, so that the tests can be held against it."""
+"""Apache Kafka, 3.9.1 or 4.x, in the place of the broker under test, so that the tests can be held against it.
+
+:class:`KafkaMember` is a broker of 3.9.1 in a cluster on ZooKeeper, beside Ottla's.
+"""
 
 from __future__ import annotations
 
 import signal
+import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from bench import maven
 from bench.brokers import Kafka
+from tests.support.processes import free_port
 
 # Kafka does not have these keys of its own accord as one broker wants them.
 _ONE_BROKER = {"offsets.topic.replication.factor": "1"}
@@ -55,6 +61,124 @@ class KafkaProcess:
 
     def log(self) -> str:
         return self._broker.tail(100)
+
+    def complaints(self) -> list[str]:
+        """Kafka's own log is not under test."""
+        return []
+
+
+_LOG4J = """log4j.rootLogger=INFO, server
+log4j.appender.server=org.apache.log4j.FileAppender
+log4j.appender.server.File={folder}/server.log
+log4j.appender.server.layout=org.apache.log4j.PatternLayout
+log4j.appender.server.layout.ConversionPattern=[%d] %p %m (%c)%n
+log4j.appender.state=org.apache.log4j.FileAppender
+log4j.appender.state.File={folder}/state-change.log
+log4j.appender.state.layout=org.apache.log4j.PatternLayout
+log4j.appender.state.layout.ConversionPattern=[%d] %p %m (%c)%n
+log4j.logger.org.apache.zookeeper=WARN
+log4j.logger.kafka.controller=TRACE, server
+log4j.additivity.kafka.controller=false
+log4j.logger.state.change.logger=TRACE, state
+log4j.additivity.state.change.logger=false
+"""
+# A test's brokers share two cores: little memory, and a compiler that is soon done.
+_JVM = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
+
+
+class KafkaMember:
+    """A broker of Kafka 3.9.1 in ZooKeeper mode, with the handles of :class:`tests.support.processes.BrokerProcess`.
+
+    What it logs is in ``NAME.logs/server.log`` and ``state-change.log`` beside its folder.
+    """
+
+    def __init__(
+        self, folder: Path, settings: Mapping[str, object] | None = None, port: int | None = None
+    ) -> None:
+        self.folder = folder
+        self.port = port if port is not None else free_port()
+        self.settings = dict(settings or {})
+        self._java = maven.java()
+        self._libs = maven.kafka_jars()
+        self._logs = folder.parent / f"{folder.name}.logs"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._began = 0
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, timeout: float = 90.0) -> KafkaMember:
+        """Run it and wait until it says that it has started."""
+        self.spawn()
+        return self.wait_started(timeout)
+
+    def wait_started(self, timeout: float = 90.0) -> KafkaMember:
+        """After :meth:`spawn`: wait until it says that it has started."""
+        deadline = time.monotonic() + timeout
+        while "started (kafka.server.KafkaServer)" not in self.log()[self._began :]:
+            if not self.running or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"Kafka did not start:\n{self.log()[-4000:]}")
+            time.sleep(0.05)
+        return self
+
+    def spawn(self) -> None:
+        """Run it, and don't wait."""
+        self._logs.mkdir(parents=True, exist_ok=True)
+        self._began = len(self.log())
+        log4j, config = self._logs / "log4j.properties", self._logs / "server.properties"
+        log4j.write_text(_LOG4J.format(folder=self._logs))
+        given = {
+            "listeners": f"PLAINTEXT://{self.bootstrap}",
+            "log.dirs": self.folder,
+            **self.settings,
+        }
+        config.write_text("".join(f"{key}={value}\n" for key, value in given.items()))
+        with (self._logs / "output").open("ab") as output:
+            self._process = subprocess.Popen(
+                [
+                    *(self._java, *_JVM, f"-Dlog4j.configuration=file:{log4j}"),
+                    *("-cp", f"{self._libs}/*", "kafka.Kafka", str(config)),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+
+    def stop(self, timeout: float = 60.0, sign: signal.Signals = signal.SIGTERM) -> int:
+        """SIGTERM, and the exit code."""
+        self.send_signal(sign)
+        assert self._process is not None
+        try:
+            return self._process.wait(timeout)
+        finally:
+            self.kill()
+
+    def send_signal(self, sign: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(sign)
+
+    def kill(self) -> None:
+        """SIGKILL; a broker that has gone already is fine."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def log(self) -> str:
+        """What it has logged, state changes apart."""
+        file = self._logs / "server.log"
+        return file.read_text(errors="replace") if file.exists() else ""
 
     def complaints(self) -> list[str]:
         """Kafka's own log is not under test."""
