@@ -78,8 +78,9 @@ def broker(
 ) -> None:
     """Run a broker in the foreground.
 
-    CONFIG.properties is a file as Kafka's own server.properties; its keys are Kafka's. One line is printed when the
-    broker accepts clients. SIGTERM or Ctrl-C stops it cleanly.
+    CONFIG.properties is a file as Kafka's own server.properties; its keys are Kafka's. OTTLA_NUM_PARTITIONS in the
+    environment sets num.partitions, and so on for every key; it goes before the file, and --set before both. One line
+    is printed when the broker accepts clients. SIGTERM or Ctrl-C stops it cleanly.
 
     \b
     ottla broker
@@ -119,7 +120,7 @@ def broker(
     from ottla_broker.server import StartError, run
 
     try:
-        run(load_config(config_file, overrides))
+        run(load_config(config_file, overrides, environ=os.environ))
     except (ConfigError, StartError) as error:
         _fail(error)
 

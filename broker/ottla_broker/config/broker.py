@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla_broker.config.cluster_keys import ClusterKeys
+from ottla_broker.config.environment import PREFIX, read_environment
 from ottla_broker.config.group_keys import GroupKeys
 from ottla_broker.config.listeners import Endpoint, ListenerError, parse_endpoints
 from ottla_broker.config.log_keys import LogKeys, TopicDefaultKeys
@@ -302,9 +303,12 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
 
 
 def load_config(
-    path: Path | None, overrides: Mapping[str, str], defaults: Mapping[str, str] | None = None
+    path: Path | None,
+    overrides: Mapping[str, str],
+    defaults: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> BrokerConfig:
-    """Read a ``server.properties`` file, with the command line's settings on top of it.
+    """Read a ``server.properties`` file, with the environment's and the command line's settings on top of it.
 
     ``defaults`` stand below the file.
 
@@ -312,8 +316,17 @@ def load_config(
         ConfigError: the file can't be read, or a key is wrong.
     """
     properties = read_properties(path) if path is not None else {}
-    sources = {**dict.fromkeys(properties, str(path)), **dict.fromkeys(overrides, "command line")}
-    return BrokerConfig.from_properties({**(defaults or {}), **properties, **overrides}, sources=sources)
+    sources = dict.fromkeys(properties, str(path))
+    warnings: list[str] = []
+    if environ is not None and any(name.startswith(PREFIX) for name in environ):
+        found = read_environment(environ, all_keys())
+        properties = {**properties, **found.settings}
+        sources.update({key: f"environment ({name})" for key, name in found.variables.items()})
+        warnings = found.warnings
+    sources.update(dict.fromkeys(overrides, "command line"))
+    config = BrokerConfig.from_properties({**(defaults or {}), **properties, **overrides}, sources=sources)
+    config.warnings += warnings
+    return config
 
 
 @cache

@@ -29,8 +29,10 @@ _INTRODUCTION = """\
 <!-- Made from the declarations by `python -m ottla_broker.config.docs`; change those, not this page. -->
 
 `ottla broker [CONFIG.properties] [--set key=value]…` takes the keys of Kafka 3.9's own `server.properties`,
-with its types, defaults and limits. A key on the command line goes before the file. What is wrong is told in
-one line with the key, and the broker does not start.
+with its types, defaults and limits. A variable of the environment sets a key as well: `OTTLA_` and the key in
+capitals, with `_` for each dot, so `OTTLA_NUM_PARTITIONS` is `num.partitions` (a broker with `--ephemeral` looks
+at none). It goes before the file, and the command line before both. What is wrong is told in one line with the
+key, and the broker does not start.
 
 A key marked *dynamic* can be changed while the broker runs, for this broker or for all (`kafka-configs.sh
 --entity-type brokers`), and acts at once. Sizes are bytes and times milliseconds where the name says nothing

@@ -1,0 +1,23 @@
+# A broker, and the command line, in a small image that runs as nobody in particular. See docs/docker.md.
+FROM python:3.11-slim AS build
+COPY pyproject.toml README.md LICENSE /source/
+COPY broker /source/broker
+COPY protocol /source/protocol
+COPY client /source/client
+RUN python3 -m venv --without-pip /opt/ottla \
+ && python3 -m pip --disable-pip-version-check --no-cache-dir --python /opt/ottla/bin/python install '/source[broker,console]'
+
+FROM python:3.11-slim
+RUN groupadd --gid 1000 ottla && useradd --uid 1000 --gid ottla --no-create-home --home-dir /var/lib/ottla ottla \
+ && install -d -o ottla -g ottla /var/lib/ottla
+COPY --from=build /opt/ottla /opt/ottla
+ENV PATH=/opt/ottla/bin:$PATH \
+    OTTLA_LOG_DIRS=/var/lib/ottla \
+    OTTLA_LISTENERS=PLAINTEXT://:9092 \
+    OTTLA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:9092
+USER ottla
+VOLUME /var/lib/ottla
+EXPOSE 9092
+HEALTHCHECK --interval=5s --timeout=10s --start-period=30s CMD ["python", "-m", "ottla_broker.health"]
+ENTRYPOINT ["ottla"]
+CMD ["broker"]
