@@ -196,3 +196,20 @@ async def test_a_change_waits_for_zookeeper(zookeeper: ZooKeeperProcess, cluster
     (later,) = await candidate.facade.create_topics([NewTopic("v", 1, 2)], False)
     if candidate.active is not None:
         assert later.error == ErrorCode.NONE
+
+
+async def test_a_controller_whose_session_is_over_resigns(cluster: FakeCluster) -> None:
+    await cluster.add(1)
+    candidate = await cluster.controller(1)
+    await until(lambda: candidate.active is not None)
+    await candidate.store.close()
+    await until(lambda: candidate.resigned == 1)
+
+
+async def test_a_controller_whose_session_is_over_resigns(cluster: FakeCluster) -> None:
+    candidate = await cluster.three()
+    await candidate.store.close()
+    await until(lambda: candidate.resigned == 1)
+    assert candidate.active is None
+    (refused,) = await candidate.facade.create_topics([NewTopic("t", 1, 1)], False)
+    assert refused.error == ErrorCode.NOT_CONTROLLER

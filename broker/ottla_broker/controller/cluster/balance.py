@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.controller.cluster.context import Partition
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from ottla_broker.controller.cluster.controller import ActiveController
 
 log = get_logger()
+
+_FIRST_SECONDS: Final = 5.0
+"""After the election; brokers that come up together have their replicas in sync by then, or soon."""
 
 
 class Balance:
@@ -33,13 +36,13 @@ class Balance:
     # ---- by timer
 
     def start(self) -> None:
-        """Look again after ``leader.imbalance.check.interval.seconds``."""
+        """Look soon, and then every ``leader.imbalance.check.interval.seconds``."""
+        self._look_in(min(_FIRST_SECONDS, self._config.leader_imbalance_check_interval_seconds))
+
+    def _look_in(self, seconds: float) -> None:
         self._cancel()
         if self._config.auto_leader_rebalance_enable and not self._closed:
-            self._timer = self._clock.call_later(
-                self._config.leader_imbalance_check_interval_seconds,
-                lambda: self._controller.post(self._check),
-            )
+            self._timer = self._clock.call_later(seconds, lambda: self._controller.post(self._check))
 
     def close(self) -> None:
         self._closed = True
@@ -53,7 +56,7 @@ class Balance:
         try:
             await self.rebalance()
         finally:
-            self.start()
+            self._look_in(self._config.leader_imbalance_check_interval_seconds)
 
     async def rebalance(self) -> None:
         """Give leadership back to brokers that lead too few of the partitions they should

@@ -25,6 +25,7 @@ from ottla_broker.store.api import (
     NoNodeError,
     Operation,
     SessionLostError,
+    SessionState,
     Set,
     StoreError,
     StoreEvent,
@@ -74,6 +75,8 @@ class Election:
     async def run(self) -> None:
         """Take part until the session with the store is over, or this is cancelled."""
         self._watch = self._store.watch(ControllerNode.PATH, self._on_change)
+        # Nothing is told of a node once the session is over.
+        session = self._store.watch_session(self._on_session)
         try:
             while True:
                 self._wake.clear()
@@ -90,6 +93,7 @@ class Election:
                 else:
                     await self._news(None)
         finally:
+            session.cancel()
             self._watch.cancel()
             if self.is_controller:
                 self.is_controller = False
@@ -114,6 +118,9 @@ class Election:
         self._wake.set()
 
     def _on_change(self, event: StoreEvent) -> None:
+        self._wake.set()
+
+    def _on_session(self, state: SessionState) -> None:
         self._wake.set()
 
     async def _step(self) -> None:

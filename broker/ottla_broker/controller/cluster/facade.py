@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ottla_broker.controller.api import (
     ConfigChange,
@@ -82,6 +82,15 @@ class Configs(Protocol):
     async def write(self, kind: str, name: str, settings: Mapping[str, str]) -> None: ...
 
 
+class _Made(NamedTuple):
+    """A topic with so many partitions that is waited for."""
+
+    name: str
+    partitions: int
+    outcome: Outcome
+    id: bytes | None
+
+
 class ClusterController:
     """Owned by the loop thread."""
 
@@ -129,24 +138,30 @@ class ClusterController:
             return [CreatedTopic(error.code, error.message, name=topic.name) for topic in topics]
         if validate_only:
             return outcomes
-        made = {outcome.name: outcome.num_partitions for outcome in outcomes if not outcome.error}
-        if not await self._led(made, replies, deadline):
-            for outcome in outcomes:
-                if not outcome.error and not self._is_led(outcome.name, outcome.num_partitions):
-                    outcome.error = ErrorCode.REQUEST_TIMED_OUT
+        await self._led(
+            [_Made(each.name, each.num_partitions, each, each.topic_id) for each in outcomes],
+            replies,
+            deadline,
+        )
         return outcomes
 
-    async def _led(self, topics: Mapping[str, int], replies: Replies, deadline: float) -> bool:
-        """Wait until the leaders have answered, and this broker knows of them."""
+    async def _led(self, made: Sequence[_Made], replies: Replies, deadline: float) -> None:
+        """Wait until the leaders have answered, and this broker knows of them; what isn't so in time is noted."""
+        waiting = [each for each in made if not each.outcome.error]
         await replies.wait(self._left(deadline))
-        return await self._wait_for(
-            lambda: all(self._is_led(name, count) for name, count in topics.items()), self._left(deadline)
+        await self._wait_for(
+            lambda: all(self._is_led(each.name, each.partitions, each.id) for each in waiting),
+            self._left(deadline),
         )
+        for each in waiting:
+            if not self._is_led(each.name, each.partitions, each.id):
+                each.outcome.error = ErrorCode.REQUEST_TIMED_OUT
 
-    def _is_led(self, name: str, count: int) -> bool:
+    def _is_led(self, name: str, count: int, topic_id: bytes | None = None) -> bool:
         topic = self._metadata.topic(name)
         return (
             topic is not None
+            and topic_id in (None, topic.topic_id)
             and len(topic.partitions) >= count
             and all(partition.leader >= 0 for partition in topic.partitions)
         )
@@ -206,11 +221,9 @@ class ClusterController:
             )
         except KafkaError as error:
             return [Outcome(error.code, error.message) for _ in topics]
-        made = {t.name: t.count for t, o in zip(topics, outcomes, strict=True) if not o.error}
-        if not validate_only and not await self._led(made, replies, deadline):
-            for topic, outcome in zip(topics, outcomes, strict=True):
-                if not outcome.error and not self._is_led(topic.name, topic.count):
-                    outcome.error = ErrorCode.REQUEST_TIMED_OUT
+        if not validate_only:
+            made = [_Made(t.name, t.count, o, None) for t, o in zip(topics, outcomes, strict=True)]
+            await self._led(made, replies, deadline)
         return outcomes
 
     # ---- topics that are made when they are first used

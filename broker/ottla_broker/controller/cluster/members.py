@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.controller.cluster.batch import Batch, Replies
@@ -185,24 +185,26 @@ class Members:
         """What a broker's answer to LeaderAndIsr says of its disks."""
         if answer.error_code:
             return
-        told: list[tuple[Partition, int]] = [
-            ((error.topic_name, error.partition_index), error.error_code) for error in answer.partition_errors
-        ]
+        bad = self._context.bad_disks
+        failed: set[Partition] = set()
+        for name, errors in self._told(answer):
+            for error in errors:
+                replica = (broker, (name, error.partition_index))
+                if error.error_code == ErrorCode.KAFKA_STORAGE_ERROR and replica not in bad:
+                    failed.add(replica[1])
+                elif error.error_code == ErrorCode.NONE and bad:
+                    bad.discard(replica)
+        if failed:
+            self._controller.post(lambda: self._disk_failed(broker, failed))
+
+    def _told(self, answer: Any) -> Iterator[tuple[str, Iterable[Any]]]:
+        """The errors of an answer to LeaderAndIsr, with their topics' names."""
+        for error in answer.partition_errors:
+            yield error.topic_name, [error]
         for topic in answer.topics:
             found = self._context.topic_by_id(topic.topic_id)
             if found is not None:
-                told += [((found.name, e.partition_index), e.error_code) for e in topic.partition_errors]
-        bad = self._context.bad_disks
-        failed = {
-            partition
-            for partition, code in told
-            if code == ErrorCode.KAFKA_STORAGE_ERROR and (broker, partition) not in bad
-        }
-        for partition, code in told:
-            if code == ErrorCode.NONE:
-                bad.discard((broker, partition))
-        if failed:
-            self._controller.post(lambda: self._disk_failed(broker, failed))
+                yield found.name, topic.partition_errors
 
     async def _disk_failed(self, broker: int, partitions: Iterable[Partition]) -> None:
         here = [each for each in partitions if self._context.has(each)]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.controller.api import CreatedTopic, MorePartitions, NewTopic, Outcome
-from ottla_broker.controller.cluster.batch import Answered, Replies
+from ottla_broker.controller.cluster.batch import Replies
 from ottla_broker.controller.cluster.context import Partition, PartitionView, Topic
 from ottla_broker.controller.cluster.persistence import Deposed
 from ottla_broker.controller.new_topics import check_new_configs, check_new_name, check_no_nulls, new_topic_id
@@ -104,15 +104,21 @@ class Topics:
         await self._give_ids(found)
         await self._lead([(topic.name, index) for topic in found for index in topic.assignments])
 
-    async def _lead(self, partitions: Sequence[Partition], on_led: Answered | None = None) -> None:
-        """Have new partitions led, those among them too whose state a controller before this one has written."""
+    async def _lead(self, partitions: Sequence[Partition], replies: Replies | None = None) -> None:
+        """Have new partitions led, those among them too whose state a controller before this one has written.
+
+        ``replies`` are to wait for their leaders' answers.
+        """
         context, batch = self._context, self._controller.batch()
         unled = [each for each in partitions if context.view(each) is None]
         await self._controller.leadership.create(unled, batch)
         for partition in partitions:
-            if context.view(partition) is not None:
+            view = context.view(partition)
+            if view is not None:
                 batch.lead(context.replicas(partition), partition, is_new=True)
-        self._controller.send(batch, on_led=on_led)
+                if replies is not None and view.state.leader in context.live_or_leaving():
+                    replies.expect(view.state.leader)
+        self._controller.send(batch, on_led=None if replies is None else replies.heard)
 
     async def read_again(self, name: str) -> None:
         """A topic's node may have been changed by other hands."""
@@ -196,7 +202,7 @@ class Topics:
                 log.info("topic created", topic=plan.topic.name, partitions=len(plan.topic.assignments))
                 self._watch_one(plan.topic.name)
                 self._context.add_topic(plan.topic)
-            await self._lead_new(
+            await self._lead(
                 [(plan.topic.name, index) for plan in made for index in plan.topic.assignments], replies
             )
         return outcomes, replies
@@ -256,12 +262,6 @@ class Topics:
             topic.partitions[index] = PartitionView(states[topic.name, index], 0)
         return None
 
-    async def _lead_new(self, partitions: Sequence[Partition], replies: Replies) -> None:
-        for broker in {broker for each in partitions for broker in self._context.replicas(each)}:
-            if broker in self._context.live():
-                replies.expect(broker)
-        await self._lead(partitions, replies.heard)
-
     # ---- growth
 
     async def extend(
@@ -298,7 +298,7 @@ class Topics:
                 await self.read_again(wanted.name)
                 continue
             log.info("partitions created", topic=topic.name, partitions=len(topic.assignments))
-            await self._lead_new([(topic.name, index) for index in given], replies)
+            await self._lead([(topic.name, index) for index in given], replies)
             return
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{wanted.name}: somebody else goes on changing it")
 
