@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.client.consumer.conftest import tp
 
@@ -66,6 +66,7 @@ _steps = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(_steps)
 def test_whatever_happens_the_table_holds(steps: list[tuple[str, int]]) -> None:
     state = PartitionState(tp("t"))
