@@ -13,8 +13,13 @@ The anomalies, and what each means::
     went back       a consumer was given an offset again without a new assignment, or an older one
     skipped         a consumer was given a later record without those before
     unseen          a record that stands in the log was never given to a consumer that reads everything, or to the group
-    commit went back   the group was told of, or began at, an offset below one that it had committed before
+    commit went back   the group began at an offset below one that it had committed before; or somebody was told such
+                    a one, in a quiet time
     complaint       a client gave up
+
+While brokers are cut off or frozen, one that was the group's coordinator and doesn't know yet that it is so no longer
+may tell whoever asks what it knows, as Kafka's does. It does no harm, for it can't begin a generation of the group any
+more: ``stale_answers`` counts these.
 """
 
 from __future__ import annotations
@@ -163,14 +168,29 @@ def _unseen(history: History) -> Iterator[Anomaly]:
                 )
 
 
-def _commits(history: History) -> Iterator[Anomaly]:
-    promised = {
-        partition: _Promised(commits) for partition, commits in _by_partition(history.commits).items()
-    }
+def stale_answers(history: History) -> int:
+    """How often somebody was told an offset below one that was committed, while something was broken."""
+    return sum(1 for told, _ in _stale(history) if not _is_quiet(history, told.began))
+
+
+def _stale(history: History) -> Iterator[tuple[Commit, int]]:
+    """What was told though more was committed, and what that was."""
+    promised = _promised(history)
     for told in history.told:
         known = promised.get(told.partition)
         least = known.before(told.began) if known else -1
         if told.offset < least:
+            yield told, least
+
+
+def _is_quiet(history: History, time: float) -> bool:
+    return any(began <= time <= ended for began, ended in history.quiet)
+
+
+def _commits(history: History) -> Iterator[Anomaly]:
+    promised = _promised(history)
+    for told, least in _stale(history):
+        if _is_quiet(history, told.began):
             yield Anomaly(
                 "commit went back",
                 f"partition {told.partition}: the group was told {told.offset} at {told.ended:.3f} s, having"
@@ -195,11 +215,11 @@ def _firsts(run: Run) -> list[Got]:
     return list(found.values())
 
 
-def _by_partition(commits: Iterable[Commit]) -> dict[int, list[Commit]]:
+def _promised(history: History) -> dict[int, _Promised]:
     found: dict[int, list[Commit]] = defaultdict(list)
-    for commit in commits:
+    for commit in history.commits:
         found[commit.partition].append(commit)
-    return found
+    return {partition: _Promised(commits) for partition, commits in found.items()}
 
 
 class _Promised:

@@ -69,9 +69,9 @@ class History:
         sent: how many records each producer has sent to each partition.
         group: the runs of the group's members.
         readers: the runs of consumers that read everything, each from the beginning of the topic.
-        commits, told: offsets of the group that were committed, and that it was told it had.
+        commits, told: offsets of the group that were committed, and that somebody was told it had.
+        quiet: spans of time in which nothing was broken, and the cluster whole.
         log: what stands in each partition in the end, in order of offsets, as a consumer reads it.
-        starts: the first offset of each partition that was there to be read in the end.
         complaints: what a client gave up over: fatal errors, offsets that are out of range.
     """
 
@@ -82,5 +82,6 @@ class History:
     readers: list[Run] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     told: list[Commit] = field(default_factory=list)
+    quiet: list[tuple[float, float]] = field(default_factory=list)
     log: dict[int, list[Got]] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)

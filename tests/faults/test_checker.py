@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.faults.checker import check, summary
+from tests.faults.checker import check, stale_answers, summary
 from tests.faults.history import Acked, Commit, Got, History, Run, Value
 
 
@@ -27,6 +27,7 @@ def good(count: int = 6) -> History:
         readers=[Run("r1", 0.0, list(log)), Run("r2", 0.0, list(log))],
         commits=[Commit(0, 1, 1.0, 1.1), Commit(0, half - 1, 2.0, 2.1)],
         told=[Commit(0, 0, 1.05, 1.2), Commit(0, half - 1, 3.0, 3.1)],
+        quiet=[(0.0, 100.0)],
         log={0: list(log)},
     )
 
@@ -162,12 +163,20 @@ def test_a_commit_that_was_under_way_is_no_promise() -> None:
     assert check(history) == []
 
 
+def test_a_stale_answer_while_something_is_broken_is_counted() -> None:
+    history = good()
+    told_of_an_older_commit(history)
+    history.quiet = [(0.0, 2.1), (2.3, 100.0)]
+    assert check(history) == []
+    assert stale_answers(history) == 1
+
+
 @given(
     st.lists(st.sampled_from(["send", "unacknowledged", "again", "read", "rebalance", "commit"]), max_size=80)
 )
 def test_no_false_alarm_whatever_a_faithful_broker_does(steps: list[str]) -> None:
     """A model of a broker that keeps its word, with clients that die and come back."""
-    history = History(idempotent={"a": True, "b": False}, log={0: []})
+    history = History(idempotent={"a": True, "b": False}, log={0: []}, quiet=[(0, 1000)])
     log, sent = history.log[0], {"a": 0, "b": 0}
     reader, member = Run("r", 0.0), Run("m0", 0.0)
     history.readers.append(reader)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.faults.checker import check, summary
+from tests.faults.checker import check, stale_answers, summary
 from tests.faults.cluster import FaultCluster
 from tests.faults.conftest import Plan
 from tests.faults.history import History
@@ -174,7 +174,9 @@ def run(cluster: FaultCluster, plan: Plan, timeline: list[str]) -> History:
             struck = clock()
             try:
                 cluster.wait_whole()
+                quiet = clock()
                 load.wait_for_progress()
+                load.history.quiet.append((quiet, clock()))
             except AssertionError:
                 say(began, f"{name}: {done} until {struck:.3f}; the cluster has not got up by {clock():.3f}")
                 raise
@@ -183,8 +185,10 @@ def run(cluster: FaultCluster, plan: Plan, timeline: list[str]) -> History:
         say(began, f"{name}: {done}; over at {clock():.3f}, longest wait for an acknowledgement {gap:.2f} s")
     cluster.heal()
     cluster.wait_whole()
+    quiet = clock()
     load.wait_for_progress()
     load.finish(cluster)
+    load.history.quiet.append((quiet, clock()))
     timeline.append(figures(load, gaps))
     return load.history
 
@@ -199,7 +203,8 @@ def figures(load: Load, gaps: dict[str, list[float]]) -> str:
     history = load.history
     lines = [
         f"{len(history.acked)} records acknowledged, {sum(map(len, history.log.values()))} in the log,"
-        f" {len(history.commits)} commits, {len(history.told)} answers to what was committed,"
+        f" {len(history.commits)} commits, {len(history.told)} answers to what was committed"
+        f" ({stale_answers(history)} of them stale),"
         f" {sum(member.rebalances for member in load.members)} assignments",
         "longest waits for an acknowledgement, in seconds: median and most",
     ]
