@@ -250,9 +250,13 @@ class Partition:
     # ---- reading
 
     def scan(self, start_offset: int) -> Iterator[memoryview]:
-        """Whole batches from ``start_offset`` to the high watermark, in chunks: for a coordinator that loads."""
+        """Whole batches from ``start_offset`` to the log's end, in chunks: for a coordinator that loads.
+
+        Not to the high watermark: a new leader's may be behind what the old one has acknowledged, and whatever this
+        one has when it begins to lead stays.
+        """
         log = self.log
-        return log.scan_batches(max(start_offset, log.log_start_offset), self.high_watermark)
+        return log.scan_batches(max(start_offset, log.log_start_offset))
 
     def delete_records(self, offset: int) -> int:
         """Make ``offset`` the first one (-1: the high watermark); returns the new log start offset.
