@@ -14,9 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from tests.support.processes import BrokerProcess
+
+# No test asserts a time, an example of a property no more than any other.
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
 
 # Waits that make tests slow, made short; nothing else differs from the defaults.
 QUICK: dict[str, object] = {
