@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla_broker.cluster.configs import ClusterConfigs, Settings
 from ottla_broker.cluster.control import Control
+from ottla_broker.cluster.disks import DiskReports
 from ottla_broker.cluster.identity import (
     ensure_paths,
     generate_broker_id,
@@ -23,6 +24,7 @@ from ottla_broker.cluster.identity import (
 from ottla_broker.cluster.lasting import LastingStore
 from ottla_broker.cluster.links import Links
 from ottla_broker.cluster.vigil import Vigil
+from ottla_broker.config.cluster_keys import RACK_AWARE
 from ottla_broker.config.topics import log_config
 from ottla_broker.controller.cluster.context import Context
 from ottla_broker.controller.cluster.controller import ActiveController
@@ -34,6 +36,7 @@ from ottla_broker.network.peer import Peers
 from ottla_broker.replica.cluster import ClusterReplicas
 from ottla_broker.replica.fetcher import FetcherSettings
 from ottla_broker.replica.isr import IsrChanges
+from ottla_broker.replica.selector import RackAwareSelector
 from ottla_broker.store.api import StoreError
 from ottla_broker.store.keys import DEFAULT_ENTITY, BrokerRegistration, ConfigNode, encode_uuid
 from ottla_broker.store.zookeeper import Tls, ZooKeeperSettings, ZooKeeperStore
@@ -137,6 +140,10 @@ class ClusterMember:
             eligible=lambda broker, _: broker in self._metadata.brokers,
             propose=self._isr.propose,
         )
+        self._disks = DiskReports(self.store, number)
+        self.replicas.on_folder_failed.append(self._disks.folder_failed)
+        if config.replica_selector_class == RACK_AWARE:
+            self.replicas.selector = RackAwareSelector(number, self._rack_of)
         self.control = Control(
             self.authority,
             self._metadata,
@@ -298,6 +305,10 @@ class ClusterMember:
                 if endpoint.name == self.listener:
                     self._peers.set_address(broker.id, endpoint.host, endpoint.port)
 
+    def _rack_of(self, broker_id: int) -> str | None:
+        broker = self._metadata.brokers.get(broker_id)
+        return None if broker is None else broker.rack
+
     def _broker_epoch(self) -> int:
         return self.authority.broker_epoch
 
@@ -380,6 +391,7 @@ class ClusterMember:
             await self.configs.close()
             await self._vigil.close()
             await self._isr.close()
+            await self._disks.close()
             await self.replicas.stop_fetching()
             await self._on_resigned()
             await self._peers.close()

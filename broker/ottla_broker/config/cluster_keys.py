@@ -13,8 +13,12 @@ from ottla_broker.config.model import (
     boolean,
     integer,
     long,
+    one_of,
     string,
 )
+
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+"""The only replica selector that Kafka brings along (KIP-392)."""
 
 _OURS = "Ottla's own key; Kafka has none of this name."
 _PEM = Validator(
@@ -111,6 +115,13 @@ class ClusterKeys:
         30000, "A follower that has not caught up for so long is no longer in sync.", at_least(1)
     )
     replica_socket_timeout_ms = integer(30000, "How long a follower's request may take.", at_least(1))
+    replica_selector_class: Key[str | None] = Key(
+        STRING,
+        None,
+        "What chooses the replica that a consumer reads from, by the name of Kafka's class: the one in its rack, or,"
+        " unless given, the leader.",
+        one_of(RACK_AWARE),
+    )
     auto_leader_rebalance_enable = boolean(
         True, "Whether the controller gives leadership back to preferred replicas from time to time."
     )

@@ -200,12 +200,6 @@ PLUGINS: Final[tuple[Row, ...]] = (
     ("client.quota.callback.class", CLASS, None, "The Java class that computes clients' quotas."),
     ("kafka.metrics.reporters", LIST, (), "Java classes that metrics are reported to."),
     ("metric.reporters", LIST, (), "Java classes that metrics are reported to."),
-    (
-        "replica.selector.class",
-        STRING,
-        None,
-        "The Java class that chooses the replica which a consumer reads from.",
-    ),
 )
 
 # Tiered storage.

@@ -208,8 +208,8 @@ class Partition:
             return
         before, self._high_watermark = self._high_watermark, offset
         grown = self._hidden_bytes
-        end = self.log.log_end_offset
-        if offset < end:
+        log = self._log
+        if log is not None and offset < (end := log.log_end_offset):
             # About the share of what was hidden; more than nothing, for those who wait for a single byte.
             grown = max(1, grown * (offset - before) // (end - before))
         self._hidden_bytes = max(0, self._hidden_bytes - grown)

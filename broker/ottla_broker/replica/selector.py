@@ -6,13 +6,9 @@ Source: Java's ``RackAwareReplicaSelector``, the only one that Kafka brings alon
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from ottla_broker.replica.partition import Partition
 from ottla_broker.replica.replicated import ReplicatedPartition, Role
-
-RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-"""The value of ``replica.selector.class`` that stands for this."""
 
 
 class RackAwareSelector:

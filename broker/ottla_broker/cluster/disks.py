@@ -1,0 +1,52 @@
+"""Tells the controller of a data folder whose disk has failed: ``/log_dir_event_notification``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from ottla_broker.cluster.lasting import LastingStore
+from ottla_broker.events import get_logger
+from ottla_broker.store.api import StoreError
+
+if TYPE_CHECKING:
+    from ottla_broker.replica.replicated import ReplicatedPartition
+
+log = get_logger()
+
+_NOTICE: Final = "/log_dir_event_notification/log_dir_event_"
+_FAILURE: Final = 1
+_RETRY_SECONDS: Final = 0.5
+
+
+class DiskReports:
+    """Owned by the loop thread. A report is made again until ZooKeeper has it."""
+
+    def __init__(self, store: LastingStore, broker_id: int) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def folder_failed(self, folder: str, partitions: Sequence[ReplicatedPartition]) -> None:
+        """The controller asks for the partitions itself, and elects other leaders for those that are offline."""
+        task = asyncio.get_running_loop().create_task(self._report(folder))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _report(self, folder: str) -> None:
+        data = json.dumps({"version": 1, "broker": self._broker_id, "event": _FAILURE}).encode()
+        while True:
+            try:
+                await self._store.create(_NOTICE, data, sequence=True)
+                return
+            except StoreError as error:
+                log.warning("the controller can't be told of a failed disk", folder=folder, reason=str(error))
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
