@@ -64,6 +64,15 @@ class StepClock:
                 timer.run()
 
 
+def open_log(path: Path, clock: StepClock, config: LogConfig | None = None, index: int = 0) -> Log:
+    """The log of a partition, made if it isn't there."""
+    path.mkdir(parents=True, exist_ok=True)
+    environment = LogEnvironment(Files(64), clock.now_ms, Random(1))
+    log = Log(str(path), TOPIC, index, config or LogConfig(), environment, topic_id=TOPIC_ID)
+    log.open()
+    return log
+
+
 class Link:
     """A fetcher's connection: each request waits until the test has it delivered, or lost."""
 
@@ -217,7 +226,6 @@ class World:
         self.clock = StepClock()
         self.random = Random(seed)
         self.fetch_bytes = fetch_bytes
-        self.files = Files(64)
         self.config = LogConfig(min_insync_replicas=min_isr, segment_bytes=2_000)
         self.folder = folder
         self.letters: list[Letter] = []
@@ -249,16 +257,13 @@ class World:
 
     # ---- processes
 
-    def open_log(self, number: int) -> Log:
-        path = self.folder / str(number)
-        path.mkdir(parents=True, exist_ok=True)
-        environment = LogEnvironment(self.files, self.clock.now_ms, Random(1))
-        log = Log(str(path), TOPIC, 0, self.config, environment, topic_id=TOPIC_ID)
-        log.open()
-        return log
-
     def start(self, number: int) -> None:
-        node = Node(self, number, self.open_log(number), self.committed_at_death[number])
+        node = Node(
+            self,
+            number,
+            open_log(self.folder / str(number), self.clock, self.config),
+            self.committed_at_death[number],
+        )
         self.nodes[number] = node
 
     async def kill(self, number: int, cut_to: int | None = None) -> None:
