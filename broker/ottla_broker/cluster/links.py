@@ -16,7 +16,9 @@ _CONNECT_SECONDS: Final = 10.0
 
 
 class FetchLink:
-    """A connection to a leader, for a fetcher or for what is asked of the controller; fails with ConnectionError."""
+    """A connection for a fetcher, or for what is asked of the controller; fails with ConnectionError."""
+
+    _failure: type[Exception] = ConnectionError
 
     def __init__(self, connection: PeerConnection) -> None:
         self._connection = connection
@@ -29,23 +31,22 @@ class FetchLink:
         try:
             return self._connection.version_of(api_key)
         except PeerError as error:
-            raise ConnectionError(str(error)) from error
+            raise self._failure(str(error)) from error
 
     async def submit(self, request: Message, *, timeout: float, version: int | None = None) -> Any:
         try:
             return await self._connection.submit(request, timeout=timeout, version=version)
         except PeerError as error:
-            raise ConnectionError(str(error)) from error
+            raise self._failure(str(error)) from error
 
     def close(self) -> None:
         self._connection.close()
 
 
-class ControlLink:
+class ControlLink(FetchLink):
     """A connection of the controller to a broker; fails with LinkError."""
 
-    def __init__(self, connection: PeerConnection) -> None:
-        self._connection = connection
+    _failure = LinkError
 
     @property
     def on_close(self) -> Callable[[Any], None] | None:
@@ -54,25 +55,6 @@ class ControlLink:
     @on_close.setter
     def on_close(self, callback: Callable[[Any], None] | None) -> None:
         self._connection.on_close = callback
-
-    @property
-    def closed(self) -> bool:
-        return self._connection.closed
-
-    def version_of(self, api_key: int) -> int:
-        try:
-            return self._connection.version_of(api_key)
-        except PeerError as error:
-            raise LinkError(str(error)) from error
-
-    async def submit(self, request: Message, *, timeout: float, version: int | None = None) -> Any:
-        try:
-            return await self._connection.submit(request, timeout=timeout, version=version)
-        except PeerError as error:
-            raise LinkError(str(error)) from error
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 class Links:

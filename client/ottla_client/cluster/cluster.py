@@ -355,18 +355,6 @@ class Cluster:
 
         return undo
 
-    async def next_update(self, deadline: Deadline) -> None:
-        """Wait for the next update of the metadata. Raises RequestTimeoutError, ClosedError."""
-        self._check_open()
-        updated = self._updated
-        try:
-            async with deadline.timeout():
-                await updated.wait()
-        except TimeoutError:
-            why = "" if self._refresh_error is None else f": {self._refresh_error}"
-            raise RequestTimeoutError(f"no news of the cluster in time{why}") from self._refresh_error
-        self._check_open()
-
     async def _keep_fresh(self) -> None:
         """Ask for the topics of interest when they are stale, soon again while that brings nothing, and when old."""
         last = monotonic()

@@ -124,14 +124,6 @@ class Console:
         except BrokenPipeError:
             raise OutputClosedError from None
 
-    def write_bytes(self, data: bytes | bytearray | memoryview) -> None:
-        """Bytes on standard output, as they are."""
-        try:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            raise OutputClosedError from None
-
     def note(self, text: str) -> None:
         """A line for people, on standard error, so that it is never taken for output."""
         click.echo(text, err=True)
