@@ -114,7 +114,6 @@ class Cluster:
         self._suspect: set[str] = set()
         self._asks: dict[_Ask, asyncio.Task[dict[str, TopicMetadata]]] = {}
         self._wake = asyncio.Event()
-        self._updated = asyncio.Event()
         self._changed: list[Callable[[], None]] = []
         self._refresh_error: ClientError | None = None
         self._coordinators: dict[str, int] = {}
@@ -175,7 +174,6 @@ class Cluster:
         When this is cancelled, all is about to end nevertheless.
         """
         self._closed = True
-        self._updated.set()
         self._tasks.cancel()
         self._links.close()
         await self._tasks.ended()
@@ -262,8 +260,6 @@ class Cluster:
                 self._links.move(("bootstrap", (node.host, node.port)), node.id)
 
     def _tell(self) -> None:
-        updated, self._updated = self._updated, asyncio.Event()
-        updated.set()
         for callback in tuple(self._changed):
             try:
                 callback()
