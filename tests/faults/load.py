@@ -311,9 +311,13 @@ class Inquirer(_Client):
 
 
 def read_log(
-    bootstrap: str, topic: str, partitions: int, timeout: float = 120.0
+    bootstrap: str, topic: str, partitions: int, acked: dict[int, int], timeout: float = 120.0
 ) -> tuple[dict[int, list[Got]], str]:
-    """Everything that is in the topic in the end, by a new consumer; and what went wrong, if anything did."""
+    """Everything that is in the topic in the end, by a new consumer; and what went wrong, if anything did.
+
+    ``acked`` is the end of what was acknowledged, by partition: a new leader may learn a moment later that it is
+    committed.
+    """
     errors: list[str] = []
     consumer = _consumer(bootstrap, "no group of the last reader", lambda error: None)
     log: dict[int, list[Got]] = {}
@@ -321,7 +325,7 @@ def read_log(
         deadline = time.monotonic() + timeout
         for partition in range(partitions):
             place = ck.TopicPartition(topic, partition, 0)
-            _, high = consumer.get_watermark_offsets(place, timeout=30)
+            high = _end(consumer, place, acked.get(partition, 0))
             records = log[partition] = []
             consumer.assign([place])
             while (not records or records[-1].offset < high - 1) and high > 0:
@@ -337,3 +341,19 @@ def read_log(
     finally:
         consumer.close()
     return log, ""
+
+
+def _end(consumer: ck.Consumer, place: ck.TopicPartition, least: int) -> int:
+    """Where a partition ends; what a leader says for 20 s, if that is below ``least``."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            _, high = consumer.get_watermark_offsets(place, timeout=10)
+        except ck.KafkaException:
+            # Leadership moves even now, back to preferred replicas.
+            if time.monotonic() > deadline:
+                raise
+            continue
+        if high >= least or time.monotonic() > deadline:
+            return int(high)
+        time.sleep(0.1)
