@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CorruptBatchError, DeserializationError
 from ..types import ConsumerRecord, TopicPartition
 from .positions import PartitionState, Stage
 from .records import Chunk, RecordReader
+from .rows import Rows
 
 if TYPE_CHECKING:
     from ..arrow import Part
@@ -80,17 +80,15 @@ class Buffer:
         except (CorruptBatchError, DeserializationError) as error:
             self._put_off(error)
             raise
-        return None if chunk is None else chunk.iterator
+        return None if chunk is None else chunk.one_by_one()
 
-    def take(
-        self, count: int, only: Collection[TopicPartition] | None = None
-    ) -> list[list[ConsumerRecord[Any, Any]]]:
-        """Up to ``count`` records, in lists that are each of one partition. Raises as ``RecordReader.read``.
+    def take(self, count: int, only: Collection[TopicPartition] | None = None) -> list[Rows]:
+        """Up to ``count`` records, at least one in each of the items. Raises as ``RecordReader.read``.
 
         An error behind records that can be handed out is left for the next call.
         """
         self._one_by_one = False
-        taken: list[list[ConsumerRecord[Any, Any]]] = []
+        taken: list[Rows] = []
         while count > 0:
             try:
                 chunk = self._ready(only)
@@ -101,13 +99,9 @@ class Buffer:
                 raise
             if chunk is None:
                 break
-            if len(chunk.records) <= count and chunk.index == 0:
-                records = chunk.records
-                chunk.run([], chunk.run_end)
-            else:
-                records = list(islice(chunk.iterator, count))
-            count -= len(records)
-            taken.append(records)
+            rows = chunk.take(count)
+            count -= rows.count
+            taken.append(rows)
         self.sync()
         return taken
 
@@ -156,7 +150,7 @@ class Buffer:
         """The first chunk with decoded records, decoded now if need be."""
         self.sync()
         for chunk in self._usable(only):
-            if chunk.index == len(chunk.records):
+            if chunk.index == chunk.rows.count:
                 before = chunk.at
                 try:
                     found = self._reader.read(chunk, RUN)
@@ -245,7 +239,7 @@ class Buffer:
         if chunk is not None and chunk.state is state and chunk.version == state.version and self._one_by_one:
             index = chunk.index
             if index > chunk.settled + 1:
-                return chunk.records[index - 1].offset
+                return chunk.rows.offsets[index - 1]
         return state.settled
 
     def halt(self, state: PartitionState | None = None) -> None:

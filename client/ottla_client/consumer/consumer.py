@@ -6,7 +6,6 @@ import asyncio
 import re
 import warnings
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,6 +18,7 @@ from .engine import Engine
 from .listener import RebalanceListener
 from .lookups import find_offsets
 from .positions import EARLIEST, LATEST, PartitionState
+from .rows import Rows, to_records
 from .settings import ConsumerSettings, Deserializer, IsolationLevel, OffsetReset
 
 if TYPE_CHECKING:
@@ -320,20 +320,17 @@ class Consumer:
         ``timeout_ms`` None waits for ever; ``max_records`` None means ``max_poll_records``. Each partition's records
         are in order. Raises as ``getone``; what is behind records that can be handed out is raised by the next call.
         """
-        lists = await self._take(timeout_ms, max_records, None)
-        if len(lists) == 1:
-            return lists[0]
-        return list(chain.from_iterable(lists))
+        return to_records(await self._take(timeout_ms, max_records, None))
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int | None = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord[Any, Any]]]:
         """As ``poll``, by partition, and of these partitions only if some are named. ``timeout_ms`` 0 doesn't wait."""
         only = frozenset(self._state(partition).partition for partition in partitions) or None
-        by_partition: dict[TopicPartition, list[ConsumerRecord[Any, Any]]] = {}
-        for records in await self._take(timeout_ms, max_records, only):
-            by_partition.setdefault(records[0].topic_partition, []).extend(records)
-        return by_partition
+        by_partition: dict[TopicPartition, list[Rows]] = {}
+        for rows in await self._take(timeout_ms, max_records, only):
+            by_partition.setdefault(TopicPartition(rows.topic, rows.partition), []).append(rows)
+        return {partition: to_records(runs) for partition, runs in by_partition.items()}
 
     async def poll_arrow(
         self, timeout_ms: int | None = 1_000, max_records: int = 100_000, *, headers: bool = False
@@ -356,7 +353,7 @@ class Consumer:
 
     async def _take(
         self, timeout_ms: int | None, max_records: int | None, only: frozenset[TopicPartition] | None
-    ) -> list[list[ConsumerRecord[Any, Any]]]:
+    ) -> list[Rows]:
         count = self._settings.max_poll_records if max_records is None else max_records
         if count < 1:
             raise ConfigurationError(f"max_records is {max_records}; at least 1 is needed")

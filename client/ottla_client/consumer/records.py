@@ -1,17 +1,14 @@
 """From fetched bytes to records: batch after batch, and only when they are asked for.
 
-A ``Chunk`` is what one fetch has brought for one partition; ``RecordReader.read`` decodes the next run of it.
-Everything that is done for each record is done by ``map`` and ``zip`` over whole columns. Source: Java's
-``CompletedFetch``.
+A ``Chunk`` is what one fetch has brought for one partition; ``RecordReader.read`` decodes the next run of it into
+columns, of which records are made when they are handed out. Source: Java's ``CompletedFetch``.
 """
 
 from __future__ import annotations
 
-import gc
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import repeat
-from operator import attrgetter, length_hint
+from operator import length_hint
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +28,7 @@ from ottla_protocol.records.control import ABORT, control_type
 
 from ..errors import CorruptBatchError, DeserializationError
 from ..types import ConsumerRecord, TimestampType
+from .rows import NO_ROWS, Rows, to_records
 from .settings import ConsumerSettings, Deserializer
 
 if TYPE_CHECKING:
@@ -43,16 +41,14 @@ _offset_and_length = Struct(">qi").unpack_from
 _last_offset_delta = Struct(">i").unpack_from
 _LAST_OFFSET_DELTA_AT = 23
 _MAGIC_AT = 16
-_new_tuple = tuple.__new__
 _APART = CONTROL | LOG_APPEND_TIME | TRANSACTIONAL
-_offset_of = attrgetter("offset")
 
 
 class Chunk:
     """Whole batches of one partition, and how far they are handed out.
 
-    ``records`` is the run that is decoded, ``iterator`` goes through it; emptying the list ends the iterator
-    wherever somebody is holding it. ``offset`` is where the next run begins.
+    ``rows`` is the run that is decoded. Where records are taken one by one, ``iterator`` goes through those made of
+    it; emptying their list ends the iterator wherever somebody is holding it. ``offset`` is where the next run begins.
     """
 
     __slots__ = (
@@ -61,9 +57,11 @@ class Chunk:
         "dropping",
         "end_offset",
         "epoch",
+        "handed",
         "iterator",
         "offset",
         "records",
+        "rows",
         "run_at",
         "run_end",
         "settled",
@@ -90,6 +88,9 @@ class Chunk:
         """Aborted transactions that the batches have not come to yet, the first one last."""
         self.dropping: set[int] = set()
         """Producers whose records are dropped, up to their transaction's marker."""
+        self.rows = NO_ROWS
+        self.handed = 0
+        """How many rows had been handed out before ``records`` were made."""
         self.records: list[ConsumerRecord[Any, Any]] = []
         self.iterator: Iterator[ConsumerRecord[Any, Any]] = iter(self.records)
         self.run_at = 0
@@ -100,46 +101,62 @@ class Chunk:
 
     @property
     def index(self) -> int:
-        """How many of the run's records have been handed out."""
-        return len(self.records) - length_hint(self.iterator)
+        """How many of the run's rows have been handed out."""
+        return self.handed + len(self.records) - length_hint(self.iterator)
 
     @property
     def position(self) -> int:
         """The offset of the next record to hand out."""
         index = self.index
-        return self.records[index].offset if index < len(self.records) else self.run_end
+        return self.rows.offsets[index] if index < self.rows.count else self.run_end
 
     @property
     def exhausted(self) -> bool:
-        return self.at >= self.size and not length_hint(self.iterator)
+        return self.at >= self.size and self.index == self.rows.count
 
-    def run(self, records: list[ConsumerRecord[Any, Any]], end: int) -> None:
-        """Records to hand out next; what is behind them begins at ``end``."""
-        self.records = records
-        self.iterator = iter(records)
-        self.settled = 0
+    def run(self, rows: Rows, end: int) -> None:
+        """What to hand out next; what is behind it begins at ``end``."""
+        self.halt()
+        self.rows = rows
+        self.handed = self.settled = 0
         self.run_end = self.offset = end
 
+    def one_by_one(self) -> Iterator[ConsumerRecord[Any, Any]]:
+        """An iterator over the rest of the run."""
+        if not length_hint(self.iterator):
+            self.handed = self.index
+            self.records = to_records([self.rows.cut(self.handed, self.rows.count)])
+            self.iterator = iter(self.records)
+        return self.iterator
+
+    def take(self, count: int) -> Rows:
+        """The run's next rows, ``count`` at most."""
+        self.halt()
+        start = self.handed
+        self.handed = min(start + count, self.rows.count)
+        taken = self.rows.cut(start, self.handed)
+        if self.handed == self.rows.count:
+            self.run(NO_ROWS, self.run_end)
+        return taken
+
     def halt(self) -> None:
-        """End the iterator that somebody may hold; the records that it has not given out stay here."""
-        records = self.records
-        self.records = records[self.index :]
+        """End the iterator that somebody may hold; what it has not given out stays here."""
+        self.handed = self.settled = self.index
+        self.records.clear()
         self.iterator = iter(self.records)
-        self.settled = 0
-        records.clear()
 
     def rewind(self) -> None:
         """Forget what is decoded and not handed out: its batches are to be read once more."""
-        if self.index < len(self.records):
+        if self.index < self.rows.count:
             position = self.position
             self.state.buffered += self.at - self.run_at
             self.at = self.run_at
-            self.run([], position)
+            self.run(NO_ROWS, position)
 
     def skip_to(self, offset: int) -> None:
         """Hand out nothing before ``offset``."""
         self.halt()
-        del self.records[: bisect_left(self.records, offset, key=_offset_of)]
+        self.handed = self.settled = bisect_left(self.rows.offsets, offset, lo=self.handed)
         self.offset = max(self.offset, offset)
         self.run_end = max(self.run_end, offset)
 
@@ -190,12 +207,12 @@ class RecordReader:
         """
         while (batches := self.batches(chunk, want)) is not None:
             at = batches[0][0]
-            records = self._records(chunk, batches)
-            if records:
+            rows = self._rows(chunk, batches)
+            if rows.count:
                 chunk.run_at = at
-                chunk.run(records, chunk.offset)
+                chunk.run(rows, chunk.offset)
                 return True
-        chunk.run([], chunk.offset)
+        chunk.run(NO_ROWS, chunk.offset)
         return False
 
     def part(self, chunk: Chunk, count: int) -> Part | None:
@@ -219,10 +236,10 @@ class RecordReader:
             else:
                 chunk.at = at + header.size
                 chunk.offset = max(chunk.offset, header.last_offset + 1)
-            chunk.run([], chunk.offset)
+            chunk.run(NO_ROWS, chunk.offset)
             if start < stop:
                 return Part(topic, partition, columns, start, stop)
-        chunk.run([], chunk.offset)
+        chunk.run(NO_ROWS, chunk.offset)
         return None
 
     def batches(self, chunk: Chunk, want: int) -> list[tuple[int, BatchHeader]] | None:
@@ -314,9 +331,7 @@ class RecordReader:
         except CorruptRecordError as error:
             raise _corrupt(chunk, header, str(error)) from error
 
-    def _records(
-        self, chunk: Chunk, batches: list[tuple[int, BatchHeader]]
-    ) -> list[ConsumerRecord[Any, Any]]:
+    def _rows(self, chunk: Chunk, batches: list[tuple[int, BatchHeader]]) -> Rows:
         """The records of batches from the chunk's offset on; the chunk goes past them, or up to a bad record."""
         columns = self.columns(chunk, batches)
         offsets: Sequence[int] = columns.offsets
@@ -342,15 +357,16 @@ class RecordReader:
         topic, partition = chunk.state.partition
         at, header = batches[-1]
         kind = TimestampType((header.attributes & LOG_APPEND_TIME) >> 3)
-        records = build(topic, partition, offsets, timestamps, keys, values, headers, kind)
+        rows = Rows(topic, partition, offsets, timestamps, keys, values, headers, kind)
         if failed:
+            rows = rows.cut(0, len(keys))
             bad = offsets[len(keys)]
             chunk.at = next(at for at, header in batches if header.last_offset >= bad)
             chunk.offset = bad
         else:
             chunk.at = at + header.size
             chunk.offset = max(chunk.offset, header.last_offset + 1)
-        return records
+        return rows
 
     def _good_ones(
         self,
@@ -386,42 +402,6 @@ class RecordReader:
             keys.append(key)
             values.append(value)
         return keys, values
-
-
-def build(
-    topic: str,
-    partition: int,
-    offsets: Sequence[int],
-    timestamps: Sequence[int],
-    keys: Sequence[Any],
-    values: Sequence[Any],
-    headers: Sequence[Any],
-    kind: TimestampType,
-) -> list[ConsumerRecord[Any, Any]]:
-    """Records out of columns; as many as there are keys and values.
-
-    New objects by the thousand set off the garbage collector again and again, which finds nothing: a third of the
-    time. So it rests for this one call, which runs no Python code.
-    """
-    rows = zip(
-        repeat(topic),
-        repeat(partition),
-        offsets,
-        timestamps,
-        keys,
-        values,
-        headers,
-        repeat(kind),
-        strict=False,
-    )
-    resting = gc.isenabled()
-    if resting:
-        gc.disable()
-    try:
-        return list(map(_new_tuple, repeat(ConsumerRecord), rows))
-    finally:
-        if resting:
-            gc.enable()
 
 
 def deserialized(deserializer: Deserializer, column: Sequence[bytes | None]) -> list[Any]:

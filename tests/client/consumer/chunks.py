@@ -10,6 +10,7 @@ from tests.client.consumer.conftest import tp
 from ottla_client.consumer.buffer import Buffer
 from ottla_client.consumer.positions import PartitionState
 from ottla_client.consumer.records import Chunk, RecordReader
+from ottla_client.consumer.rows import Rows
 from ottla_client.consumer.settings import ConsumerSettings
 from ottla_protocol.messages.fetch import AbortedTransaction
 from ottla_protocol.records.control import encode_transaction_marker
@@ -91,6 +92,6 @@ def buffer(
     return Buffer(RecordReader(settings(**changed)), room, on_room)
 
 
-def values(lists: Sequence[Sequence[Any]]) -> list[int]:
+def values(lists: Sequence[Rows]) -> list[int]:
     """What the records of ``Buffer.take`` say."""
-    return [int(record.value) for records in lists for record in records]
+    return [int(record.value) for rows in lists for record in rows.records()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hypothesis import settings as hypothesis_settings
@@ -30,7 +30,7 @@ class Handing(RuleBasedStateMachine):
         self.last: tuple[int, int] | None = None
         """The record that was handed out by itself last, and is at work."""
 
-    def _take_over(self, records: list[Any]) -> None:
+    def _take_over(self, records: Iterable[Any]) -> None:
         for record in records:
             assert not self.states[record.partition].paused
             assert record.offset == int(record.value) == self.expected[record.partition]
@@ -59,17 +59,17 @@ class Handing(RuleBasedStateMachine):
     def poll(self, count: int) -> None:
         self._asked()
         lists = self.held.take(count)
-        assert sum(map(len, lists)) <= count
-        for records in lists:
-            assert len({record.partition for record in records}) == 1
-            self._take_over(records)
+        assert sum(rows.count for rows in lists) <= count
+        for rows in lists:
+            assert rows.count
+            self._take_over(rows.records())
 
     @rule(number=NUMBERS, count=st.integers(1, 12))
     def poll_one_partition(self, number: int, count: int) -> None:
         self._asked()
-        for records in self.held.take(count, {self.states[number].partition}):
-            assert records[0].partition == number
-            self._take_over(records)
+        for rows in self.held.take(count, {self.states[number].partition}):
+            assert rows.partition == number
+            self._take_over(rows.records())
 
     @rule(count=st.integers(1, 12))
     def poll_tables(self, count: int) -> None:

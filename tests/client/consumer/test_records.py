@@ -12,6 +12,7 @@ from tests.client.consumer.chunks import aborted, batch, buffer, chunk, marker, 
 from ottla_client import ConsumerRecord, TimestampType
 from ottla_client.consumer.buffer import RUN
 from ottla_client.consumer.records import RecordReader
+from ottla_client.consumer.rows import to_records
 from ottla_client.errors import ConfigurationError, CorruptBatchError, DeserializationError
 from ottla_protocol.records.record import Record, encode_batch, rebuild_batch
 
@@ -22,7 +23,7 @@ def test_records_have_all_their_fields(codec: int) -> None:
     state = partition(3)
     held = buffer()
     held.add(chunk(state, bytes(encode_batch(rows, base_offset=10, codec=codec)), offset=10))
-    (records,) = held.take(9)
+    records = to_records(held.take(9))
     assert records == [
         ConsumerRecord("t", 3, 10, 5, b"k", b"v", (("h", b"1"), ("n", None)), TimestampType.CREATE_TIME),
         ConsumerRecord("t", 3, 11, 6, None, None, (), TimestampType.CREATE_TIME),
@@ -35,7 +36,7 @@ def test_the_brokers_timestamp() -> None:
     state = partition()
     held = buffer()
     held.add(chunk(state, batch(0, 2, log_append_time=True)))
-    assert {record.timestamp_type for record in held.take(9)[0]} == {TimestampType.LOG_APPEND_TIME}
+    assert {record.timestamp_type for record in held.take(9)[0].records()} == {TimestampType.LOG_APPEND_TIME}
 
 
 def test_what_is_before_the_position_in_its_batch_is_left_out() -> None:
@@ -180,7 +181,7 @@ def test_garbage_is_refused_or_has_nothing_in_it(garbage: bytes, at: int) -> Non
     reader = RecordReader(settings())
     try:
         while reader.read(made, 10):
-            assert all(record.offset <= 4 for record in made.records)
+            assert all(record.offset <= 4 for record in made.rows.records())
     except CorruptBatchError:
         pass
 
@@ -190,7 +191,7 @@ def test_deserializers_get_what_is_not_null() -> None:
     state = partition()
     held = buffer(key_deserializer=int, value_deserializer=lambda raw: raw.decode() + "!")
     held.add(chunk(state, bytes(encode_batch(rows))))
-    (records,) = held.take(9)
+    records = to_records(held.take(9))
     assert [(record.key, record.value) for record in records] == [(1, "!"), (None, "2!"), (3, None)]
 
 
