@@ -328,6 +328,8 @@ class ClusterMember:
         if kind == ConfigNode.TOPICS:
             self.control.topic_configured(name)
             log.info("topic configured", topic=name, configs=dict(settings))
+            if self._active is not None:
+                self._active.balance.on_configs(name)
             return
         if kind != ConfigNode.BROKERS or name not in (DEFAULT_ENTITY, str(config.broker_id)):
             return
@@ -338,6 +340,8 @@ class ClusterMember:
         self._log_configs.clear()
         self.control.defaults_changed()
         log.info("broker configured", scope=name, configs=dict(settings))
+        if self._active is not None:
+            self._active.balance.on_configs(None)
         for callback in self.on_broker_configs:
             callback()
 

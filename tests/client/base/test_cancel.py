@@ -121,9 +121,8 @@ async def test_starting_a_cluster(fake: FakeBroker) -> None:
         lambda cluster: cluster.dedicated(1, Deadline(5)),
         lambda cluster: cluster.request(1, ListGroupsRequest(), Deadline(5)),
         lambda cluster: cluster.request(None, ListGroupsRequest(), Deadline(5)),
-        lambda cluster: cluster.next_update(Deadline(5)),
     ],
-    ids=["fetch_topics", "wait_for_topic", "coordinator", "dedicated", "request", "any", "next_update"],
+    ids=["fetch_topics", "wait_for_topic", "coordinator", "dedicated", "request", "any"],
 )
 async def test_using_a_cluster(fake: FakeBroker, use: Callable[[Cluster], Awaitable[Any]]) -> None:
     fake.topics["later"] = Topic()
@@ -175,7 +174,6 @@ async def test_closing_ends_whoever_waits(fake: FakeBroker) -> None:
         for each in (
             cluster.request(1, ListGroupsRequest(), Deadline(60)),
             cluster.wait_for_topic("never", Deadline(60)),
-            cluster.next_update(Deadline(60)),
             cluster.dedicated(1, Deadline(60)),
         )
     ]
