@@ -94,8 +94,9 @@ class Member(BrokerProcess):
         """All its data is gone; who it is, too."""
         shutil.rmtree(self.folder)
 
-    def metadata(self, topic: str) -> MetadataResponse:
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    def metadata(self, topic: str | None = None) -> MetadataResponse:
+        wanted = [] if topic is None else [MetadataRequestTopic(name=topic)]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         with Wire(self.port) as connection:
             answer: MetadataResponse = connection.call(request, _METADATA_VERSION)
             return answer
@@ -115,9 +116,18 @@ class FaultCluster:
         return ",".join(member.bootstrap for member in self.members.values())
 
     def start(self) -> None:
+        """Start everything, and wait until all brokers know each other."""
         self.ensemble.start()
         for member in self.members.values():
             member.start()
+        wait_for(
+            lambda: all(
+                len(member.metadata().brokers) == len(self.members) for member in self.members.values()
+            ),
+            "the brokers to know each other",
+            _RECOVERY_SECONDS,
+            0.1,
+        )
 
     def awake(self) -> list[Member]:
         return [each for each in self.members.values() if each.running and not each.frozen]
