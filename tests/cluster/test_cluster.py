@@ -117,7 +117,8 @@ class Stream:
 def check_all_there(cluster: Cluster, topic: str, acked: list[str]) -> None:
     """Everything acknowledged is in the topic, once and in order."""
     found = consume(cluster, topic, len(acked), group=f"check-{topic}")
-    assert [value for value in found if value in set(acked)] == acked
+    expected = set(acked)
+    assert [value for value in found if value in expected] == acked
     assert len(found) == len(set(found))
 
 
