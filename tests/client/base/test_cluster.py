@@ -32,6 +32,15 @@ from ottla_protocol.messages.list_groups import ListGroupsRequest, ListGroupsRes
 NewCluster = Callable[..., Cluster]
 
 
+async def next_update(cluster: Cluster) -> None:
+    """Wait until the cluster has news of its metadata."""
+    updated = asyncio.Event()
+    undo = cluster.on_change(updated.set)
+    async with asyncio.timeout(5):
+        await updated.wait()
+    undo()
+
+
 @pytest.mark.parametrize(
     ("servers", "expected"),
     [
@@ -42,15 +51,6 @@ NewCluster = Callable[..., Cluster]
         ("PLAINTEXT://a:1", [("a", 1)]),
     ],
 )
-async def next_update(cluster: Cluster) -> None:
-    """Wait until the cluster has news of its metadata."""
-    updated = asyncio.Event()
-    undo = cluster.on_change(updated.set)
-    async with asyncio.timeout(5):
-        await updated.wait()
-    undo()
-
-
 def test_bootstrap_servers(servers: Any, expected: list[tuple[str, int]]) -> None:
     assert parse_servers(servers) == expected
 
@@ -362,18 +362,6 @@ async def test_a_callback_that_fails_is_reported(
     assert "a callback for new metadata failed" in caplog.text
 
 
-async def test_next_update_has_a_deadline_and_an_end(fake: FakeBroker, new_cluster: NewCluster) -> None:
-    cluster = new_cluster(fake.bootstrap)
-    await cluster.start(Deadline(5))
-    with pytest.raises(RequestTimeoutError):
-        await cluster.next_update(Deadline(0.01))
-    waiting = asyncio.ensure_future(cluster.next_update(Deadline(None)))
-    await asyncio.sleep(0)
-    await cluster.close()
-    with pytest.raises(ClosedError):
-        await waiting
-
-
 async def test_an_advertised_address_that_nobody_reaches(fake: FakeBroker, new_cluster: NewCluster) -> None:
     fake.nodes = {1: ("127.0.0.9", fake.port)}
     cluster = new_cluster(fake.bootstrap)
@@ -531,6 +519,6 @@ async def test_a_real_broker_that_is_killed_and_comes_back(
     with pytest.raises((ConnectError, ConnectionLostError, RequestTimeoutError)):
         await cluster.request(None, ListGroupsRequest(), Deadline(0.1))
     await asyncio.to_thread(broker.start)
-    await cluster.next_update(Deadline(10))
+    await next_update(cluster)
     topic = await cluster.wait_for_topic("a", Deadline(10))
     assert topic.partitions[0].leader in cluster.nodes
