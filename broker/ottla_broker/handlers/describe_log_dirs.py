@@ -34,6 +34,9 @@ async def handle(ctx: RequestContext, request: DescribeLogDirsRequest) -> Descri
     for folder in ctx.broker.logs.folders:
         result = DescribeLogDirsResult(log_dir=os.path.abspath(folder.path))
         results.append(result)
+        if folder.failed:
+            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            continue
         try:
             result.total_bytes, result.usable_bytes = folder.files.space(folder.path)
             prefix = f"{folder.path}/"

@@ -1,0 +1,233 @@
+"""What the controller tells a broker about its replicas, with real logs in real data folders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from ottla_broker.background import Background
+from ottla_broker.clock import SystemClock
+from ottla_broker.log.config import LogConfig
+from ottla_broker.log.manager import LogManager
+from ottla_broker.replica.cluster import ClusterReplicas
+from ottla_broker.replica.fetcher import FetcherSettings
+from ottla_broker.replica.replicated import ReplicatedPartition, Role
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from ottla_protocol.messages.stop_replica import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
+
+ME = 1
+IDS = {"a": b"a" * 16, "b": b"b" * 16}
+
+
+class Heard:
+    """What the coordinators hear."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str, int]] = []
+
+    def on_leader(self, partition: Any) -> None:
+        self.calls.append(("leader", partition.topic, partition.partition))
+
+    def on_stop(self, topic: str, partition: int) -> None:
+        self.calls.append(("stop", topic, partition))
+
+
+class Bench:
+    def __init__(self, folders: list[Path]) -> None:
+        self.background = Background(2)
+        clock = SystemClock(asyncio.get_running_loop())
+        self.logs = LogManager(folders, LogConfig(), clock, self.background, Random(1))
+        self.asked: list[int] = []
+        self.heard = Heard()
+        self.replicas = ClusterReplicas(
+            ME,
+            self.logs,
+            clock,
+            max_lag_ms=30_000,
+            fetchers_per_leader=1,
+            fetch=FetcherSettings(),
+            broker_epoch=lambda: 1,
+            connect=self._connect,
+            eligible=lambda *_: True,
+            propose=lambda _: None,
+        )
+        self.replicas.listeners.append(self.heard)
+
+    async def _connect(self, broker: int) -> Any:
+        self.asked.append(broker)
+        raise ConnectionError("refused")
+
+    async def tell(
+        self, *states: tuple[str, int, int, int], ids: dict[str, bytes] = IDS, **options: Any
+    ) -> list[int]:
+        """Topic, partition, leader and leader epoch of each; returns the error codes."""
+        topics: dict[str, list[LeaderAndIsrPartitionState]] = {}
+        for topic, index, leader, epoch in states:
+            topics.setdefault(topic, []).append(
+                LeaderAndIsrPartitionState(
+                    partition_index=index,
+                    controller_epoch=1,
+                    leader=leader,
+                    leader_epoch=epoch,
+                    isr=[1, 2],
+                    partition_epoch=0,
+                    replicas=options.get("replicas", [1, 2]),
+                    is_new=True,
+                )
+            )
+        request = LeaderAndIsrRequest(
+            type=options.get("kind", 1),
+            topic_states=[
+                LeaderAndIsrTopicState(topic_name=name, topic_id=ids[name], partition_states=found)
+                for name, found in topics.items()
+            ],
+        )
+        answer = await self.replicas.apply_leader_and_isr(request, 7, lambda _: LogConfig())
+        return [error.error_code for topic in answer.topics for error in topic.partition_errors]
+
+    async def stop(self, topic: str, index: int, epoch: int, delete: bool) -> int:
+        state = StopReplicaPartitionState(partition_index=index, leader_epoch=epoch, delete_partition=delete)
+        request = StopReplicaRequest(
+            topic_states=[StopReplicaTopicState(topic_name=topic, partition_states=[state])]
+        )
+        return (await self.replicas.stop_replicas(request)).partition_errors[0].error_code
+
+    def partition(self, topic: str, index: int) -> ReplicatedPartition:
+        found = self.replicas.partition(topic, index)
+        assert isinstance(found, ReplicatedPartition)
+        return found
+
+    async def close(self) -> None:
+        await self.replicas.stop_fetching()
+        await self.logs.close()
+        self.background.close()
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    made = Bench([tmp_path / "one", tmp_path / "two"])
+    await made.logs.load()
+    yield made
+    await made.close()
+
+
+async def test_leading_and_following(bench: Bench) -> None:
+    assert await bench.tell(("a", 0, ME, 3), ("a", 1, 2, 3), ("b", 0, -1, 1)) == [0, 0, 0]
+    assert bench.partition("a", 0).role is Role.LEADER
+    assert bench.partition("a", 1).role is Role.FOLLOWER
+    assert bench.partition("b", 0).role is Role.FOLLOWER
+    assert bench.heard.calls == [("leader", "a", 0)]
+    await asyncio.sleep(0)
+    assert bench.asked == [2]
+    assert [each.partition for each in bench.replicas.leads()] == [0]
+    assert await bench.tell(("a", 0, 2, 4), ("a", 1, ME, 4)) == [0, 0]
+    assert bench.heard.calls[1:] == [("stop", "a", 0), ("leader", "a", 1)]
+
+
+async def test_what_is_not_newer_is_refused(bench: Bench) -> None:
+    await bench.tell(("a", 0, ME, 3))
+    assert await bench.tell(("a", 0, 2, 3)) == [ErrorCode.STALE_CONTROLLER_EPOCH]
+    assert await bench.tell(("a", 0, 2, 2)) == [ErrorCode.STALE_CONTROLLER_EPOCH]
+    assert await bench.tell(("a", 0, 2, 4), ids={"a": b"z" * 16}) == [ErrorCode.INCONSISTENT_TOPIC_ID]
+    assert bench.partition("a", 0).role is Role.LEADER
+    assert await bench.tell(("b", 0, 2, 4), replicas=[2, 3]) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+async def test_stopping_and_deleting(bench: Bench) -> None:
+    await bench.tell(("a", 0, ME, 3), ("a", 1, 2, 3))
+    assert await bench.stop("a", 0, 2, delete=False) == ErrorCode.FENCED_LEADER_EPOCH
+    assert await bench.stop("a", 0, 4, delete=False) == 0
+    assert bench.partition("a", 0).role is Role.NONE
+    assert bench.heard.calls[-1] == ("stop", "a", 0)
+    assert await bench.tell(("a", 0, ME, 5)) == [0]
+    assert bench.partition("a", 0).role is Role.LEADER
+    assert await bench.stop("a", 1, -2, delete=True) == 0
+    assert bench.replicas.partition("a", 1) is None
+    assert not bench.logs.has("a", 1)
+    assert await bench.stop("a", 1, -2, delete=True) == 0, "what isn't there is gone already"
+
+
+async def test_a_log_of_a_deleted_topic_of_that_name_is_kept_aside(tmp_path: Path) -> None:
+    first = Bench([tmp_path / "one"])
+    await first.logs.load()
+    await first.tell(("a", 0, ME, 3))
+    first.logs.get("a", 0).append(  # type: ignore[union-attr]
+        _batch(), leader_epoch=3, now_ms=1, from_client=True
+    )
+    await first.close()
+    second = Bench([tmp_path / "one"])
+    await second.logs.load()
+    try:
+        assert await second.tell(("a", 0, ME, 1), ids={"a": b"n" * 16}) == [0]
+        assert second.partition("a", 0).log.log_end_offset == 0
+        assert any(folder.name.endswith("-stray") for folder in (tmp_path / "one").iterdir())
+    finally:
+        await second.close()
+
+
+def _batch() -> bytearray:
+    from ottla_protocol.records.record import encode_batch
+
+    return encode_batch([(1, b"k", b"v", ())])
+
+
+async def test_nothing_of_a_log_that_nobody_has_told_of_may_go(tmp_path: Path) -> None:
+    first = Bench([tmp_path / "one"])
+    await first.logs.load()
+    await first.tell(("a", 0, ME, 3))
+    for _ in range(3):
+        first.logs.get("a", 0).append(_batch(), leader_epoch=3, now_ms=1, from_client=True)  # type: ignore[union-attr]
+    await first.logs.write_high_watermarks({("a", 0): 2})
+    await first.close()
+    second = Bench([tmp_path / "one"])
+    await second.logs.load()
+    try:
+        log = second.logs.get("a", 0)
+        assert log is not None
+        assert log.committed_offset() == 2
+        assert second.replicas.last_stable_offset(log) == 2
+    finally:
+        await second.close()
+
+
+async def test_a_data_folder_that_fails_takes_its_partitions_offline_and_no_others(bench: Bench) -> None:
+    await bench.tell(("a", 0, ME, 1), ("a", 1, ME, 1), ("b", 0, 2, 1), ("b", 1, 2, 1))
+    failed: list[tuple[str, list[str]]] = []
+    bench.replicas.on_folder_failed.append(
+        lambda folder, partitions: failed.append((folder, [f"{p.topic}-{p.partition}" for p in partitions]))
+    )
+    log = bench.logs.get("a", 0)
+    assert log is not None
+    folder = log.path.rpartition("/")[0]
+    there = sorted(each.name for each in bench.logs.logs() if each.path.startswith(folder + "/"))
+    log.fail("the disk is gone")
+    log.fail("once more")
+    await asyncio.sleep(0)
+    assert [(path, sorted(names)) for path, names in failed] == [(folder, there)]
+    roles = {f"{p.topic}-{p.partition}": p.role for p in bench.replicas.replicated()}
+    assert {name for name, role in roles.items() if role is Role.OFFLINE} == set(there)
+    assert ("stop", "a", 0) in bench.heard.calls
+    assert await bench.tell(("a", 0, ME, 2)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert await bench.stop("a", 0, 2, delete=True) == ErrorCode.KAFKA_STORAGE_ERROR
+    # New partitions go where there is a disk, until there is none.
+    assert await bench.tell(("b", 2, ME, 1), ("b", 3, ME, 1)) == [0, 0]
+    new = bench.logs.get("b", 2)
+    assert new is not None
+    assert not new.path.startswith(folder + "/")
+    new.fail("this one too")
+    await asyncio.sleep(0)
+    assert await bench.tell(("b", 4, ME, 1)) == [ErrorCode.KAFKA_STORAGE_ERROR]

@@ -1,0 +1,395 @@
+"""One partition of a cluster as leader and follower: who counts, who joins and leaves, who waits for what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.replica.test_fetcher import batch
+from tests.replica.world import MAX_LAG_MS, TOPIC, TOPIC_ID, StepClock, open_log
+
+from ottla_broker.handlers import list_offsets
+from ottla_broker.log.config import LogConfig
+from ottla_broker.replica.replicated import IsrChange, IsrOutcome, LeaderState, ReplicatedPartition, Role
+from ottla_broker.replica.selector import RackAwareSelector
+from ottla_broker.replica.waiting import DelayedFetch
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from ottla_protocol.records.record import encode_batch
+
+ME = 1
+REPLICAS = [1, 2, 3]
+
+
+class Bench:
+    def __init__(self, folder: Path, committed: int = 0, **config: Any) -> None:
+        self.clock = StepClock()
+        self.log = open_log(folder, self.clock, LogConfig(**config))
+        self.proposed: list[IsrChange] = []
+        self.dead: set[int] = set()
+        logs: Any = SimpleNamespace(get=lambda *_: self.log, high_watermark=lambda *_: committed)
+        self.partition = ReplicatedPartition(
+            TOPIC,
+            0,
+            TOPIC_ID,
+            ME,
+            logs,
+            self.clock,
+            MAX_LAG_MS,
+            lambda broker, _: broker not in self.dead,
+            self.proposed.append,
+        )
+
+    def lead(self, isr: list[int], epoch: int = 1, partition_epoch: int = 10) -> ReplicatedPartition:
+        self.partition.lead(LeaderState(1, ME, epoch, isr, partition_epoch, REPLICAS))
+        return self.partition
+
+    def append(self, count: int = 1) -> int:
+        made = encode_batch([(self.clock.now_ms(), b"k", b"v", ())] * count)
+        return self.partition.append(memoryview(made), self.clock.now_ms()).last_offset + 1
+
+    def fetched(self, broker: int, offset: int, start: int = 0, broker_epoch: int = 7) -> None:
+        self.partition.fetched_by(broker, offset, start, broker_epoch)
+
+
+NewBench = Callable[..., Bench]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path / "log")
+
+
+def code_of(call: Callable[..., object], *args: Any, **options: Any) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        call(*args, **options)
+    return caught.value.code
+
+
+async def test_what_all_in_sync_have_is_committed(bench: Bench) -> None:
+    partition = bench.lead([1, 2, 3])
+    end = bench.append(3)
+    wait = partition.committed(end, 1000)
+    bench.fetched(2, 3)
+    assert (partition.high_watermark, wait is not None and wait.done()) == (0, False)
+    bench.fetched(3, 2)
+    assert partition.high_watermark == 2
+    bench.fetched(3, 3)
+    assert partition.high_watermark == 3
+    assert wait is not None
+    await wait
+
+
+async def test_a_new_epoch_forgets_what_followers_had(bench: Bench) -> None:
+    partition = bench.lead([1, 2])
+    bench.append()
+    bench.fetched(2, 1)
+    bench.lead([1, 2], epoch=2)
+    bench.append()
+    assert partition.high_watermark == 1
+    bench.fetched(2, 2)
+    assert partition.high_watermark == 2
+
+
+async def test_roles_and_what_they_refuse(bench: Bench) -> None:
+    partition = bench.partition
+    assert code_of(partition.check_leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    partition.follow(LeaderState(1, 2, 4, [1, 2], 0, REPLICAS))
+    assert code_of(bench.append) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert code_of(partition.lacks_replicas) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert code_of(partition.delete_records, -1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert code_of(partition.check_readable, 4, any_replica=False) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    partition.check_readable(4, any_replica=True)
+    assert code_of(partition.check_readable, 3, any_replica=True) is ErrorCode.FENCED_LEADER_EPOCH
+    assert code_of(partition.check_readable, 5, any_replica=True) is ErrorCode.UNKNOWN_LEADER_EPOCH
+    bench.lead([1], epoch=5)
+    assert code_of(bench.fetched, 9, 0) is ErrorCode.UNKNOWN_LEADER_EPOCH
+    partition.go_offline()
+    assert code_of(bench.append) is ErrorCode.KAFKA_STORAGE_ERROR
+    partition.stop()
+    assert partition.role is Role.OFFLINE
+
+
+async def test_who_waits_is_told_when_leadership_goes(bench: Bench) -> None:
+    partition = bench.lead([1, 2])
+    wait = partition.committed(bench.append(), 1000)
+    deleted = partition.deleted(1, 1000)
+    ran: list[str] = []
+    for name, place in (("consumer", partition.fetches), ("follower", partition.follower_fetches)):
+        DelayedFetch([place], 1000, bench.clock, lambda name=name: ran.append(name)).start(60_000)  # type: ignore[misc]
+    partition.follow(LeaderState(1, 2, 2, [2], 0, REPLICAS))
+    for future in (wait, deleted):
+        assert future is not None
+        with pytest.raises(KafkaError) as caught:
+            await future
+        assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    bench.clock.run_due()
+    assert sorted(ran) == ["consumer", "follower"]
+
+
+async def test_followers_hear_of_an_append_and_consumers_of_a_commit(bench: Bench) -> None:
+    partition = bench.lead([1, 2])
+    ran: list[str] = []
+    for name, place in (("consumer", partition.fetches), ("follower", partition.follower_fetches)):
+        DelayedFetch([place], 1, bench.clock, lambda name=name: ran.append(name)).start(60_000)  # type: ignore[misc]
+    bench.append()
+    bench.append()
+    bench.clock.run_due()
+    assert ran == ["follower"]
+    bench.fetched(2, 1)
+    bench.clock.run_due()
+    assert ran == ["follower", "consumer"]
+    # What became visible before doesn't count again; what comes now does, however it came to be hidden.
+    DelayedFetch([partition.fetches], 1, bench.clock, lambda: ran.append("again")).start(60_000)
+    bench.fetched(2, 2)
+    bench.clock.run_due()
+    assert ran == ["follower", "consumer", "again"]
+
+
+# ---- in-sync replicas
+
+
+async def test_a_follower_joins_when_it_has_what_is_committed_and_this_epoch(bench: Bench) -> None:
+    bench.lead([1])
+    bench.append(4)
+    partition = bench.lead([1], epoch=2)
+    bench.fetched(2, 3)
+    assert not bench.proposed
+    bench.fetched(2, 4)
+    assert [(c.isr, c.epochs, c.leader_epoch, c.partition_epoch) for c in bench.proposed] == [
+        ((1, 2), (-1, 7), 2, 10)
+    ]
+    # Until the controller has said so, both sets have to have a record.
+    bench.append()
+    assert partition.high_watermark == 4
+    bench.fetched(3, 5)
+    assert len(bench.proposed) == 1, "one change at a time"
+    assert partition.settle(bench.proposed[0], IsrOutcome(ErrorCode.NONE, 2, 11, (1, 2)))
+    assert (partition.isr, partition.partition_epoch, partition.high_watermark) == ([1, 2], 11, 4)
+    bench.fetched(2, 5)
+    assert partition.high_watermark == 5
+
+
+async def test_who_is_dead_does_not_join(bench: Bench) -> None:
+    bench.lead([1])
+    bench.dead = {2}
+    bench.fetched(2, 0)
+    assert not bench.proposed
+
+
+async def test_who_lags_for_too_long_leaves(bench: Bench) -> None:
+    partition = bench.lead([1, 2, 3])
+    bench.append()
+    bench.clock.seconds += 9
+    bench.fetched(2, 1)
+    partition.consider_removing()
+    assert not bench.proposed
+    bench.clock.seconds += 2
+    partition.consider_removing()
+    assert [change.isr for change in bench.proposed] == [(1, 2)]
+    assert partition.high_watermark == 0, "the larger set counts until the controller agrees"
+    assert set(partition.in_sync()) == {1, 2, 3}
+    partition.settle(bench.proposed[0], IsrOutcome(ErrorCode.NONE, 1, 11, (1, 2)))
+    assert partition.high_watermark == 1
+
+
+async def test_one_fetch_behind_a_busy_leader_is_in_sync(bench: Bench) -> None:
+    partition = bench.lead([1, 2])
+    for _ in range(30):
+        end = partition.log.log_end_offset
+        bench.append()
+        bench.fetched(2, end)
+        bench.clock.seconds += 1
+        partition.consider_removing()
+    assert not bench.proposed
+
+
+async def test_a_replica_that_has_lost_committed_records_leaves_at_once(bench: Bench) -> None:
+    partition = bench.lead([1, 2, 3])
+    bench.append(5)
+    bench.fetched(2, 5)
+    bench.fetched(3, 5)
+    assert partition.high_watermark == 5
+    bench.fetched(3, 2, broker_epoch=8)
+    assert [change.isr for change in bench.proposed] == [(1, 2)]
+    assert partition.high_watermark == 5
+    assert code_of(bench.fetched, 3, 5) is ErrorCode.NOT_LEADER_OR_FOLLOWER, "sent by its former self"
+
+
+@pytest.mark.parametrize(
+    ("error", "settled", "open_still"),
+    [
+        (ErrorCode.INELIGIBLE_REPLICA, True, False),
+        (ErrorCode.OPERATION_NOT_ATTEMPTED, True, False),
+        (ErrorCode.FENCED_LEADER_EPOCH, True, True),
+        (ErrorCode.INVALID_UPDATE_VERSION, True, True),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True, True),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, False, True),
+    ],
+)
+async def test_a_change_that_is_refused(
+    error: ErrorCode, settled: bool, open_still: bool, bench: Bench
+) -> None:
+    partition = bench.lead([1])
+    bench.fetched(2, 0)
+    assert partition.settle(bench.proposed[0], IsrOutcome(error)) == settled
+    assert (len(partition.in_sync()) == 2) == open_still
+    bench.lead([1], epoch=2, partition_epoch=12)
+    assert partition.in_sync() == [1]
+    assert partition.settle(bench.proposed[0], IsrOutcome(ErrorCode.NONE, 1, 11, (1, 2)))
+    assert partition.in_sync() == [1], "an answer from before"
+
+
+# ---- min.insync.replicas
+
+
+async def test_below_min_isr_nothing_is_committed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "log", min_insync_replicas=2)
+    partition = bench.lead([1])
+    assert partition.lacks_replicas()
+    assert code_of(partition.append_internal, bytearray(), 0) is ErrorCode.NOT_ENOUGH_REPLICAS
+    bench.append()
+    assert partition.high_watermark == 0
+    bench.fetched(2, 1)
+    partition.settle(bench.proposed[0], IsrOutcome(ErrorCode.NONE, 1, 11, (1, 2)))
+    assert not partition.lacks_replicas()
+    assert partition.high_watermark == 1
+
+
+async def test_more_than_there_are_replicas_are_not_asked_for(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "log", min_insync_replicas=5)
+    partition = bench.lead([1, 2, 3])
+    assert not partition.lacks_replicas()
+
+
+# ---- the log's start, and starting
+
+
+async def test_deleting_waits_for_the_live_followers(bench: Bench) -> None:
+    partition = bench.lead([1, 2, 3])
+    bench.append(4)
+    bench.fetched(2, 4)
+    bench.fetched(3, 4)
+    told: list[bool] = []
+    DelayedFetch([partition.follower_fetches], 1, bench.clock, lambda: told.append(True)).start(60_000)
+    assert partition.delete_records(3) == 3
+    wait = partition.deleted(3, 1000)
+    bench.clock.run_due()
+    assert told, "followers hear of it at once"
+    assert wait is not None
+    bench.fetched(2, 4, start=3)
+    assert not wait.done()
+    bench.fetched(3, 4, start=3)
+    assert await wait == 3
+    partition.delete_records(4)
+    wait = partition.deleted(4, 1000)
+    bench.fetched(2, 4, start=4)
+    bench.dead = {3}
+    partition.consider_removing()
+    assert wait is not None
+    assert await wait == 4
+    bench.dead = set()
+    bench.append()
+    late = partition.deleted(5, 1000)
+    bench.clock.seconds += 2
+    bench.clock.run_due()
+    assert late is not None
+    with pytest.raises(KafkaError) as caught:
+        await late
+    assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+async def test_the_high_watermark_at_the_start_is_what_was_written_down(tmp_path: Path) -> None:
+    first = Bench(tmp_path / "log")
+    first.lead([1])
+    first.append(5)
+    first.log.close()
+    second = Bench(tmp_path / "log", committed=3)
+    assert second.partition.high_watermark == 3
+    second.partition.follow(LeaderState(1, 2, 4, [2], 0, REPLICAS))
+    assert second.partition.high_watermark == 3
+    assert second.log.committed_offset() == 3
+    partition = second.lead([1, 2], epoch=5)
+    assert (partition.high_watermark, partition.epoch_start) == (3, 5)
+
+
+async def test_a_follower_goes_no_further_than_its_log(bench: Bench) -> None:
+    partition = bench.partition
+    partition.follow(LeaderState(1, 2, 5, [2], 0, REPLICAS))
+    partition.append_from_leader(memoryview(batch(0, count=3)), 10, 0)
+    assert partition.high_watermark == 3
+    partition.append_from_leader(memoryview(b""), 1, 9)
+    assert (partition.high_watermark, partition.log.log_start_offset) == (3, 3)
+    partition.truncate(2)
+    assert partition.high_watermark == 2
+
+
+async def test_a_flush_that_is_due_comes_before_the_acknowledgement(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "log", flush_messages=1)
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    bench.log.environment.flusher = SimpleNamespace(request=lambda *_: done)  # type: ignore[assignment]
+    bench.partition.follow(LeaderState(1, 2, 5, [2], 0, REPLICAS))
+    assert bench.partition.append_from_leader(memoryview(batch(0)), 0, 0) is done
+
+
+# ---- what is read where
+
+
+async def test_offsets_are_not_told_before_they_are_known(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "log")
+    bench.lead([1])
+    bench.append(5)
+    bench.log.close()
+    bench = Bench(tmp_path / "log", committed=2)
+    bench.lead([1, 2], epoch=2)
+
+    def ask(timestamp: int, version: int = 8, replica: int = -1) -> tuple[int, int]:
+        broker = SimpleNamespace(replicas=SimpleNamespace(partition=lambda *_: bench.partition))
+        request = ListOffsetsRequest(
+            replica_id=replica,
+            topics=[
+                ListOffsetsTopic(
+                    name=TOPIC, partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)]
+                )
+            ],
+        )
+        context: Any = SimpleNamespace(broker=broker, version=version)
+        answer = list_offsets.handle(context, request).topics[0].partitions[0]
+        return answer.error_code, answer.offset
+
+    assert ask(-1)[0] == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert ask(-1, version=4)[0] == ErrorCode.LEADER_NOT_AVAILABLE
+    assert ask(-2) == (0, 0)
+    assert ask(-1, replica=2) == (0, 5), "a replica asks for the log's end"
+    assert ask(2**62)[0] == ErrorCode.OFFSET_NOT_AVAILABLE
+    bench.fetched(2, 5)
+    assert ask(-1) == (0, 5)
+    assert ask(2**62) == (0, -1)
+    bench.partition.follow(LeaderState(1, 2, 3, [2], 0, REPLICAS))
+    assert ask(-1)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert ask(-1, replica=-2) == (0, 5)
+
+
+async def test_consumers_are_sent_to_their_rack(bench: Bench) -> None:
+    racks = {1: "a", 2: "b", 3: "b"}
+    selector = RackAwareSelector(ME, racks.get)
+    partition = bench.lead([1, 2, 3])
+    bench.append(4)
+    bench.fetched(2, 2)
+    bench.fetched(3, 3)
+    assert selector.choose(partition, "a", 0) is None
+    assert selector.choose(partition, "c", 0) is None
+    assert selector.choose(partition, "b", 0) == 3, "the one that has most"
+    assert selector.choose(partition, "b", 4) is None, "neither has come so far"
+    bench.lead([1, 2], epoch=2)
+    bench.fetched(2, 2)
+    bench.fetched(3, 4)
+    assert selector.choose(partition, "b", 0) == 2, "only who is in sync"
