@@ -19,6 +19,7 @@ from ottla_broker.controller.cluster.election import Election
 from ottla_broker.controller.cluster.facade import ClusterController
 from ottla_broker.controller.configs import check_topic
 from ottla_broker.metadata.cache import MetadataCache, PartitionInfo, TopicInfo
+from ottla_broker.store.api import StoreFailedError, UnknownOutcomeError
 from ottla_broker.store.keys import (
     PERSISTENT_PATHS,
     BrokerIdNode,
@@ -210,6 +211,32 @@ class FakeLink:
             self.on_close(None)
 
 
+class FlakyStore:
+    """A store whose connection breaks now and then while a controller writes: before the write is made, or after."""
+
+    def __init__(self, store: ZooKeeperStore, random: Random, likelihood: float) -> None:
+        self._store = store
+        self._random = random
+        self._likelihood = likelihood
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def transaction(self, operations: Any) -> Any:
+        fails = self._random.random() < self._likelihood
+        if fails and self._random.random() < 0.5:
+            raise UnknownOutcomeError("broke before")
+        result = await self._store.transaction(operations)
+        if fails:
+            raise UnknownOutcomeError("broke after")
+        return result
+
+    async def children(self, path: str) -> list[str]:
+        if self._random.random() < self._likelihood:
+            raise StoreFailedError("no answer")
+        return await self._store.children(path)
+
+
 class FakeCluster:
     """Fake brokers that are registered in a real ZooKeeper, and controllers that tell them what to do."""
 
@@ -220,6 +247,7 @@ class FakeCluster:
         self.controllers: list[Candidate] = []
         self._sessions: dict[int, ZooKeeperStore] = {}
         self.racks: dict[int, str] = {}
+        self.flaky: tuple[Random, float] | None = None
         self._ports = itertools.count(9000)
 
     @classmethod
@@ -374,8 +402,9 @@ class Candidate:
         self.active.start()
 
     def make(self, epoch: int, version: int) -> ActiveController:
+        flaky = self.cluster.flaky
         return ActiveController(
-            self.store,
+            self.store if flaky is None else FlakyStore(self.store, *flaky),
             self.broker_id,
             epoch,
             version,

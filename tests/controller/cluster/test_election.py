@@ -204,12 +204,3 @@ async def test_a_controller_whose_session_is_over_resigns(cluster: FakeCluster) 
     await until(lambda: candidate.active is not None)
     await candidate.store.close()
     await until(lambda: candidate.resigned == 1)
-
-
-async def test_a_controller_whose_session_is_over_resigns(cluster: FakeCluster) -> None:
-    candidate = await cluster.three()
-    await candidate.store.close()
-    await until(lambda: candidate.resigned == 1)
-    assert candidate.active is None
-    (refused,) = await candidate.facade.create_topics([NewTopic("t", 1, 1)], False)
-    assert refused.error == ErrorCode.NOT_CONTROLLER

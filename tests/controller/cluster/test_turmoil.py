@@ -12,7 +12,8 @@ from tests.support.waiting import until
 
 from ottla_broker.controller.api import NewTopic
 from ottla_broker.controller.cluster import serve
-from ottla_broker.store.keys import PartitionState, TopicPartitionStateNode
+from ottla_broker.store.keys import PartitionState, TopicNode, TopicPartitionStateNode
+from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.alter_partition import AlterPartitionRequest, PartitionData, TopicData
 from ottla_protocol.messages.controlled_shutdown import ControlledShutdownRequest
 
@@ -69,12 +70,26 @@ async def catch_up(cluster: FakeCluster, candidate: Candidate, topic_id: bytes, 
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_no_leader_is_ever_one_that_was_not_in_sync(cluster: FakeCluster, seed: int) -> None:
-    random = Random(seed)
+    await turmoil(cluster, Random(seed))
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_nor_when_the_way_to_the_store_breaks_on_and_on(cluster: FakeCluster, seed: int) -> None:
+    cluster.flaky = Random(seed + 100), 0.2
+    await turmoil(cluster, Random(seed))
+
+
+async def turmoil(cluster: FakeCluster, random: Random) -> None:
     await cluster.add(1, *_BROKERS)
     candidate = await cluster.controller(1)
     await until(lambda: len(cluster.brokers[4].live) == 4)
     replicas = {index: random.sample(_BROKERS, 3) for index in range(_PARTITIONS)}
-    (made,) = await candidate.facade.create_topics([NewTopic("t", assignments=replicas)], False)
+    while True:
+        (made,) = await candidate.facade.create_topics([NewTopic("t", assignments=replicas)], False)
+        if made.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            break
+    topic_id, _ = TopicNode.decode("t", (await cluster.store.get(TopicNode.path("t")))[0])
+    assert topic_id is not None
     history = History(cluster)
     registered = set(_BROKERS)
     for _ in range(40):
@@ -96,7 +111,7 @@ async def test_no_leader_is_ever_one_that_was_not_in_sync(cluster: FakeCluster, 
             case "leave":
                 await serve.controlled_shutdown(candidate.active, ControlledShutdownRequest(broker_id=broker))
             case "catch up":
-                await catch_up(cluster, candidate, made.topic_id, random.randrange(_PARTITIONS))
+                await catch_up(cluster, candidate, topic_id, random.randrange(_PARTITIONS))
             case "new controller" if random.random() < 0.3:
                 candidate.election.resign()
                 # Not before another has begun.

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.clock import Clock, TimerHandle
+from ottla_broker.controller.cluster.batch import Replies
 from ottla_broker.controller.cluster.context import Partition
 from ottla_broker.controller.cluster.elections import Elected, preferred, when_offline
 from ottla_broker.events import get_logger
@@ -15,6 +16,7 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig
     from ottla_broker.controller.cluster.controller import ActiveController
+    from ottla_broker.controller.cluster.leadership import Choose
 
 log = get_logger()
 
@@ -79,25 +81,43 @@ class Balance:
         view = self._context.view(partition)
         return -1 if view is None else view.state.leader
 
-    async def _elect_preferred(self, partitions: Iterable[Partition]) -> set[Partition]:
+    async def _elect_preferred(
+        self, partitions: Iterable[Partition], replies: Replies | None = None
+    ) -> set[Partition]:
         def choose(partition: Partition, state: PartitionState) -> Elected | None:
             context = self._context
             elected = preferred(context.replicas(partition), state.isr, context.online(partition))
             return elected if elected is not None and elected.leader != state.leader else None
 
-        batch = self._controller.batch()
-        changed = await self._controller.leadership.elect(partitions, choose, batch)
-        self._controller.send(batch)
+        changed = await self._elect(partitions, choose, replies)
         if changed:
             log.info("preferred replicas lead", partitions=len(changed))
+        return changed
+
+    async def _elect(
+        self, partitions: Iterable[Partition], choose: Choose, replies: Replies | None
+    ) -> set[Partition]:
+        """Returns what was changed; ``replies`` are to wait for the new leaders' answers."""
+        batch = self._controller.batch()
+        changed = await self._controller.leadership.elect(partitions, choose, batch)
+        if replies is None:
+            self._controller.send(batch)
+            return changed
+        for partition in changed:
+            if self._leader(partition) in self._context.live_or_leaving():
+                replies.expect(self._leader(partition))
+        self._controller.send(batch, on_led=replies.heard)
         return changed
 
     # ---- by request
 
     async def elect(
-        self, partitions: Iterable[Partition], *, unclean: bool
+        self, partitions: Iterable[Partition], *, unclean: bool, replies: Replies | None = None
     ) -> dict[Partition, KafkaError | None]:
-        """Have preferred replicas lead, or anybody who is there. Returns what became of each; None: it is led so."""
+        """Have preferred replicas lead, or anybody who is there. Returns what became of each; None: it is led so.
+
+        ``replies`` are to wait for the new leaders' answers.
+        """
         context = self._context
         results: dict[Partition, KafkaError | None] = {}
         electable = []
@@ -118,7 +138,10 @@ class Balance:
                 results[partition] = KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
             else:
                 electable.append(partition)
-        changed = await (self._elect_unclean(electable) if unclean else self._elect_preferred(electable))
+        if unclean:
+            changed = await self._elect(electable, self._anybody, replies)
+        else:
+            changed = await self._elect_preferred(electable, replies)
         for partition in electable:
             results[partition] = None if partition in changed else self._failed(partition, unclean)
         return results
@@ -135,15 +158,10 @@ class Balance:
             f" {[] if view is None else list(view.state.isr)}",
         )
 
-    async def _elect_unclean(self, partitions: Iterable[Partition]) -> set[Partition]:
-        def choose(partition: Partition, state: PartitionState) -> Elected | None:
-            context = self._context
-            return when_offline(context.replicas(partition), state.isr, context.online(partition), True)
-
-        batch = self._controller.batch()
-        changed = await self._controller.leadership.elect(partitions, choose, batch)
-        self._controller.send(batch)
-        return changed
+    def _anybody(self, partition: Partition, state: PartitionState) -> Elected | None:
+        """One who is in sync if there is one, else anybody."""
+        context = self._context
+        return when_offline(context.replicas(partition), state.isr, context.online(partition), True)
 
     def on_configs(self, topic: str | None) -> None:
         """What is set for a topic, or (None) for all brokers, has changed: unclean elections may be allowed now."""

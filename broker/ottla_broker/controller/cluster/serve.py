@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from ottla_broker.controller.cluster.batch import Replies
 from ottla_broker.controller.cluster.context import Partition, PartitionView
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import StoreError
@@ -62,8 +63,9 @@ _UNCLEAN: Final = 1
 _NAMES_BEFORE: Final = 2
 _EPOCHS_SINCE: Final = 3
 _LEADERS_SECONDS: Final = 2.0
-"""How long a broker that leaves is kept waiting for the new leaders to lead."""
+"""How long who asks for other leaders is kept waiting for them to lead."""
 _EVENT_SECONDS: Final = 30.0
+_LEAST_SECONDS: Final = 1.0
 
 
 # ---- AlterPartition
@@ -246,11 +248,14 @@ async def elect_leaders(
         chosen: Callable[[], Iterable[Partition]] = (
             (lambda: list(controller.context.partitions())) if wanted is None else (lambda: wanted)
         )
+        replies = Replies()
+        unclean = request.election_type == _UNCLEAN
         try:
             results = await controller.do(
-                lambda: controller.balance.elect(chosen(), unclean=request.election_type == _UNCLEAN),
+                lambda: controller.balance.elect(chosen(), unclean=unclean, replies=replies),
                 _seconds(request.timeout_ms),
             )
+            await replies.wait(_LEADERS_SECONDS)
         except KafkaError as error:
             code = error.code
     if code is not ErrorCode.NONE:
@@ -336,4 +341,5 @@ async def list_partition_reassignments(
 
 
 def _seconds(timeout_ms: int) -> float:
-    return max(0.0, timeout_ms / 1000)
+    """How long a client lets a request take; who doesn't want to wait gets it done all the same."""
+    return max(_LEAST_SECONDS, timeout_ms / 1000)
