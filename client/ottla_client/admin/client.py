@@ -6,10 +6,11 @@ from .configs import ConfigCalls
 from .group_offsets import GroupOffsetCalls
 from .groups import GroupCalls
 from .nodes import NodeCalls
+from .placement import PlacementCalls
 from .topics import TopicCalls
 
 
-class Admin(TopicCalls, ConfigCalls, GroupCalls, GroupOffsetCalls, NodeCalls):
+class Admin(TopicCalls, ConfigCalls, GroupCalls, GroupOffsetCalls, NodeCalls, PlacementCalls):
     """Looks after topics, configs, groups, offsets and brokers of a cluster.
 
     ::

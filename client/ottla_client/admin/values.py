@@ -261,3 +261,23 @@ class ProducerState:
     last_timestamp: int
     coordinator_epoch: int
     transaction_start_offset: int | None
+
+
+class ElectionType(IntEnum):
+    """How a leader is chosen (KIP-460); the numbers are the protocol's."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class PartitionReassignment(NamedTuple):
+    """A partition that moves: all its replicas, those that are to come, and those that go when these are in sync."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas when all is done."""
+        return tuple(broker for broker in self.replicas if broker not in self.removing)

@@ -62,3 +62,6 @@ class Admin(Face[AsyncAdmin]):
     describe_cluster = blocking(AsyncAdmin.describe_cluster)
     describe_apis = blocking(AsyncAdmin.describe_apis)
     describe_log_dirs = blocking(AsyncAdmin.describe_log_dirs)
+    elect_leaders = blocking(AsyncAdmin.elect_leaders)
+    alter_partition_reassignments = blocking(AsyncAdmin.alter_partition_reassignments)
+    list_partition_reassignments = blocking(AsyncAdmin.list_partition_reassignments)
