@@ -38,6 +38,10 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 """
 
+_ZOOKEEPER = """listeners=PLAINTEXT://{host}:{port}
+log.dirs={data}
+"""
+
 _LOG4J = """log4j.rootLogger=WARN, stderr
 log4j.appender.stderr=org.apache.log4j.ConsoleAppender
 log4j.appender.stderr.target=System.err
@@ -150,6 +154,12 @@ class Broker(ABC):
         """SIGKILL: no chance to tidy up."""
         self._end(signal.SIGKILL, 30.0)
 
+    def send_signal(self, sign: signal.Signals) -> None:
+        """Send the process a signal, and don't wait for what comes of it."""
+        self.check_alive()
+        assert self._process is not None
+        self._process.send_signal(sign)
+
     def _end(self, sign: signal.Signals, timeout: float) -> float:
         process, self._process = self._process, None
         if process is None:
@@ -204,8 +214,12 @@ class Kafka(Broker):
         self._log4j = folder / "log4j.properties"
         self._old_log4j = version.startswith("3.")
         self._log4j.write_text(_LOG4J if self._old_log4j else _LOG4J2)
-        text = _KRAFT.format(host=HOST, port=self.port, controller_port=free_port(), data=self.data)
+        text = self._fixed()
         self._config.write_text(text + "".join(f"{key}={value}\n" for key, value in self.settings.items()))
+
+    def _fixed(self) -> str:
+        """The part of its configuration that is not the caller's."""
+        return _KRAFT.format(host=HOST, port=self.port, controller_port=free_port(), data=self.data)
 
     def _main(self, *arguments: str, jvm: list[str]) -> list[str]:
         key = "log4j.configuration" if self._old_log4j else "log4j2.configurationFile"
@@ -223,6 +237,17 @@ class Kafka(Broker):
 
     def command(self) -> list[str]:
         return self._main("kafka.Kafka", str(self._config), jvm=_JVM)
+
+
+class KafkaOnZooKeeper(Kafka):
+    """Apache Kafka 3.9 as a broker of a cluster on ZooKeeper; ``zookeeper.connect`` is among the settings."""
+
+    def _fixed(self) -> str:
+        return _ZOOKEEPER.format(host=HOST, port=self.port, data=self.data)
+
+    def spawn(self) -> None:
+        # Nothing is formatted beforehand.
+        Broker.spawn(self)
 
 
 @contextmanager

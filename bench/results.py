@@ -196,6 +196,13 @@ BARS: list[Bar | PeerBar] = [
     _round("back at a consumer", "p99"),
     PeerBar("ottla produce, from a file: half of kcat's rate", "cli", "ottla produce", ("kcat produce",), 0.5, True),
     PeerBar("ottla consume, to a file: half of kcat's rate", "cli", "ottla consume", ("kcat consume",), 0.5, True),
+    Bar("leader killed, three replicas: under 1 s without", "failover", "leader killed", 1.0, own=True),
+    Bar("the same, it is the controller, too: under 1 s", "failover", "leader and controller killed", 1.0, own=True),
+    Bar("leader stopped: under 0.3 s without", "failover", "leader stopped", 0.3, own=True),
+    Bar("leader frozen: under a session of 6 s and 1 s without", "failover", "leader frozen", 7.0, own=True),
+    Bar("three brokers from nothing: under 2 s", "failover", "three brokers serve", 2.0, own=True),
+    Bar("memory of one of three brokers, idle: under 90 MB", "failover", "memory of one, idle", 90.0, own=True),
+    Bar("acks=all, three replicas: Kafka's rate or ahead", "failover", "produce acks=all", 1.0, at_least=True),
     Bar("import ottla_client: under 0.1 s", "import", "ottla_client", 0.1, own=True),
     Bar("broker inside a test, ready from nothing: under 0.5 s", "fixture", "ready", 0.5, own=True),
 ]  # fmt: skip

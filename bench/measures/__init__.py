@@ -9,6 +9,7 @@ from bench.measures import (
     cli,
     client,
     cpu,
+    failover,
     fetch,
     group,
     java,
@@ -34,6 +35,7 @@ MEASURES: dict[str, tuple[str, Callable[[Bench], None]]] = {
     "client": ("client libraries, 100 B: records a second in and out", client.measure),
     "round": ("client libraries, one record at a time, acks=all", roundtrip.measure),
     "cli": ("ottla produce and consume beside kcat", cli.measure),
+    "failover": ("three brokers on ZooKeeper: a leader lost, start, memory, acks=all", failover.measure),
     "import": ("import ottla_client in a fresh process", startup.measure_import),
     "fixture": ("a broker inside a test, from nothing", startup.measure_fixture),
 }

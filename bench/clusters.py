@@ -1,0 +1,168 @@
+"""Three brokers of a kind on a ZooKeeper of their own, with Kafka's defaults but for where things are."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._metadata import ClusterMetadata
+from confluent_kafka.cimpl import NewTopic
+
+from bench import maven
+from bench.brokers import HOST, Broker, BrokerFailed, Kafka, KafkaOnZooKeeper, free_port
+
+BROKERS = 3
+
+
+class ZooKeeper:
+    """The server that comes with Kafka 3.9, alone. Raises :class:`bench.maven.Unavailable` without Java or Maven."""
+
+    def __init__(self, folder: Path) -> None:
+        self._command = [maven.java(), "-Xmx256M", "-cp", f"{maven.kafka_jars()}/*"]
+        self._folder = folder
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, timeout: float = 60.0) -> None:
+        """Start it and come back when it serves."""
+        self._folder.mkdir(parents=True)
+        config = self._folder / "zoo.cfg"
+        config.write_text(
+            f"dataDir={self._folder / 'data'}\nclientPort={self.port}\nclientPortAddress={HOST}\ntickTime=2000\n"
+            "maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\n"
+        )
+        main = "org.apache.zookeeper.server.ZooKeeperServerMain"
+        with (self._folder / "out").open("ab") as output:
+            self._process = subprocess.Popen(
+                [*self._command, main, str(config)], stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        deadline = time.monotonic() + timeout
+        while not self._serves():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise BrokerFailed(f"ZooKeeper did not start: {(self._folder / 'out').read_text()[-1000:]}")
+            time.sleep(0.05)
+
+    def _serves(self) -> bool:
+        with suppress(OSError), socket.create_connection((HOST, self.port), 1.0) as sock:
+            sock.settimeout(1.0)
+            sock.sendall(b"srvr")
+            return b"Mode:" in sock.recv(4096)
+        return False
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
+class Cluster:
+    """``brokers`` by their numbers. :func:`running` starts and ends it."""
+
+    def __init__(self, kind: type[Broker], folder: Path) -> None:
+        self.folder = folder
+        self.zookeeper = ZooKeeper(folder / "zookeeper")
+        of = KafkaOnZooKeeper if kind is Kafka else kind
+        connect = {"zookeeper.connect": f"{HOST}:{self.zookeeper.port}"}
+        self.brokers = {
+            number: of(folder / f"{kind.name}-{number}", {**connect, "broker.id": str(number)})
+            for number in range(1, BROKERS + 1)
+        }
+
+    @property
+    def address(self) -> str:
+        return ",".join(broker.address for broker in self.brokers.values())
+
+    def start(self, timeout: float = 120.0) -> float:
+        """Start the brokers at once; the seconds until each of them knows all, and who is the controller."""
+        began = time.perf_counter()
+        for broker in self.brokers.values():
+            broker.spawn()
+        for broker in self.brokers.values():
+            broker.wait_until_accepting(timeout)
+            while not self._complete(broker):
+                broker.check_alive()
+                if time.perf_counter() > began + timeout:
+                    raise BrokerFailed(f"{broker.name}'s cluster is not complete\n{broker.tail()}")
+                time.sleep(0.01)
+        return time.perf_counter() - began
+
+    @staticmethod
+    def _complete(broker: Broker) -> bool:
+        admin = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
+        with suppress(KafkaException):
+            found = admin.list_topics(timeout=2)
+            return len(found.brokers) == BROKERS and found.controller_id >= 0
+        return False
+
+    def metadata(self) -> ClusterMetadata:
+        """As a broker tells it that runs."""
+        for broker in self.brokers.values():
+            with suppress(KafkaException):
+                return AdminClient({"bootstrap.servers": broker.address, "log_level": 0}).list_topics(
+                    timeout=5
+                )
+        raise BrokerFailed("no broker of the cluster answers")
+
+    def controller(self) -> int:
+        found: int = self.metadata().controller_id
+        return found
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        """By partition."""
+        return {number: each.leader for number, each in self.metadata().topics[topic].partitions.items()}
+
+    def create(self, topic: str, partitions: int) -> None:
+        """Three replicas, two of which acks=all waits for at least; comes back when all are in sync."""
+        new = NewTopic(topic, partitions, BROKERS, config={"min.insync.replicas": "2"})
+        admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+        admin.create_topics([new], operation_timeout=30)[topic].result(60)
+        self.wait_in_sync(topic, partitions)
+
+    def drop(self, topic: str) -> None:
+        admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+        admin.delete_topics([topic], operation_timeout=30)[topic].result(60)
+
+    def wait_in_sync(self, topic: str, partitions: int, timeout: float = 120.0) -> None:
+        """Until all partitions are led, and have all their replicas in sync."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            found = self.metadata().topics.get(topic)
+            if (
+                found is not None
+                and len(found.partitions) == partitions
+                and all(len(each.isrs) == BROKERS and each.leader >= 0 for each in found.partitions.values())
+            ):
+                return
+            time.sleep(0.1)
+        raise BrokerFailed(f"the replicas of {topic} were not in sync within {timeout:.0f} s")
+
+    def freeze(self, number: int, frozen: bool) -> None:
+        self.brokers[number].send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
+
+    def remove(self) -> None:
+        """End all processes and delete the folder."""
+        for broker in self.brokers.values():
+            broker.kill()
+        self.zookeeper.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def running(kind: type[Broker], folder: Path) -> Iterator[Cluster]:
+    """A cluster whose ZooKeeper serves, and whose brokers are not started; all is gone after the block."""
+    cluster = Cluster(kind, folder)
+    try:
+        cluster.zookeeper.start()
+        yield cluster
+    finally:
+        cluster.remove()
