@@ -564,3 +564,20 @@ async def test_paths_that_zookeeper_has_not_are_refused_and_harm_nothing(open_st
     with pytest.raises(ValueError, match="not a path"):
         await store.transaction([Create("/a"), Set(path, b"")])
     assert await store.children("/") == []
+
+
+# ---- nodes without data
+
+
+async def test_a_node_without_data_is_made_as_kafka_makes_it(open_store: Open) -> None:
+    """With none: Kafka's controller takes an empty text for JSON that is broken."""
+    store = await open_store()
+    await store.create("/without")
+    await store.create("/parent/without", parents=True)
+    await store.transaction([Create("/together")])
+    for path in ("/without", "/parent", "/parent/without", "/together"):
+        theirs = store._theirs(path)
+        data, _ = await asyncio.to_thread(lambda: store._link._client.get(theirs))  # noqa: B023
+        assert data is None
+        assert (await store.get(path))[0] == b""
+        assert await store.get_many([path]) == [(b"", 0)]

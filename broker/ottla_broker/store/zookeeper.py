@@ -158,7 +158,8 @@ class ZooKeeperStore:
         sequence: bool = False,
         parents: bool = False,
     ) -> str:
-        """See the store's API.
+        """See the store's API. Without data a node is made as Kafka makes it: with none, not with an empty text,
+        which its controller takes for JSON that is broken.
 
         A node in doubt that has this data, has never changed and was made since the request was sent counts as made
         by it, as does one that ends in a number for one with ``sequence``: who competes with others for a node
@@ -178,7 +179,7 @@ class ZooKeeperStore:
                         path,
                         lambda client: client.create_async(
                             self._theirs(path),
-                            data,
+                            data or None,
                             acl=self._acl(path),
                             ephemeral=ephemeral,
                             sequence=sequence,
@@ -320,7 +321,7 @@ class ZooKeeperStore:
         match operation:
             case Create(_, data, ephemeral, sequence):
                 flags = ephemeral | sequence << 1
-                return serialization.Create(path, data, self._acl(operation.path), flags)
+                return serialization.Create(path, data or None, self._acl(operation.path), flags)
             case Set(_, data, version):
                 return serialization.SetData(path, data, version)
             case Delete(_, version):
@@ -397,7 +398,7 @@ class ZooKeeperStore:
 
     async def _stat(self, path: str) -> tuple[bytes, ZnodeStat]:
         data, stat = await self._read(path, lambda client: client.get_async(self._theirs(path)))
-        return data, stat
+        return data or b"", stat
 
     # ---- news
 
