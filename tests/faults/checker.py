@@ -7,7 +7,7 @@ The anomalies, and what each means::
     vanished        given to a consumer, and in the end not in the log: it was not committed
     differs         two consumers, or a consumer and the log, have different records at one offset
     doubled         an idempotent producer's record stands in the log twice
-    disordered      a producer's records stand in another order than it sent them in
+    disordered      an idempotent producer's records stand in another order than it sent them in
     foreign         a record that nobody sent
     hole            an offset in the midst of the log has no record
     went back       a consumer was given an offset again without a new assignment, or an older one
@@ -81,7 +81,7 @@ def _promises(history: History, at: dict[tuple[int, int], Value]) -> Iterator[An
         where = f"{_name(acked.value)}, acknowledged at {acked.at:.3f} s as {acked.partition}:{acked.offset}"
         if (acked.partition, acked.value) not in standing:
             yield Anomaly("lost", f"{where}, is not in the log; {_name(found)} stands there")
-        else:
+        elif acked.offset >= 0:
             yield Anomaly("moved", f"{where}, stands elsewhere; there stands {_name(found)}")
 
 
@@ -100,14 +100,16 @@ def _contents(history: History) -> Iterator[Anomaly]:
             else:
                 numbers[producer].append(number)
         for producer, seen in numbers.items():
-            # A plain producer may have sent a record again that had arrived.
-            first = list(dict.fromkeys(seen))
-            if history.idempotent[producer] and len(first) < len(seen):
-                doubled = [number for number, count in Counter(seen).items() if count > 1]
+            if not history.idempotent[producer]:
+                # It may send a record again that has arrived, and to a new leader what comes after one that is still
+                # under way to the old one.
+                continue
+            doubled = [number for number, count in Counter(seen).items() if count > 1]
+            if doubled:
                 yield Anomaly(
                     "doubled", f"partition {partition}: {len(doubled)} of {producer}, the first {doubled[0]}"
                 )
-            wrong = next(((a, b) for a, b in pairwise(first) if b < a), None)
+            wrong = next(((a, b) for a, b in pairwise(dict.fromkeys(seen)) if b < a), None)
             if wrong is not None:
                 yield Anomaly(
                     "disordered", f"partition {partition}: {producer}'s {wrong[1]} comes after its {wrong[0]}"

@@ -26,7 +26,9 @@ class Value(NamedTuple):
 
 
 class Acked(NamedTuple):
-    """A record that brokers have promised to keep."""
+    """A record that brokers have promised to keep. ``offset`` is -1 where the client knows only that it is there: its
+    answer was lost, and a later one came.
+    """
 
     partition: int
     offset: int

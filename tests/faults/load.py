@@ -108,7 +108,6 @@ class Writer(_Client):
                 "bootstrap.servers": bootstrap,
                 "acks": "all",
                 "enable.idempotence": idempotent,
-                # A plain producer that sends again keeps its order only with one request under way.
                 "max.in.flight": 5 if idempotent else 1,
                 "linger.ms": 2,
                 "request.timeout.ms": 5_000,
@@ -142,7 +141,8 @@ class Writer(_Client):
                 return
             self.gap = max(self.gap, now - self.last)
             self.last = self.latest[partition] = now
-            self.history.acked.append(Acked(partition, message.offset(), value, now))
+            offset = message.offset()
+            self.history.acked.append(Acked(partition, -1 if offset is None else offset, value, now))
 
         self.history.sent[self.name, partition] = self._number + 1
         self._producer.produce(self._topic, value.encode(), partition=partition, on_delivery=delivered)

@@ -58,8 +58,8 @@ def doubled(history: History) -> None:
 
 
 def disordered(history: History) -> None:
-    history.sent["b", 0] = 3
-    add(history, Got(0, 6, value(2, "b")), Got(0, 7, value(1, "b")))
+    history.sent["a", 0] = 8
+    add(history, Got(0, 6, value(7)), Got(0, 7, value(6)))
 
 
 def foreign(history: History) -> None:
@@ -147,8 +147,17 @@ def test_a_good_history_has_none() -> None:
 def test_a_plain_producer_may_send_again() -> None:
     history = good()
     history.sent["b", 0] = 3
-    add(history, *(Got(0, 6 + n, value(number, "b")) for n, number in enumerate([0, 1, 0, 1, 2, 2])))
+    add(history, *(Got(0, 6 + n, value(number, "b")) for n, number in enumerate([1, 0, 0, 1, 2, 2])))
     assert check(history) == []
+
+
+def test_an_acknowledgement_without_an_offset_is_one_all_the_same() -> None:
+    history = good()
+    history.acked[2] = history.acked[2]._replace(offset=-1)
+    assert check(history) == []
+    lost(history)
+    history.acked[-1] = history.acked[-1]._replace(offset=-1)
+    assert [anomaly.kind for anomaly in check(history)] == ["lost"]
 
 
 def test_what_was_never_acknowledged_may_be_there_or_not() -> None:
