@@ -1,0 +1,249 @@
+"""Which brokers partitions should be on: plans that are balanced, keep to racks, and move as little as possible.
+
+A plan says for partitions which replicas they are to have, the preferred leader first. It is made in steps:
+
+1. replicas that may stay where they are do; one that shares a rack without need has to go;
+2. those that have to go somewhere else go to the broker that has the fewest;
+3. brokers are levelled out: one replica at a time from one that has two more than another, if need be by way of
+   others in between, until no two of them differ by more than one, or racks allow no more (`balanced` alone);
+4. by changing the order of replicas, the same is done for preferred leaders; no data moves for that.
+
+Racks count as for Kafka (KIP-36): if every broker has one, a partition's replicas are in as many racks as can be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ..types import TopicPartition
+
+Replicas = tuple[int, ...]
+Assignment = Mapping[TopicPartition, Replicas]
+Item = TypeVar("Item")
+
+
+class PlanError(ValueError):
+    """There is no such plan; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A partition's replicas as they are and as they are to be."""
+
+    partition: TopicPartition
+    old: Replicas
+    new: Replicas
+
+    @property
+    def adding(self) -> Replicas:
+        """The brokers that get a copy of the data."""
+        return tuple(broker for broker in self.new if broker not in self.old)
+
+
+def balanced(current: Assignment, brokers: Mapping[int, str | None]) -> list[Move]:
+    """Spread these partitions evenly over these brokers, given with their racks. Raises PlanError."""
+    plan = _Plan(current, brokers)
+    plan.place(current, Counter())
+    plan.level_replicas()
+    plan.level_leaders(current)
+    return plan.moves(current)
+
+
+def drained(current: Assignment, brokers: Mapping[int, str | None], leaving: Collection[int]) -> list[Move]:
+    """Move what is on the brokers that are leaving to the others; all else stays. Raises PlanError."""
+    stay = {broker: rack for broker, rack in brokers.items() if broker not in leaving}
+    moving = {tp: replicas for tp, replicas in current.items() if not leaving_none(replicas, leaving)}
+    others = [replicas for tp, replicas in current.items() if tp not in moving]
+    plan = _Plan(current, stay)
+    plan.place(moving, Counter(broker for replicas in others for broker in replicas))
+    leads = Counter(replicas[0] for replicas in others if replicas)
+    plan.level_leaders({tp: r for tp, r in moving.items() if r and r[0] in leaving}, leads)
+    return plan.moves(moving)
+
+
+def leaving_none(replicas: Replicas, leaving: Collection[int]) -> bool:
+    """Whether a partition has nothing on the brokers that are leaving."""
+    return not any(broker in leaving for broker in replicas)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The replicas as planned so far.
+
+    ``held`` counts replicas by broker, ``stay`` and ``come`` have the partitions that a broker keeps and gets.
+    """
+
+    current: Assignment
+    brokers: Mapping[int, str | None]
+    replicas: dict[TopicPartition, list[int]] = field(default_factory=dict)
+    held: Counter[int] = field(default_factory=Counter)
+    stay: dict[int, dict[TopicPartition, None]] = field(default_factory=dict)
+    come: dict[int, dict[TopicPartition, None]] = field(default_factory=dict)
+    racks: Mapping[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.stay = {broker: {} for broker in self.brokers}
+        self.come = {broker: {} for broker in self.brokers}
+        known = {broker: rack for broker, rack in self.brokers.items() if rack is not None}
+        self.racks = known if len(known) == len(self.brokers) else {}
+
+    def moves(self, among: Iterable[TopicPartition]) -> list[Move]:
+        return [
+            Move(tp, self.current[tp], tuple(self.replicas[tp]))
+            for tp in sorted(among)
+            if tuple(self.replicas[tp]) != self.current[tp]
+        ]
+
+    # Steps ----------------------------------------------------------------------------------------------------------
+
+    def place(self, partitions: Assignment, elsewhere: Counter[int]) -> None:
+        """Keep what can stay, and find places for the others. ``elsewhere``: replicas that are not in the plan."""
+        gaps: dict[TopicPartition, list[int]] = {}
+        self.held = Counter({broker: elsewhere[broker] for broker in self.brokers})
+        for tp, replicas in sorted(partitions.items()):
+            if len(replicas) > len(self.brokers):
+                only = "1 broker" if len(self.brokers) == 1 else f"{len(self.brokers)} brokers"
+                raise PlanError(f"{tp} has {len(replicas)} replicas, and there would be {only} for them")
+            stays = self._stay(replicas)
+            self.replicas[tp] = list(replicas)
+            gaps[tp] = [place for place, broker in enumerate(replicas) if broker not in stays]
+            for broker in stays:
+                self._count(tp, broker)
+        for tp, places in gaps.items():
+            for number, place in enumerate(places):
+                open_places = places[number:]
+                there = [b for at, b in enumerate(self.replicas[tp]) if at not in open_places]
+                broker = self._best_for(tp, there)
+                self.replicas[tp][place] = broker
+                self._count(tp, broker)
+
+    def _stay(self, replicas: Replicas) -> list[int]:
+        """The replicas that needn't go: the first of each rack, and others as long as there are racks enough."""
+        here = [broker for broker in replicas if broker in self.brokers]
+        spare = len(replicas) - self._racks_for(len(replicas))
+        stays: list[int] = []
+        used: set[str] = set()
+        for broker in here:
+            rack = self.racks.get(broker)
+            if rack is not None and rack in used:
+                if spare == 0:
+                    continue
+                spare -= 1
+            if rack is not None:
+                used.add(rack)
+            stays.append(broker)
+        return stays
+
+    def _racks_for(self, count: int) -> int:
+        """How many racks so many replicas have to be in; without racks, as many as there are replicas."""
+        return min(count, len(set(self.racks.values()))) if self.racks else count
+
+    def _best_for(self, tp: TopicPartition, there: Collection[int]) -> int:
+        """The broker with the fewest, among those that may have another replica of a partition."""
+        used = {self.racks[broker] for broker in there if broker in self.racks}
+        free = [broker for broker in self.brokers if broker not in there]
+        fresh = [broker for broker in free if self.racks and self.racks[broker] not in used]
+        return min(fresh or free, key=lambda broker: (self.held[broker], broker))
+
+    def level_replicas(self) -> None:
+        def find(source: int, target: int) -> TopicPartition | None:
+            """Rather one that moves anyway, and of those rather one that was there before."""
+            able = [tp for tp in self.come[source] if self._may_go(tp, source, target)]
+            if able:
+                return min(able, key=lambda tp: (target not in self.current[tp], tp))
+            return next((tp for tp in self.stay[source] if self._may_go(tp, source, target)), None)
+
+        def move(tp: TopicPartition, source: int, target: int) -> None:
+            places = self.replicas[tp]
+            places[places.index(source)] = target
+            self.held[source] -= 1
+            self._on(tp, source).pop(tp)
+            self._count(tp, target)
+
+        _level(self.held, find, move)
+
+    def _may_go(self, tp: TopicPartition, source: int, target: int) -> bool:
+        if target in self.replicas[tp]:
+            return False
+        if not self.racks:
+            return True
+        racks = {self.racks[target if broker == source else broker] for broker in self.replicas[tp]}
+        return len(racks) >= self._racks_for(len(self.replicas[tp]))
+
+    def level_leaders(self, among: Iterable[TopicPartition], elsewhere: Counter[int] | None = None) -> None:
+        """Change which replica of these partitions comes first."""
+        leads = Counter({broker: (elsewhere or Counter())[broker] for broker in self.brokers})
+        led: dict[int, set[TopicPartition]] = {broker: set() for broker in self.brokers}
+        chosen = set(among)
+        for tp, replicas in self.replicas.items():
+            if replicas:
+                leads[replicas[0]] += 1
+                if tp in chosen:
+                    led[replicas[0]].add(tp)
+
+        def find(source: int, target: int) -> TopicPartition | None:
+            able = (tp for tp in led[source] if target in self.replicas[tp])
+            # Rather a partition that is told of new replicas anyway.
+            return min(able, key=lambda tp: (tuple(self.replicas[tp]) == self.current[tp], tp), default=None)
+
+        def lead(tp: TopicPartition, source: int, target: int) -> None:
+            places = self.replicas[tp]
+            at = places.index(target)
+            places[0], places[at] = target, source
+            leads[source] -= 1
+            leads[target] += 1
+            led[source].discard(tp)
+            led[target].add(tp)
+
+        _level(leads, find, lead)
+
+    def _count(self, tp: TopicPartition, broker: int) -> None:
+        self.held[broker] += 1
+        self._on(tp, broker)[tp] = None
+
+    def _on(self, tp: TopicPartition, broker: int) -> dict[TopicPartition, None]:
+        """Where a broker's replica of this partition is counted; in order, so that plans are the same each time."""
+        return (self.stay if broker in self.current[tp] else self.come)[broker]
+
+
+def _level(
+    load: Counter[int],
+    find: Callable[[int, int], Item | None],
+    move: Callable[[Item, int, int], None],
+) -> None:
+    """Move items, one at a time, until nowhere a broker could give one to another that has two fewer.
+
+    An item that can't go to such a broker directly may go to a third one that passes on another of its own.
+    """
+    while (path := _path(load, find)) is not None:
+        # From the end on, so that a broker in between gives before it takes.
+        for source, target in reversed(list(zip(path, path[1:], strict=False))):
+            item = find(source, target)
+            assert item is not None, "a broker that has given an item away can take the one meant for it"
+            move(item, source, target)
+
+
+def _path(load: Counter[int], find: Callable[[int, int], Item | None]) -> Sequence[int] | None:
+    """The shortest way from a broker with much to one with at least two less, the fullest broker first."""
+    brokers = sorted(load, key=lambda broker: (-load[broker], broker))
+    for start in brokers:
+        if load[start] - load[brokers[-1]] < 2:
+            return None
+        before: dict[int, int] = {start: start}
+        waiting = deque([start])
+        while waiting:
+            here = waiting.popleft()
+            for there in reversed(brokers):  # those with the least first
+                if there in before or find(here, there) is None:
+                    continue
+                before[there] = here
+                if load[start] - load[there] >= 2:
+                    path = [there]
+                    while path[-1] != start:
+                        path.append(before[path[-1]])
+                    return path[::-1]
+                waiting.append(there)
+    return None
