@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.support.cluster import Cluster
+from tests.support.traffic import Stream, check_all_there, consume, create, produce
 from tests.support.waiting import wait_for
 
 NewCluster = Callable[..., Cluster]
@@ -18,108 +17,6 @@ NewCluster = Callable[..., Cluster]
 @pytest.fixture
 def cluster(new_cluster: NewCluster) -> Cluster:
     return new_cluster()
-
-
-def create(cluster: Cluster, topic: str, partitions: int = 1, replicas: int = 3, **configs: str) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    new = NewTopic(topic, partitions, replicas, config=configs)
-    for future in admin.create_topics([new], operation_timeout=30).values():
-        future.result(30)
-
-
-def produce(cluster: Cluster, topic: str, values: list[str], partition: int = -1) -> None:
-    """Send, acks=all, and wait until all are acknowledged."""
-    failures: list[object] = []
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 1})
-    for value in values:
-        producer.produce(
-            topic, value, partition=partition, on_delivery=lambda error, _: error and failures.append(error)
-        )
-    assert producer.flush(30) == 0
-    assert not failures
-
-
-def consume(
-    cluster: Cluster, topic: str, count: int, group: str = "readers", timeout: float = 30.0
-) -> list[str]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "session.timeout.ms": 6000,
-        }
-    )
-    found: list[str] = []
-    try:
-        consumer.subscribe([topic])
-        deadline = time.monotonic() + timeout
-        while len(found) < count and time.monotonic() < deadline:
-            message = consumer.poll(0.2)
-            if message is not None and message.error() is None:
-                found.append(message.value().decode())
-        consumer.commit(asynchronous=False)
-    finally:
-        consumer.close()
-    return found
-
-
-class Stream:
-    """A producer that never stops: which values were acknowledged, and the longest wait between two."""
-
-    def __init__(self, cluster: Cluster, topic: str, **settings: object) -> None:
-        self.topic = topic
-        self.acked: list[str] = []
-        self.gap = 0.0
-        self._last = time.monotonic()
-        self._producer = Producer(
-            {
-                "bootstrap.servers": cluster.bootstrap,
-                "acks": "all",
-                "enable.idempotence": True,
-                "linger.ms": 0,
-                "delivery.timeout.ms": 60_000,
-                **settings,
-            }
-        )
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        number = 0
-        while not self._stop.is_set():
-            self._producer.produce(self.topic, str(number), on_delivery=self._delivered)
-            number += 1
-            self._producer.poll(0.002)
-        self._producer.flush(60)
-
-    def _delivered(self, error: object, message: object) -> None:
-        if error is None:
-            now = time.monotonic()
-            self.gap = max(self.gap, now - self._last)
-            self._last = now
-            self.acked.append(message.value().decode())  # type: ignore[attr-defined]
-
-    def wait_for_more(self, count: int = 50) -> None:
-        """Wait until so many more are acknowledged."""
-        target = len(self.acked) + count
-        wait_for(lambda: len(self.acked) >= target, f"{count} more acknowledgements", 30)
-
-    def stop(self) -> list[str]:
-        self._stop.set()
-        self._thread.join(90)
-        assert not self._thread.is_alive()
-        return self.acked
-
-
-def check_all_there(cluster: Cluster, topic: str, acked: list[str]) -> None:
-    """Everything acknowledged is in the topic, once and in order."""
-    found = consume(cluster, topic, len(acked), group=f"check-{topic}")
-    expected = set(acked)
-    assert [value for value in found if value in expected] == acked
-    assert len(found) == len(set(found))
 
 
 def test_brokers_find_each_other_and_elect_a_controller(cluster: Cluster) -> None:
@@ -142,7 +39,7 @@ def test_a_topic_is_replicated_and_read_back(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_a_leader_that_goes_is_replaced_and_nothing_is_lost(cluster: Cluster, how: str) -> None:
-    create(cluster, "t", **{"min.insync.replicas": "2"})
+    create(cluster, "t", configs={"min.insync.replicas": "2"})
     cluster.wait_in_sync("t", 3)
     stream = Stream(cluster, "t")
     stream.wait_for_more()
@@ -160,7 +57,7 @@ def test_a_leader_that_goes_is_replaced_and_nothing_is_lost(cluster: Cluster, ho
 
 
 def test_every_broker_killed_in_turn(cluster: Cluster) -> None:
-    create(cluster, "t", **{"min.insync.replicas": "2"})
+    create(cluster, "t", configs={"min.insync.replicas": "2"})
     cluster.wait_in_sync("t", 3)
     stream = Stream(cluster, "t")
     for number in cluster.brokers:
@@ -218,7 +115,7 @@ def test_topics_are_made_grown_configured_and_deleted_through_any_broker(cluster
 
 
 def test_too_few_in_sync_refuses_acks_all(cluster: Cluster) -> None:
-    create(cluster, "t", **{"min.insync.replicas": "3"})
+    create(cluster, "t", configs={"min.insync.replicas": "3"})
     cluster.wait_in_sync("t", 3)
     other = next(number for number in cluster.brokers if number != cluster.leader("t"))
     cluster.brokers[other].kill()

@@ -66,7 +66,7 @@ class MixedCluster(Cluster):
 
     def start(self) -> MixedCluster:
         """Start all; Kafka's, which take their time, at once."""
-        begun = [broker for broker in self.brokers.values() if isinstance(broker, KafkaMember)]
+        begun: list[Any] = [self.brokers[number] for number in self.of_kind("kafka")]
         for broker in begun:
             broker.spawn()
         for number in self.of_kind("ottla"):
@@ -126,9 +126,10 @@ class MixedCluster(Cluster):
                 for number, broker in self.brokers.items()
                 if broker.running
             }
-            elected = (self.node("/controller") or {}).get("brokerid")
-            found: int = elected if known == {elected} else 0
-            return found if found in self.brokers and self.brokers[found].running else 0
+            elected: int | None = (self.node("/controller") or {}).get("brokerid")
+            if elected is None or known != {elected}:
+                return 0
+            return elected if elected in self.brokers and self.brokers[elected].running else 0
 
         return wait_for(agreed, "a controller that all know", 40)
 
@@ -217,9 +218,13 @@ class MixedCluster(Cluster):
         return answer.leader_epoch, answer.end_offset
 
     def told(self, number: int, topic: str, partition: int = 0) -> Any:
-        """What a broker's metadata says of a partition."""
-        answer = self.metadata(number, [topic]).topics[0]
-        return next(each for each in answer.partitions if each.partition_index == partition)
+        """What a broker's metadata says of a partition, as soon as it knows it."""
+
+        def found() -> Any:
+            answer = self.metadata(number, [topic]).topics[0]
+            return next((each for each in answer.partitions if each.partition_index == partition), None)
+
+        return wait_for(found, f"broker {number} to know {topic}-{partition}")
 
     # ---- files
 

@@ -7,14 +7,15 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from bench import maven
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
-from tests.cluster.test_cluster import Stream, check_all_there, consume, create, produce
 from tests.interop.conftest import java_tools
 from tests.interop.mixed import MixedCluster
+from tests.support.traffic import Stream, check_all_there, consume, create, produce
+from tests.support.traffic import admin as confluent
 from tests.support.waiting import wait_for
 from tests.support.zookeeper import ZooKeeperProcess
 
@@ -67,6 +68,11 @@ def values(count: int, prefix: str = "value") -> list[str]:
     return [f"{prefix}-{number}" for number in range(count)]
 
 
+def value_of(message: Any) -> str:
+    value: bytes = message.value()
+    return value.decode()
+
+
 def agree_on_epochs(cluster: MixedCluster, topic: str, partition: int = 0) -> None:
     """All replicas have the same history of leaders: each, when it leads, tells the same end of every epoch."""
     state = cluster.state(topic, partition)
@@ -96,7 +102,7 @@ def test_records_through_every_broker(cluster: MixedCluster, topic: str, control
         found: list[str] = []
         deadline = time.monotonic() + 30
         while len(found) < 600 and time.monotonic() < deadline:
-            found += [each.value().decode() for each in consumer.consume(100, 0.2) if not each.error()]
+            found += [value_of(each) for each in consumer.consume(100, 0.2) if not each.error()]
         consumer.close()
         assert sorted(found) == sorted(value for p in range(3) for value in values(200, f"p{p}"))
     for partition in range(3):
@@ -123,7 +129,7 @@ def test_topic_ids_agree(cluster: MixedCluster, topic: str) -> None:
 @pytest.mark.parametrize("controller", ["ottla", "kafka"])
 def test_leadership_moves_by_preferred_election(cluster: MixedCluster, topic: str, controller: str) -> None:
     cluster.move_controller(lambda broker: cluster.kinds[broker] == controller)
-    create(cluster, topic, **{"min.insync.replicas": "2"})
+    create(cluster, topic, configs={"min.insync.replicas": "2"})
     cluster.wait_isr(topic, ALL)
     stream = Stream(cluster, topic)
     for broker in (3, 1, 3, 2, 3):
@@ -139,7 +145,7 @@ def test_leadership_moves_by_preferred_election(cluster: MixedCluster, topic: st
 
 
 def test_controllership_moves_while_records_flow(cluster: MixedCluster, topic: str) -> None:
-    create(cluster, topic, partitions=3, **{"min.insync.replicas": "2"})
+    create(cluster, topic, partitions=3, configs={"min.insync.replicas": "2"})
     stream = Stream(cluster, topic)
     for kind in ("ottla", "kafka", "ottla", "kafka"):
         cluster.move_controller(lambda broker, kind=kind: cluster.kinds[broker] == kind)  # type: ignore[misc]
@@ -160,7 +166,7 @@ def test_a_leader_goes_and_comes_back(
     cluster: MixedCluster, topic: str, leader: int, how: str, controller: str
 ) -> None:
     cluster.move_controller(lambda broker: cluster.kinds[broker] == controller and broker != KAFKA)
-    create(cluster, topic, **{"min.insync.replicas": "2"})
+    create(cluster, topic, configs={"min.insync.replicas": "2"})
     cluster.lead(leader, topic)
     cluster.wait_isr(topic, ALL)
     stream = Stream(cluster, topic)
@@ -189,7 +195,7 @@ def test_a_follower_that_stalls_leaves_the_isr_and_returns(
     cluster: MixedCluster, topic: str, leader: int, follower: int, controller: str
 ) -> None:
     cluster.move_controller(lambda broker: cluster.kinds[broker] == controller and broker != KAFKA)
-    create(cluster, topic, **{"min.insync.replicas": "2"})
+    create(cluster, topic, configs={"min.insync.replicas": "2"})
     cluster.lead(leader, topic)
     cluster.wait_isr(topic, ALL)
     stream = Stream(cluster, topic)
@@ -238,7 +244,8 @@ def test_a_member_stays_while_its_coordinator_moves(cluster: MixedCluster, topic
             cluster.lead(broker, "__consumer_offsets", partition)
             produce(cluster, topic, [f"turn-{turn}"])
             message = wait_for(lambda: consumer.poll(0.2), "the record", 30)
-            assert message.value().decode() == f"turn-{turn}"
+            assert message is not None
+            assert value_of(message) == f"turn-{turn}"
             committed = consumer.commit(message=message, asynchronous=False)
             assert committed[0].offset == turn + 1
     finally:
@@ -253,20 +260,22 @@ def test_topics_are_grown_configured_and_deleted(
 ) -> None:
     cluster.move_controller(lambda broker: cluster.kinds[broker] == controller)
     create(cluster, topic, partitions=2)
-    admin = AdminClient({"bootstrap.servers": cluster.brokers[through].bootstrap})
-    admin.create_partitions([NewPartitions(topic, 4)], operation_timeout=30)[topic].result(30)
+    client = confluent.AdminClient({"bootstrap.servers": cluster.brokers[through].bootstrap})
+    client.create_partitions([confluent.NewPartitions(topic, 4)], operation_timeout=30)[topic].result(30)
     for partition in range(4):
         cluster.wait_isr(topic, ALL, partition)
     for name, value in (("retention.ms", "1234567"), ("segment.bytes", "300000")):
-        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-        admin.incremental_alter_configs([resource])[resource].result(30)
+        entry = confluent.ConfigEntry(name, value, incremental_operation=confluent.AlterConfigOpType.SET)
+        resource = confluent.ConfigResource(
+            confluent.ConfigResource.Type.TOPIC, topic, incremental_configs=[entry]
+        )
+        client.incremental_alter_configs([resource])[resource].result(30)
     for broker in cluster.brokers.values():
         wait_for(lambda: _config(broker.bootstrap, topic, "segment.bytes") == "300000", "the config")  # noqa: B023
         assert _config(broker.bootstrap, topic, "retention.ms") == "1234567"
     produce(cluster, topic, values(100))
     assert sorted(consume(cluster, topic, 100, topic)) == sorted(values(100))
-    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+    client.delete_topics([topic], operation_timeout=30)[topic].result(30)
     wait_for(
         lambda: all(cluster.metadata(n, [topic]).topics[0].error_code == 3 for n in cluster.brokers),
         "the topic to be unknown",
@@ -284,9 +293,9 @@ def test_topics_are_grown_configured_and_deleted(
 
 
 def _config(bootstrap: str, topic: str, name: str) -> str | None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    found = admin.describe_configs([resource])[resource].result(30)
+    client = confluent.AdminClient({"bootstrap.servers": bootstrap})
+    resource = confluent.ConfigResource(confluent.ConfigResource.Type.TOPIC, topic)
+    found = client.describe_configs([resource])[resource].result(30)
     value: str | None = found[name].value
     return value
 
@@ -294,7 +303,7 @@ def _config(bootstrap: str, topic: str, name: str) -> str | None:
 def test_kafka_reads_what_ottla_replicated(
     cluster: MixedCluster, topic: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    create(cluster, topic, **{"segment.bytes": "100000", "index.interval.bytes": "1024"})
+    create(cluster, topic, configs={"segment.bytes": "100000", "index.interval.bytes": "1024"})
     for leader in (KAFKA, OTTLA):
         cluster.lead(leader, topic)
         produce(cluster, topic, values(20_000, f"from-{leader}"))

@@ -1,0 +1,126 @@
+"""What clients do to a cluster while its brokers come and go: topics, records, and a producer that never stops."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import confluent_kafka.admin
+from confluent_kafka import Consumer, Producer
+from tests.support.cluster import Cluster
+from tests.support.waiting import wait_for
+
+# Much of it is exported in a way that type checkers don't follow.
+admin: Any = confluent_kafka.admin
+
+
+def create(
+    cluster: Cluster,
+    topic: str,
+    partitions: int = 1,
+    replicas: int = 3,
+    configs: dict[str, str] | None = None,
+) -> None:
+    """Make a topic."""
+    client = admin.AdminClient({"bootstrap.servers": cluster.bootstrap})
+    new = admin.NewTopic(topic, partitions, replicas, config=configs or {})
+    client.create_topics([new], operation_timeout=30)[topic].result(30)
+
+
+def produce(cluster: Cluster, topic: str, values: list[str], partition: int = -1) -> None:
+    """Send, acks=all, and wait until all are acknowledged."""
+    failures: list[object] = []
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 1})
+
+    def delivered(error: object, _: object) -> None:
+        if error is not None:
+            failures.append(error)
+
+    for value in values:
+        producer.produce(topic, value, partition=partition, on_delivery=delivered)
+    assert producer.flush(30) == 0
+    assert not failures
+
+
+def consume(
+    cluster: Cluster, topic: str, count: int, group: str = "readers", timeout: float = 30.0
+) -> list[str]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 6000,
+        }
+    )
+    found: list[str] = []
+    try:
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + timeout
+        while len(found) < count and time.monotonic() < deadline:
+            message: Any = consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                found.append(message.value().decode())
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    return found
+
+
+class Stream:
+    """A producer that never stops: which values were acknowledged, and the longest wait between two."""
+
+    def __init__(self, cluster: Cluster, topic: str, **settings: object) -> None:
+        self.topic = topic
+        self.acked: list[str] = []
+        self.gap = 0.0
+        self._last = time.monotonic()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "delivery.timeout.ms": 60_000,
+                **settings,
+            }
+        )
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            self._producer.produce(self.topic, str(number), on_delivery=self._delivered)
+            number += 1
+            self._producer.poll(0.002)
+        self._producer.flush(60)
+
+    def _delivered(self, error: object, message: Any) -> None:
+        if error is None:
+            now = time.monotonic()
+            self.gap = max(self.gap, now - self._last)
+            self._last = now
+            self.acked.append(message.value().decode())
+
+    def wait_for_more(self, count: int = 50) -> None:
+        """Wait until so many more are acknowledged."""
+        target = len(self.acked) + count
+        wait_for(lambda: len(self.acked) >= target, f"{count} more acknowledgements", 30)
+
+    def stop(self) -> list[str]:
+        self._stop.set()
+        self._thread.join(90)
+        assert not self._thread.is_alive()
+        return self.acked
+
+
+def check_all_there(cluster: Cluster, topic: str, acked: list[str]) -> None:
+    """Everything acknowledged is in the topic, once and in order."""
+    found = consume(cluster, topic, len(acked), group=f"check-{topic}")
+    expected = set(acked)
+    assert [value for value in found if value in expected] == acked
+    assert len(found) == len(set(found))
