@@ -14,10 +14,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q install
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then command -v $$p; break; fi; done)
 
-.PHONY: help run test demo faults check format bench interop clean
+.PHONY: help run test demo faults check format bench interop compose-test clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.broker  ## a broker on 127.0.0.1:9092, in the foreground (DATA=folder LISTEN=host:port ARGS=…)
 	@exec $(BIN)/ottla broker --data-dir $(DATA) --listen $(LISTEN) $(ARGS)
@@ -48,6 +48,9 @@ interop: $(VENV)/.dev  ## other languages' clients and tools (Java, Node, Go), a
 	@$(BIN)/python -m pytest tests/interop -m interop -rs $(ARGS)
 	@$(BIN)/python -m pytest tests/client tests/docs/test_client.py --kafka=3 -rs $(ARGS)
 	@$(BIN)/python -m pytest tests/client tests/docs/test_client.py --kafka=4 -rs $(ARGS)
+
+compose-test: $(VENV)/.broker  ## the compose file with Docker or podman: up, records through every broker, one killed, down
+	@OTTLA=$(BIN)/ottla tests/compose/run.sh
 
 clean:  ## remove the environment, caches and downloads; data folders are kept
 	@rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

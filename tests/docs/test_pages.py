@@ -85,10 +85,10 @@ def test_keys_in_commands_exist(page: Path) -> None:
 
 @each_page
 def test_make_targets_exist(page: Path) -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     commands = [*inline_code(page), *"".join(blocks(page, "sh")).splitlines()]
     for command in commands:
-        found = re.match(r"make ([a-z]+)", command)
+        found = re.match(r"make ([a-z-]+)", command)
         if found:
             assert found[1] in targets, f"{name(page)}: {command}"
 

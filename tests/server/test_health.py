@@ -1,0 +1,78 @@
+"""The container's health check."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.support.processes import BrokerProcess
+from tests.support.wire import frame
+
+from ottla_broker.health import trouble
+from ottla_protocol.messages.metadata import MetadataResponse
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[int]:
+    """A port where somebody reads something and says this."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join(10)
+
+
+def test_a_broker_that_serves_is_healthy(broker: BrokerProcess) -> None:
+    assert trouble("127.0.0.1", broker.port) is None
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla_broker.health", f"127.0.0.1:{broker.port}"], timeout=60, check=False
+    )
+    assert done.returncode == 0
+
+
+def test_nobody_there_is_one_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = subprocess.run(
+            [sys.executable, "-m", "ottla_broker.health", address],
+            timeout=60,
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"{address} is not healthy: no answer: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "wrong"),
+    [
+        (b"", "no answer"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "an answer of 1213486160 bytes"),
+        (frame(b"\0\0\0\1\0\0\0\7nonsense"), "no broker's answer"),
+        (b"\0\0\0\x20cut", "no broker's answer"),
+        (frame(b"\0\0\0\1" + MetadataResponse().encode(1)), "it has not joined its cluster"),
+    ],
+)
+def test_what_is_no_healthy_broker(answer: bytes, wrong: str) -> None:
+    with answering(answer) as port:
+        assert (trouble("127.0.0.1", port) or "").startswith(wrong)
+
+
+def test_a_broker_that_says_nothing_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert trouble("127.0.0.1", server.getsockname()[1], timeout=0.1) == "no answer: timed out"
