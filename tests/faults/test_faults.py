@@ -53,12 +53,18 @@ class Load:
         """Every producer gets on in every partition, and the group commits."""
         now = self.clock()
         for writer in self.writers:
-            wait_for(
-                lambda writer=writer: min(writer.latest.values()) > now,
-                f"{writer.name} to get on",
-                _PROGRESS_SECONDS,
-                0.05,
-            )
+            try:
+                wait_for(
+                    lambda writer=writer: min(writer.latest.values()) > now,
+                    f"{writer.name} to get on",
+                    _PROGRESS_SECONDS,
+                    0.05,
+                )
+            except AssertionError:
+                last = {partition: round(time, 3) for partition, time in writer.latest.items()}
+                raise AssertionError(
+                    f"{writer.name} has not got on since {now:.3f}; last acknowledged, by partition: {last}"
+                ) from None
         wait_for(
             lambda: max(member.committed_at for member in self.members) > now,
             "the group to commit",
