@@ -20,7 +20,7 @@ from .topics_known import matching_topics, require_topics
 
 if TYPE_CHECKING:
     from ..consumer import Consumer, RebalanceListener
-    from ..types import ConsumerRecord
+    from ..consumer.rows import Rows
 
 # Milliseconds that a poll waits, so the longest that reaching the end of a partition can go unnoticed.
 _POLL_MS = 100
@@ -137,15 +137,16 @@ class Receiving:
 
     async def _receive(self, consumer: Consumer, output: Output) -> None:
         """Take and write records until there are enough of them."""
+        from ..consumer.rows import poll_rows
+
         talks = self._console.talks and (self._path is not None or not self._console.is_terminal)
         with self._console.progress(
             "from " + (self._wanted.pattern or ", ".join(self._wanted.topics)), hidden=not talks
         ) as bar:
             while not await self._is_done(consumer):
                 at_once = AT_ONCE if self._left is None else min(self._left, AT_ONCE)
-                taken = await consumer.getmany(timeout_ms=_POLL_MS, max_records=at_once)
-                for partition, records in taken.items():
-                    await self._write(partition, records, output)
+                for rows in await poll_rows(consumer, timeout_ms=_POLL_MS, max_records=at_once):
+                    await self._write(rows, output)
                 bar.update(self._records)
                 if self._wanted.group is not None and monotonic() - self._committed_at >= _COMMIT_EVERY:
                     await self.commit(consumer)
@@ -164,24 +165,23 @@ class Receiving:
                 return False
         return bool(assigned)
 
-    async def _write(
-        self, partition: TopicPartition, records: Sequence[ConsumerRecord[bytes, bytes]], output: Output
-    ) -> None:
+    async def _write(self, rows: Rows, output: Output) -> None:
+        partition = TopicPartition(rows.topic, rows.partition)
         bound = self._bounds.get(partition)
-        if bound is not None and records and records[-1].offset >= bound:
-            records = records[: bisect_left(records, bound, key=lambda record: record.offset)]
-        if not records:
+        if bound is not None:
+            rows = rows.cut(0, bisect_left(rows.offsets, bound))
+        if not rows.count:
             return
-        data = self._rendering.render(records)
+        data = self._rendering.render(rows)
         before = output.bytes
         try:
             await output.write(data)
         finally:
             if output.bytes - before == len(data):
-                self._records += len(records)
-                self._written[partition] = records[-1].offset + 1
+                self._records += rows.count
+                self._written[partition] = rows.offsets[-1] + 1
                 if self._left is not None:
-                    self._left -= len(records)
+                    self._left -= rows.count
 
     async def commit(self, consumer: Consumer, only: Collection[TopicPartition] | None = None) -> None:
         """Commit what was written; of partitions that are being given away, or of all."""

@@ -8,9 +8,8 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from string import Formatter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +17,7 @@ from .console import text_or_base64
 from .moments import show_time
 
 if TYPE_CHECKING:
+    from ..consumer.rows import Rows
     from ..types import ConsumerRecord
 
     Record = ConsumerRecord[bytes, bytes]
@@ -26,7 +26,6 @@ FIELDS = ("topic", "partition", "offset", "timestamp", "headers", "key", "value"
 _CSV_FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value")
 _TEMPLATE_FIELDS = (*FIELDS, "time")
 
-_value_of: Callable[[Any], bytes | None] = attrgetter("value")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 # What may move the cursor, ring, or change colours; tabulators and line ends are harmless.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -36,7 +35,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 class Rendering:
     """``head`` is written once before all records, ``render`` makes the bytes of some, line ends included."""
 
-    render: Callable[[Sequence[Record]], bytes]
+    render: Callable[[Rows], bytes]
     head: bytes = b""
 
 
@@ -81,23 +80,23 @@ def make_rendering(form: str, style: Style, template: str | None) -> Rendering:
     return Rendering(_values(style))
 
 
-def _raw(style: Style) -> Callable[[Sequence[Record]], bytes]:
+def _raw(style: Style) -> Callable[[Rows], bytes]:
     """Values byte for byte, with ``ending`` behind each; tombstones are empty."""
     ending = style.ending
 
-    def render(records: Sequence[Record]) -> bytes:
-        return ending.join([_value_of(record) or b"" for record in records]) + ending
+    def render(rows: Rows) -> bytes:
+        return ending.join([value or b"" for value in rows.values]) + ending
 
     return render
 
 
-def _values(style: Style) -> Callable[[Sequence[Record]], bytes]:
-    """A value a line, without a step a record where all of them are plain text."""
+def _values(style: Style) -> Callable[[Rows], bytes]:
+    """A value a line, without a step or an object a record where all of them are plain text."""
 
-    def render(records: Sequence[Record]) -> bytes:
-        values = list(map(_value_of, records))
+    def render(rows: Rows) -> bytes:
+        values = rows.values
         if None not in values and not style.at_terminal:
-            data = b"\n".join(values) + b"\n"  # type: ignore[arg-type]
+            data = b"\n".join(values) + b"\n"
             if _is_utf8(data):
                 return data
         return "".join([style.text(value) + "\n" for value in values]).encode()
@@ -115,26 +114,28 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _columns(show: Sequence[str], style: Style) -> Callable[[Sequence[Record]], bytes]:
+def _columns(show: Sequence[str], style: Style) -> Callable[[Rows], bytes]:
     """The fields that were asked for, with tabulators between."""
     getters = _text_getters(show, style)
 
-    def render(records: Sequence[Record]) -> bytes:
-        return "".join(["\t".join([get(record) for get in getters]) + "\n" for record in records]).encode()
+    def render(rows: Rows) -> bytes:
+        return "".join(
+            ["\t".join([get(record) for get in getters]) + "\n" for record in rows.records()]
+        ).encode()
 
     return render
 
 
-def _csv_rows(show: Sequence[str], style: Style) -> Callable[[Sequence[Record]], bytes]:
+def _csv_rows(show: Sequence[str], style: Style) -> Callable[[Rows], bytes]:
     """Rows as RFC 4180 has them; a null is an empty field."""
     getters = _text_getters(show, Style(null="", at_terminal=style.at_terminal))
 
-    def render(records: Sequence[Record]) -> bytes:
-        rows = io.StringIO(newline="")
-        csv.writer(rows, lineterminator="\n").writerows(
-            [[get(record) for get in getters] for record in records]
+    def render(rows: Rows) -> bytes:
+        text = io.StringIO(newline="")
+        csv.writer(text, lineterminator="\n").writerows(
+            [[get(record) for get in getters] for record in rows.records()]
         )
-        return rows.getvalue().encode()
+        return text.getvalue().encode()
 
     return render
 
@@ -155,10 +156,10 @@ def _text_getters(show: Sequence[str], style: Style) -> list[Callable[[Record], 
     return [known[name] for name in show]
 
 
-def _json_lines(records: Sequence[Record]) -> bytes:
+def _json_lines(rows: Rows) -> bytes:
     """An object a line. Timestamps are milliseconds; bytes that aren't UTF-8 are base64, and marked so."""
     lines = []
-    for record in records:
+    for record in rows.records():
         fields: dict[str, object] = {
             "topic": record.topic,
             "partition": record.partition,
@@ -175,7 +176,7 @@ def _json_lines(records: Sequence[Record]) -> bytes:
     return "".join(lines).encode()
 
 
-def _by_template(template: str, style: Style) -> Callable[[Sequence[Record]], bytes]:
+def _by_template(template: str, style: Style) -> Callable[[Rows], bytes]:
     """``{field}`` or ``{field:>10}``, ``\\t``, ``\\n``; timestamp in milliseconds, time in ISO 8601."""
     template = template.replace("\\t", "\t").replace("\\n", "\n").replace("\\0", "\0")
     try:
@@ -201,9 +202,12 @@ def _by_template(template: str, style: Style) -> Callable[[Sequence[Record]], by
         raise click.BadParameter(str(error), param_hint="--template") from None
     ending = style.ending.decode(errors="surrogateescape")
 
-    def render(records: Sequence[Record]) -> bytes:
+    def render(rows: Rows) -> bytes:
         return "".join(
-            [template.format(**{name: get(record) for name, get in wanted}) + ending for record in records]
+            [
+                template.format(**{name: get(record) for name, get in wanted}) + ending
+                for record in rows.records()
+            ]
         ).encode(errors="surrogateescape")
 
     return render
