@@ -20,6 +20,11 @@ def test_a_variable_is_a_key_in_capitals() -> None:
             "HOME": "/root",
             "OTTLA_BOOTSTRAP_SERVER": "localhost:9092",
             "OTTLA_FAULT_SEED": "5",
+            # What Kubernetes sets for a service of the name ottla.
+            "OTTLA_SERVICE_HOST": "10.0.0.1",
+            "OTTLA_SERVICE_PORT": "9092",
+            "OTTLA_PORT": "tcp://10.0.0.1:9092",
+            "OTTLA_PORT_9092_TCP_PORT": "9092",
         },
         all_keys(),
     )

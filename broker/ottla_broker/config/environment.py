@@ -37,6 +37,7 @@ def read_environment(environ: Mapping[str, str], keys: Iterable[str]) -> Environ
     """
     found = Environment({}, {}, [])
     by_variable = {variable(key): key for key in keys}
+    tails = {name.removeprefix(PREFIX): name for name in by_variable}
     for name, value in sorted(environ.items()):
         if not name.startswith(PREFIX) or name in _NOT_THE_BROKERS:
             continue
@@ -45,7 +46,7 @@ def read_environment(environ: Mapping[str, str], keys: Iterable[str]) -> Environ
             found.settings[key] = value
             found.variables[key] = name
             continue
-        like = nearest(name, by_variable)
+        like = nearest(name.removeprefix(PREFIX), tails)
         if like is not None:
-            found.warnings.append(f"{name} in the environment is no key's; did you mean {like}?")
+            found.warnings.append(f"{name} in the environment is no key's; did you mean {tails[like]}?")
     return found
