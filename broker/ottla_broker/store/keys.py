@@ -197,13 +197,11 @@ class TopicNode:
 
     @staticmethod
     def encode(topic_id: bytes | None, assignments: Mapping[int, Assignment]) -> bytes:
-        value: dict[str, Any] = {
-            "removing_replicas": {str(i): list(a.removing) for i, a in assignments.items() if a.removing},
-            "partitions": {str(i): list(a.replicas) for i, a in assignments.items()},
-        }
+        value: dict[str, Any] = {"partitions": {str(i): list(a.replicas) for i, a in assignments.items()}}
         if topic_id is not None:
             value["topic_id"] = encode_uuid(topic_id)
         value["adding_replicas"] = {str(i): list(a.adding) for i, a in assignments.items() if a.adding}
+        value["removing_replicas"] = {str(i): list(a.removing) for i, a in assignments.items() if a.removing}
         value["version"] = 3
         return _encode(value)
 
