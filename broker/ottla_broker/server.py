@@ -73,6 +73,8 @@ class Broker:
         self.background = Background(config.background_threads)
         self.metadata = MetadataCache()
         self.served = SERVED
+        # In a cluster: set once the controller has told of it.
+        self.joined: asyncio.Event | None = None
         self.controller: Controller
         self.member: ClusterMember
         self.replicas: ReplicaManager
@@ -145,6 +147,7 @@ class Broker:
         self.replicas = member.replicas
         self._stopping.append(self._checkpoint_last)
         self.controller = member.controller
+        self.joined = member.control.joined
         self.served = {**self.served, **IN_CLUSTERS}
         self._start_groups(member.control.on_topic_deleted, member.on_broker_configs)
         self._run(self.logs.run(), "log chores")

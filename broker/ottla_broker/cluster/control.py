@@ -42,6 +42,7 @@ class Control:
     Attributes:
         on_topic_deleted: called with a topic and its partitions when the controller says that it goes.
         on_brokers: called when the brokers that are alive have changed.
+        joined: set once a controller has told this broker of the cluster.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Control:
         self._set_address = set_address
         self._turn = asyncio.Lock()
         self._news = asyncio.Event()
+        self.joined = asyncio.Event()
         self.on_topic_deleted: list[Callable[[str, Sequence[int]], None]] = []
         self.on_brokers: list[Callable[[], None]] = []
 
@@ -129,6 +131,7 @@ class Control:
                 self._take_brokers(request.live_brokers)
                 self._take_topics(states)
                 self._metadata.controller_id = request.controller_id
+                self.joined.set()
                 self._news.set()
                 self._news = asyncio.Event()
             return UpdateMetadataResponse(error_code=code)

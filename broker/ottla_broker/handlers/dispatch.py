@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from importlib import import_module
 from struct import Struct
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,23 @@ LARGEST_PLAIN_REQUEST = 8 * 1024 * 1024
 """Bytes that a request may have which holds no records or assignments. Its many small values would take tens of times
 their size in memory; what real clients send is far below."""
 _BULKY = frozenset(map(int, (ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)))
+
+_OF_THE_CLUSTER = frozenset(
+    map(
+        int,
+        (
+            ApiKey.METADATA,
+            ApiKey.FIND_COORDINATOR,
+            ApiKey.DESCRIBE_CLUSTER,
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ),
+    )
+)
+"""What is asked of the cluster. A broker that has just started and has not been told of it yet would answer that there
+are no brokers and no topics, and clients would forget those that they know: librdkafka doesn't recover from that."""
+
+_JOIN_SECONDS = 30.0
+"""How long such a request is kept at most before its client is sent to another broker."""
 
 # size: int32, correlation id: int32, and from flexible versions on an empty set of tagged fields: uint8 0.
 _pack_header = Struct(">ii").pack
@@ -121,8 +139,25 @@ class Dispatcher:
             raise PeerFault(f"{_name(api_key)} is not an API that this broker serves")
         if not served.min_version <= version <= served.max_version:
             return None
-        route = self._routes[api_key, version] = Route(served, api_key, version)
+        route = Route(served, api_key, version)
+        joined = self._broker.joined
+        if joined is None or joined.is_set() or api_key not in _OF_THE_CLUSTER:
+            self._routes[api_key, version] = route
+        else:
+            route.handle = partial(self._when_joined, joined, route.handle)
         return route
+
+    async def _when_joined(
+        self, joined: asyncio.Event, handle: Handle, context: RequestContext, request: Any
+    ) -> Any:
+        """Have a request wait until this broker knows the cluster."""
+        try:
+            async with asyncio.timeout(_JOIN_SECONDS):
+                await joined.wait()
+        except TimeoutError:
+            raise PeerFault("the controller has not told this broker of the cluster yet") from None
+        answer = handle(context, request)
+        return await answer if hasattr(answer, "__await__") else answer
 
     def _unsupported(self, header: RequestHeader) -> Parts:
         """Answer a version that isn't served, where the client can understand the answer; else close."""
