@@ -74,7 +74,8 @@ def test_kafka_topics(cluster: MixedCluster, java: Java, topic: str) -> None:
 
 def test_kafka_reassign_partitions(cluster: MixedCluster, java: Java, topic: str, tmp_path: Path) -> None:
     java.tool("topics", "--create", "--topic", topic, "--replica-assignment", "1:2,2:1")
-    produce(cluster, topic, [f"value-{number}" for number in range(500)])
+    for partition in range(2):
+        produce(cluster, topic, [f"value-{number}" for number in range(500)], partition)
     topics = tmp_path / "topics.json"
     topics.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
     proposed = java.tool("reassign", "--generate", "--topics-to-move-json-file", str(topics),
@@ -163,13 +164,13 @@ def test_kafka_configs(cluster: MixedCluster, java: Java, topic: str) -> None:
     }
     for number in cluster.brokers:
         one = ["--entity-type", "brokers", "--entity-name", str(number)]
-        java.tool("configs", *one, "--alter", "--add-config", "log.cleaner.backoff.ms=12345")
+        java.tool("configs", *one, "--alter", "--add-config", "log.segment.bytes=12345678")
         shown = java.tool("configs", *one, "--describe")
-        assert "log.cleaner.backoff.ms=12345" in shown
+        assert "log.segment.bytes=12345678" in shown
         assert "DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=7654321" in java.tool(
             "configs", *one, "--describe", "--all"
         )
-        java.tool("configs", *one, "--alter", "--delete-config", "log.cleaner.backoff.ms")
+        java.tool("configs", *one, "--alter", "--delete-config", "log.segment.bytes")
     java.tool("configs", *every, "--alter", "--delete-config", "log.retention.ms")
     assert (cluster.node("/config/brokers/<default>") or {})["config"] == {}
 
@@ -231,10 +232,10 @@ def test_nodes_are_written_as_kafka_writes_them(cluster: MixedCluster, topic: st
 
 KAFKAS = {
     "topic": [
-        ("removing_replicas", []),
         ("partitions", [("0", "list")]),
         ("topic_id", "str"),
         ("adding_replicas", []),
+        ("removing_replicas", []),
         ("version", "int"),
     ],
     "state": [
