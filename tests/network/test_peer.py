@@ -38,7 +38,7 @@ async def test_a_broker_is_asked_and_answers(broker: BrokerProcess, peers: Peers
     assert answer.cluster_id
     first = await peers.connection(1, Purpose.OTHER, 10)
     assert first is await peers.connection(1, Purpose.OTHER, 10)
-    assert first is not await peers.connection(1, Purpose.FETCH, 10)
+    assert first is not await peers.connection(1, Purpose.CONTROL, 10)
     assert first.version_of(ApiKey.METADATA) >= 9
 
 
@@ -86,7 +86,7 @@ async def test_requests_under_way_hear_of_a_broker_that_dies(
 ) -> None:
     broker = own_broker()
     peers.set_address(1, "127.0.0.1", broker.port)
-    connection = await peers.connection(1, Purpose.FETCH, 10)
+    connection = await peers.connection(1, Purpose.CONTROL, 10)
     ends: list[PeerError | None] = []
     connection.on_close = ends.append
     waiting = connection.submit(FetchRequest(max_wait_ms=60_000, min_bytes=1), timeout=60)

@@ -47,7 +47,6 @@ class PeerTimeoutError(PeerError):
 class Purpose(Enum):
     """What a connection is for: one each, so that none waits behind another's long answers."""
 
-    FETCH = "fetch"
     CONTROL = "control"
     WATCH = "watch"
     OTHER = "other"
