@@ -8,6 +8,18 @@ from collections.abc import Callable
 from tests.cluster.test_cluster import create
 from tests.support.cluster import Cluster
 
+from ottla_protocol.messages.metadata import MetadataResponse
+
+
+def first_answer(cluster: Cluster, number: int) -> MetadataResponse:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return cluster.metadata(number, ["t"])
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
 
 def test_a_broker_that_comes_back_never_says_that_there_is_nothing(
     new_cluster: Callable[..., Cluster],
@@ -19,14 +31,23 @@ def test_a_broker_that_comes_back_never_says_that_there_is_nothing(
     for number, broker in cluster.brokers.items():
         broker.kill()
         broker.spawn()
-        deadline = time.monotonic() + 30
-        answer = None
-        while answer is None:
-            assert time.monotonic() < deadline
-            try:
-                answer = cluster.metadata(number, ["t"])
-            except OSError:
-                time.sleep(0.005)
+        answer = first_answer(cluster, number)
         assert number in {each.node_id for each in answer.brokers}
         assert answer.controller_id in cluster.brokers
         cluster.wait_in_sync("t", 3)
+
+
+def test_a_new_controller_tells_of_topics_before_clients_are_answered(
+    new_cluster: Callable[..., Cluster],
+) -> None:
+    cluster = new_cluster()
+    create(cluster, "t")
+    cluster.wait_in_sync("t", 3)
+    for broker in cluster.brokers.values():
+        broker.kill()
+    for broker in cluster.brokers.values():
+        broker.spawn()
+    for number in cluster.brokers:
+        answer = first_answer(cluster, number)
+        assert answer.topics[0].error_code == 0
+    cluster.wait_in_sync("t", 3)

@@ -61,6 +61,11 @@ class ClusterConfigs:
         for name, path, node in zip(wanted, paths, await self._store.get_many(paths), strict=True):
             self._topics[name] = {} if node is None else _decode(path, node[0])
 
+    @property
+    def has_topics(self) -> bool:
+        """Whether any topic is known."""
+        return bool(self._topics)
+
     def topic(self, name: str) -> Settings:
         """What is set for a topic; nothing for one that isn't known."""
         return self._topics.get(name, {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.cluster.configs import ClusterConfigs, Settings
@@ -34,6 +34,7 @@ log = get_logger()
 
 LEADER_DURING_DELETE: Final = -2
 _NO_LEADER: Final = -1
+_NO_TOPICS_SECONDS: Final = 1.0
 
 
 class Control:
@@ -131,10 +132,17 @@ class Control:
                 self._take_brokers(request.live_brokers)
                 self._take_topics(states)
                 self._metadata.controller_id = request.controller_id
-                self.joined.set()
+                self._join(states)
                 self._news.set()
                 self._news = asyncio.Event()
             return UpdateMetadataResponse(error_code=code)
+
+    def _join(self, told: Collection[str]) -> None:
+        """A new controller tells who is alive first, and of topics a moment later, if there are any."""
+        if told or not self._configs.has_topics:
+            self.joined.set()
+        elif not self.joined.is_set():
+            asyncio.get_running_loop().call_later(_NO_TOPICS_SECONDS, self.joined.set)
 
     def _check(self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest) -> ErrorCode:
         code = self._authority.check(request.controller_id, request.controller_epoch, request.broker_epoch)
