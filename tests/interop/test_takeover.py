@@ -34,6 +34,14 @@ def values(count: int) -> list[str]:
     return [f"value-{number}" for number in range(count)]
 
 
+def fill(cluster: MixedCluster) -> None:
+    """A topic of several segments, which nobody writes to afterwards."""
+    create(cluster, "quiet", partitions=3, configs={"segment.bytes": "20000"})
+    for begin in range(0, 5000, 500):
+        # A batch may not be larger than a segment.
+        produce(cluster, "quiet", values(5000)[begin : begin + 500])
+
+
 def partitions(cluster: MixedCluster) -> list[tuple[str, int]]:
     """Every partition of the cluster."""
     return [
@@ -49,8 +57,7 @@ def replicas(cluster: MixedCluster, topic: str, partition: int) -> list[int]:
 
 
 def test_brokers_are_replaced_by_others_with_new_numbers(cluster: MixedCluster) -> None:
-    create(cluster, "quiet", partitions=3, configs={"segment.bytes": "20000"})
-    produce(cluster, "quiet", values(5000))
+    fill(cluster)
     create(cluster, "busy", configs={"min.insync.replicas": "2"})
     assert sorted(consume(cluster, "quiet", 5000, "readers")) == sorted(values(5000))
     before = {p: cluster.segments(replicas(cluster, "quiet", p)[0], "quiet", p) for p in range(3)}
@@ -84,8 +91,7 @@ def test_brokers_are_replaced_by_others_with_new_numbers(cluster: MixedCluster) 
 
 def test_brokers_are_replaced_on_their_own_folders(cluster: MixedCluster) -> None:
     """Stopped, and started again as Ottla with the same number, port and data; and one of them back again."""
-    create(cluster, "quiet", partitions=3, configs={"segment.bytes": "20000"})
-    produce(cluster, "quiet", values(5000))
+    fill(cluster)
     create(cluster, "busy", configs={"min.insync.replicas": "2"})
     assert sorted(consume(cluster, "quiet", 5000, "readers")) == sorted(values(5000))
     before = {p: cluster.segments(1, "quiet", p) for p in range(3)}
