@@ -332,6 +332,16 @@ async def test_a_follower_goes_no_further_than_its_log(bench: Bench) -> None:
     assert partition.high_watermark == 2
 
 
+async def test_a_coordinator_that_loads_reads_to_the_end_of_the_log(bench: Bench) -> None:
+    """The high watermark of a new leader may be behind what the old one has acknowledged."""
+    partition = bench.partition
+    partition.follow(LeaderState(1, 2, 5, [1, 2], 0, REPLICAS))
+    partition.append_from_leader(memoryview(batch(0, count=3)), 1, 0)
+    bench.lead([1, 2], epoch=6)
+    assert partition.high_watermark == 1
+    assert b"".join(partition.scan(0)) == bytes(batch(0, count=3))
+
+
 async def test_a_flush_that_is_due_comes_before_the_acknowledgement(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "log", flush_messages=1)
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
