@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -78,10 +79,24 @@ class _Client(ABC):
             self.history.complaints.append(f"{self.name}: fatal at {self.clock():.3f} s: {error}")
 
 
+class _Diary(logging.Handler):
+    """Keeps what librdkafka says of a new epoch of its own: why it gave up what it had sent."""
+
+    def __init__(self, writer: Writer) -> None:
+        super().__init__()
+        self._writer = writer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if "bump" in text.lower():
+            self._writer.diary.append(f"{self._writer.name} at {self._writer.clock():.3f} s: {text}")
+
+
 class Writer(_Client):
     """A producer with acks=all that sends a record to each partition, again and again.
 
-    ``gap`` is the longest time between two acknowledgements since it was last set to 0, ``last`` when the last came.
+    ``gap`` is the longest time between two acknowledgements since it was last set to 0, ``last`` when the last came,
+    ``diary`` what it says of having begun anew.
     """
 
     def __init__(
@@ -99,6 +114,9 @@ class Writer(_Client):
         self.gap = 0.0
         self.last = clock()
         self.latest: dict[int, float] = dict.fromkeys(range(partitions), 0.0)
+        self.diary: list[str] = []
+        logger = logging.Logger(name)
+        logger.addHandler(_Diary(self))
         self._topic = topic
         self._pause = pause
         self._number = 0
@@ -115,8 +133,10 @@ class Writer(_Client):
                 "message.send.max.retries": 1_000_000,
                 "compression.type": "lz4" if idempotent else "none",
                 **_EAGER,
+                **({"debug": "eos", "log_level": 7} if idempotent else {}),
             },
             error_cb=self.failed,
+            logger=logger,
         )
 
     def step(self) -> None:

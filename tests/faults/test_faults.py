@@ -206,6 +206,7 @@ def strike_on(cluster: FaultCluster, load: Load, plan: Plan, timeline: list[str]
     load.wait_for_progress()
     load.finish(cluster)
     load.history.quiet.append((quiet, clock()))
+    timeline += [line for writer in load.writers for line in writer.diary]
     timeline.append(figures(load, gaps))
     return load.history
 
