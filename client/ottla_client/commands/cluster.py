@@ -1,193 +1,146 @@
-"""``ottla cluster``: brokers, and what is wrong with partitions."""
+"""``ottla cluster``: what it looks like, once or all the time. `reassigning` and `electing` have what changes it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla_protocol.api_keys import ApiKey
-
 from ..errors import ClientError
-from .console import Column, Console, options, run
+from .cluster_state import KINDS, ClusterState, api_name, document, look
+from .console import Column, Console, one_line, options, run, to_json
+from .electing import elect
 from .looking import admin_of, count_of, plural, ranges_of
 from .progress import amount_of_bytes
+from .reassigning import drain, reassign
 
 if TYPE_CHECKING:
-    from ..admin import Admin, ClusterDescription, LogDir, VersionRange
-    from ..types import PartitionMetadata, TopicMetadata
-
-_MIN_ISR: Final = "min.insync.replicas"
+    from ..admin import VersionRange
+    from .drawing import LiveView
 
 
-class Problem(NamedTuple):
-    """A partition with something wrong; ``problem`` is one of offline, below-min-isr, under-replicated."""
-
-    topic: str
-    partition: int
-    problem: str
-    leader: int | None
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    min_isr: int | None
-
-
-def _with_apis(command: Any) -> Any:
-    return click.option("--apis", is_flag=True, help="The APIs that brokers serve, with versions.")(command)
+def _looking(command: Any) -> Any:
+    for option in (
+        click.option(
+            "--interval",
+            type=click.FloatRange(min=0.1),
+            default=2,
+            show_default=True,
+            metavar="SECONDS",
+            help="How often --watch looks.",
+        ),
+        click.option("--watch", is_flag=True, help="Go on showing it, until Ctrl-C."),
+        click.option("--apis", is_flag=True, help="The APIs that brokers serve, with versions."),
+    ):
+        command = option(command)
+    return command
 
 
 @click.group(invoke_without_command=True)
-@_with_apis
+@_looking
 @options
 @click.pass_context
-def cluster(context: click.Context, console: Console, apis: bool) -> None:
-    """The cluster: brokers, sizes, and partitions with something wrong. Without a subcommand: describe.
+def cluster(context: click.Context, console: Console, apis: bool, watch: bool, interval: float) -> None:
+    """The cluster: brokers, what is wrong with partitions, and where they are. Without a subcommand: describe.
 
     \b
     ottla cluster
-    ottla cluster describe --apis
+    ottla cluster --watch
+    ottla cluster reassign --execute          spread partitions evenly
+    ottla cluster drain 3 --execute           before broker 3 is taken away
+    ottla cluster elect                       let preferred replicas lead
     """
     if context.invoked_subcommand is None:
-        run(_describe(console, apis))
+        _run(console, apis, watch, interval)
+
+
+cluster.add_command(reassign)
+cluster.add_command(drain)
+cluster.add_command(elect)
 
 
 @cluster.command(short_help="Show brokers, sizes, and what is wrong.")
-@_with_apis
+@_looking
 @options
-def describe(console: Console, apis: bool) -> None:
+def describe(console: Console, apis: bool, watch: bool, interval: float) -> None:
     """Show the cluster's id, controller, brokers with their sizes, and partitions with something wrong.
 
     A partition is offline without a leader; below-min-isr with fewer replicas in sync than the topic's
     min.insync.replicas, so that acks=all fails; under-replicated with fewer in sync than it has. On KRaft, any
     broker may be named as the controller: it passes requests on.
 
+    With --watch, the view is kept up to date at a terminal. Elsewhere there is a line each time, with --json a
+    document a line.
+
     \b
     ottla cluster describe
     ottla cluster describe --apis -b kafka-1:9092 --json
+    ottla cluster describe --watch --interval 1
     """
-    run(_describe(console, apis))
+    _run(console, apis, watch, interval)
+
+
+def _run(console: Console, apis: bool, watch: bool, interval: float) -> None:
+    if apis and watch:
+        raise click.UsageError("--apis don't change while one watches; leave out --watch")
+    run(_watch(console, interval) if watch else _describe(console, apis))
 
 
 async def _describe(console: Console, apis: bool) -> None:
     async with admin_of(console) as admin:
-        told = await admin.describe_cluster()
-        topics = await admin.list_topics(include_internal=True)
-        minimums = await _minimums(console, admin, topics)
-        folders = await _log_dirs(console, admin)
+        state = await look(admin)
         served = await admin.describe_apis() if apis else {}
-    problems = list(_problems(topics, minimums))
-    brokers = _brokers(told, topics, folders)
+    for remark in state.remarks:
+        console.note(remark)
     if console.as_json:
-        console.emit(_document(told, topics, problems, brokers, folders, served))
+        console.emit(document(state, served))
         return
-    _show(console, told, topics, problems, brokers)
+    console.details(_facts(state))
+    for columns, rows in _tables(console, state):
+        console.print()
+        console.table(columns, rows)
     if apis:
         console.print()
         _show_apis(console, served)
 
 
-async def _minimums(console: Console, admin: Admin, topics: Collection[str]) -> dict[str, int]:
-    """min.insync.replicas by topic; empty, with a note, if the cluster doesn't tell it to this user."""
-    from ..admin import ConfigResource
+# The view -----------------------------------------------------------------------------------------------------------
 
-    if not topics:
-        return {}
-    resources = [ConfigResource.topic(name) for name in topics]
-    try:
-        found = await admin.describe_configs(resources, keys=[_MIN_ISR])
-    except ClientError as error:
-        console.note(f"{_MIN_ISR} of topics is not known: {error}")
-        return {}
-    return {
-        resource.name: int(entry.value)
-        for resource, entries in found.items()
-        if (entry := entries.get(_MIN_ISR)) and entry.value
+Table = tuple[Sequence[Column], Sequence[tuple[Any, ...]]]
+
+
+def _facts(state: ClusterState) -> dict[str, Any]:
+    facts = {
+        "Cluster id": state.told.cluster_id,
+        "Controller": state.told.controller_id,
+        "Brokers": f"{len(state.told.nodes)}" + _and_not_there(state, ", and not there: "),
+        "Topics": f"{len(state.topics):,}, {plural(state.partitions, 'partition')}",
+        "Partitions": _health(state),
     }
+    if state.not_preferred:
+        facts["Leaders"] = f"{state.not_preferred:,} not the preferred replica"
+    if state.moving:
+        facts["Moving"] = plural(len(state.moving), "partition")
+    return facts
 
 
-async def _log_dirs(console: Console, admin: Admin) -> dict[int, tuple[LogDir, ...]]:
-    try:
-        return await admin.describe_log_dirs()
-    except ClientError as error:
-        console.note(f"sizes of logs are not known: {error}")
-        return {}
+def _and_not_there(state: ClusterState, words: str) -> str:
+    return words + ", ".join(map(str, state.down)) if state.down else ""
 
 
-def _problems(topics: Mapping[str, TopicMetadata], minimums: Mapping[str, int]) -> Iterator[Problem]:
-    for name, topic in topics.items():
-        for number, partition in sorted(topic.partitions.items()):
-            minimum = minimums.get(name)
-            if (problem := _problem(partition, minimum)) is not None:
-                yield Problem(
-                    name, number, problem, partition.leader, partition.replicas, partition.isr, minimum
-                )
+def _health(state: ClusterState) -> str:
+    if not state.problems:
+        return "all replicas in sync"
+    return ", ".join(f"{state.count(kind)} {kind}" for kind in KINDS)
 
 
-def _problem(partition: PartitionMetadata, minimum: int | None) -> str | None:
-    if partition.leader is None:
-        return "offline"
-    if minimum is not None and len(partition.isr) < minimum:
-        return "below-min-isr"
-    return "under-replicated" if len(partition.isr) < len(partition.replicas) else None
-
-
-def _brokers(
-    told: ClusterDescription, topics: Mapping[str, TopicMetadata], folders: Mapping[int, tuple[LogDir, ...]]
-) -> list[dict[str, Any]]:
-    leads: dict[int, int] = {}
-    holds: dict[int, int] = {}
-    for topic in topics.values():
-        for partition in topic.partitions.values():
-            if partition.leader is not None:
-                leads[partition.leader] = leads.get(partition.leader, 0) + 1
-            for replica in partition.replicas:
-                holds[replica] = holds.get(replica, 0) + 1
-    known = {node.id: node for node in told.nodes}
-    rows = []
-    for node_id in sorted({*known, *holds}):
-        node = known.get(node_id)
-        its = folders.get(node_id)
-        usable = [folder.usable_bytes for folder in its or () if folder.usable_bytes is not None]
-        rows.append(
-            {
-                "broker": node_id,
-                "address": None if node is None else f"{node.host}:{node.port}",
-                "rack": None if node is None else node.rack,
-                "controller": node_id == told.controller_id,
-                "leads": leads.get(node_id, 0),
-                "replicas": holds.get(node_id, 0),
-                "size": None
-                if its is None
-                else sum(log.size for folder in its for log in folder.replicas.values()),
-                "free": min(usable) if usable else None,
-            }
-        )
-    return rows
-
-
-def _show(
-    console: Console,
-    told: ClusterDescription,
-    topics: Mapping[str, TopicMetadata],
-    problems: list[Problem],
-    brokers: list[dict[str, Any]],
-) -> None:
-    partitions = sum(len(topic.partitions) for topic in topics.values())
-    down = [str(row["broker"]) for row in brokers if row["address"] is None]
-    kinds = [f"{sum(p.problem == kind for p in problems)} {kind}" for kind in _KINDS]
-    console.details(
-        {
-            "Cluster id": told.cluster_id,
-            "Controller": told.controller_id,
-            "Brokers": f"{len(told.nodes)}" + (f", and not there: {', '.join(down)}" if down else ""),
-            "Topics": f"{len(topics):,}, {plural(partitions, 'partition')}",
-            "Partitions": ", ".join(kinds) if problems else "all replicas in sync",
-        }
-    )
+def _tables(console: Console, state: ClusterState) -> list[Table]:
     number = count_of(console)
-    console.print()
-    console.table(
+    brokers: Table = (
         [
             Column("Broker"),
             Column("Address", show=lambda address: address),
@@ -197,58 +150,105 @@ def _show(
             Column("Size", show=amount_of_bytes, right=True),
             Column("Free", show=amount_of_bytes, right=True),
         ],
-        [tuple(value for name, value in row.items() if name != "controller") for row in brokers],
+        [tuple(value for name, value in row.items() if name != "controller") for row in state.brokers],
     )
-    if problems:
-        console.print()
-        console.table(
-            [
-                Column("Topic"),
-                Column("Partition"),
-                Column("Problem", style=lambda kind: "" if kind == "under-replicated" else "red"),
-                Column("Leader", right=True),
-                Column("Replicas"),
-                Column("ISR"),
-                Column("Min ISR", right=True),
-            ],
-            problems,
+    problems: Table = (
+        [
+            Column("Topic"),
+            Column("Partition"),
+            Column("Problem", style=lambda kind: "" if kind == "under-replicated" else "red"),
+            Column("Leader", right=True),
+            Column("Replicas"),
+            Column("ISR"),
+            Column("Min ISR", right=True),
+        ],
+        state.problems,
+    )
+    return [brokers, problems] if state.problems else [brokers]
+
+
+# --watch ------------------------------------------------------------------------------------------------------------
+
+
+async def _watch(console: Console, interval: float) -> None:
+    """Look until Ctrl-C. A cluster that doesn't answer any more is told of, and asked again."""
+    live = _live_view(console)
+    async with admin_of(console) as admin:
+        with live or nullcontext():
+            while True:
+                try:
+                    _show(console, live, await look(admin))
+                except ClientError as error:
+                    _show_failure(console, live, one_line(error))
+                await asyncio.sleep(interval)
+
+
+def _live_view(console: Console) -> LiveView | None:
+    """A view that replaces itself; None where output is no terminal, and without rich."""
+    if console.as_json or not console.is_terminal:
+        return None
+    try:
+        from .drawing import LiveView
+    except ImportError:
+        return None
+    return LiveView()
+
+
+def _show(console: Console, live: LiveView | None, state: ClusterState) -> None:
+    now = _now()
+    if console.as_json:
+        console.print(to_json({"time": now, **document(state)}))
+    elif live is None:
+        facts = [
+            plural(len(state.told.nodes), "broker") + _and_not_there(state, " and not there: "),
+            f"controller {'-' if state.told.controller_id is None else state.told.controller_id}",
+            plural(state.partitions, "partition"),
+            _health(state),
+        ]
+        if state.not_preferred:
+            facts.append(f"{state.not_preferred:,} not led by the preferred replica")
+        if state.moving:
+            facts.append(f"{len(state.moving):,} moving")
+        console.print(f"{now}  {', '.join(facts)}")
+    else:
+        from rich.text import Text
+
+        from .drawing import table_of
+
+        facts_shown = _facts(state)
+        width = max(map(len, facts_shown))
+        lines = [f"{name:<{width}}  {Column(name).text(value)}" for name, value in facts_shown.items()]
+        tables = [table_of(columns, rows, "") for columns, rows in _tables(console, state)]
+        last = [Text(remark, style="dim") for remark in (*state.remarks, f"{now}, Ctrl-C ends it")]
+        live.show(
+            [Text("\n".join(lines)), *(part for table in tables for part in (Text(), table)), Text(), *last]
         )
 
 
-_KINDS: Final = ("offline", "below-min-isr", "under-replicated")
+def _show_failure(console: Console, live: LiveView | None, reason: str) -> None:
+    now = _now()
+    if console.as_json:
+        console.print(to_json({"time": now, "error": reason}))
+    elif live is None:
+        console.print(f"{now}  no answer: {reason}")
+    else:
+        from rich.text import Text
+
+        live.show(
+            [
+                Text("no answer", style="red"),
+                Text(reason),
+                Text(),
+                Text(f"{now}, Ctrl-C ends it", style="dim"),
+            ]
+        )
 
 
-def _document(
-    told: ClusterDescription,
-    topics: Mapping[str, TopicMetadata],
-    problems: list[Problem],
-    brokers: list[dict[str, Any]],
-    folders: Mapping[int, tuple[LogDir, ...]],
-    served: Mapping[int, Mapping[int, VersionRange]],
-) -> dict[str, Any]:
-    for row in brokers:
-        row["log_dirs"] = [
-            {
-                "path": folder.path,
-                "replicas": len(folder.replicas),
-                "size": sum(log.size for log in folder.replicas.values()),
-                "total": folder.total_bytes,
-                "free": folder.usable_bytes,
-                "error": folder.error,
-            }
-            for folder in folders.get(row["broker"], ())
-        ]
-        if row["broker"] in served:
-            row["apis"] = {_api_name(key): list(versions) for key, versions in served[row["broker"]].items()}
-    return {
-        "cluster_id": told.cluster_id,
-        "controller": told.controller_id,
-        "topics": len(topics),
-        "partitions": sum(len(topic.partitions) for topic in topics.values()),
-        **{kind.replace("-", "_"): sum(p.problem == kind for p in problems) for kind in _KINDS},
-        "brokers": brokers,
-        "problems": [problem._asdict() for problem in problems],
-    }
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+# --apis -------------------------------------------------------------------------------------------------------------
 
 
 def _show_apis(console: Console, served: Mapping[int, Mapping[int, VersionRange]]) -> None:
@@ -260,16 +260,8 @@ def _show_apis(console: Console, served: Mapping[int, Mapping[int, VersionRange]
     keys = sorted({key for ranges in served.values() for key in ranges})
     console.table(
         [Column("Key"), Column("API"), *(Column(title, show=_show_range) for title in titles)],
-        [(key, _api_name(key), *(dict(ranges).get(key) for ranges in alike)) for key in keys],
+        [(key, api_name(key), *(dict(ranges).get(key) for ranges in alike)) for key in keys],
     )
-
-
-def _api_name(key: int) -> str:
-    """``ListOffsets``; for one that is newer than this client, its number."""
-    try:
-        return "".join(map(str.capitalize, ApiKey(key).name.split("_")))
-    except ValueError:
-        return f"#{key}"
 
 
 def _show_range(versions: VersionRange) -> str:

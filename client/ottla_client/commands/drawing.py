@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console as RichConsole
+from rich.console import Group, RenderableType
+from rich.live import Live
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
@@ -59,6 +61,24 @@ def table_of(columns: Sequence[Column], rows: Sequence[Sequence[Any]], title: st
             )
         )
     return table
+
+
+class LiveView:
+    """What is shown at the terminal, and replaced each time by what is so now."""
+
+    def __init__(self) -> None:
+        self._live = Live(console=RichConsole(file=sys.stdout), auto_refresh=False, screen=True)
+
+    def __enter__(self) -> LiveView:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def show(self, parts: Sequence[RenderableType]) -> None:
+        """Some texts and tables, one below the other; what doesn't fit on the screen is cut off at its end."""
+        self._live.update(Group(*parts), refresh=True)
 
 
 def make_progress(*, total: bool) -> Progress:

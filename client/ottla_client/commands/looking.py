@@ -76,18 +76,16 @@ def partitions_in(text: str, option: str) -> tuple[str, list[int] | None]:
     return topic, numbers_in(numbers, option) if colon else None
 
 
-def numbers_in(text: str, option: str) -> list[int]:
+def numbers_in(text: str, option: str, things: str = "partitions") -> list[int]:
     """``0,2,4-7``"""
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = (piece.strip() for piece in part.partition("-"))
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise click.BadParameter(
-                f"{text!r} is not a list of partitions such as 0,2,4-7", param_hint=option
-            )
+            raise click.BadParameter(f"{text!r} is not a list of {things} such as 0,2,4-7", param_hint=option)
         start, end = int(first), int(last if dash else first)
         if not start <= end <= _LAST_PARTITION:
-            raise click.BadParameter(f"{part.strip()!r}: no such partitions", param_hint=option)
+            raise click.BadParameter(f"{part.strip()!r}: no such {things}", param_hint=option)
         found.update(range(start, end + 1))
     return sorted(found)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TypeVar
 
 from ..types import TopicPartition
@@ -220,7 +221,7 @@ def _level(
     """
     while (path := _path(load, find)) is not None:
         # From the end on, so that a broker in between gives before it takes.
-        for source, target in reversed(list(zip(path, path[1:], strict=False))):
+        for source, target in reversed(list(pairwise(path))):
             item = find(source, target)
             assert item is not None, "a broker that has given an item away can take the one meant for it"
             move(item, source, target)

@@ -9,7 +9,7 @@ from tests.client.admin.records import put
 from tests.client.commands.looking import Ottla
 from tests.support.processes import BrokerProcess
 
-from ottla_client.commands.cluster import Problem, _problem, _problems
+from ottla_client.commands.cluster_state import Problem, problem_of, problems_of
 from ottla_client.types import PartitionMetadata, TopicMetadata
 
 
@@ -73,11 +73,11 @@ def test_what_is_wrong(
     leader: int | None, isr: tuple[int, ...], minimum: int | None, problem: str | None
 ) -> None:
     partition = PartitionMetadata(0, leader, 0, (1, 2, 3), isr)
-    assert _problem(partition, minimum) == problem
+    assert problem_of(partition, minimum) == problem
     topics = {"t": TopicMetadata("t", None, {0: partition})}
     minimums = {} if minimum is None else {"t": minimum}
     told = [Problem("t", 0, problem, leader, (1, 2, 3), isr, minimum)] if problem else []
-    assert list(_problems(topics, minimums)) == told
+    assert list(problems_of(topics, minimums)) == told
 
 
 def test_help(ottla: Ottla) -> None:

@@ -1,0 +1,226 @@
+"""What a cluster looks like at a moment: gathered by several calls, as `ottla cluster describe` shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ottla_protocol.api_keys import ApiKey
+
+from ..errors import ClientError, UnsupportedApiError
+
+if TYPE_CHECKING:
+    from ..admin import Admin, ClusterDescription, LogDir, PartitionReassignment, VersionRange
+    from ..types import PartitionMetadata, TopicMetadata, TopicPartition
+
+_MIN_ISR: Final = "min.insync.replicas"
+# How long brokers may take to tell sizes, which are the least of what is wanted: one may be frozen.
+_SIZES_SECONDS: Final = 3.0
+KINDS: Final = ("offline", "below-min-isr", "under-replicated")
+
+
+class Problem(NamedTuple):
+    """A partition with something wrong; ``problem`` is one of KINDS."""
+
+    topic: str
+    partition: int
+    problem: str
+    leader: int | None
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    min_isr: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """``moving`` is None where the brokers don't move partitions; ``remarks`` tells what could not be found out."""
+
+    told: ClusterDescription
+    topics: Mapping[str, TopicMetadata]
+    minimums: Mapping[str, int]
+    folders: Mapping[int, tuple[LogDir, ...]]
+    moving: Mapping[TopicPartition, PartitionReassignment] | None
+    remarks: tuple[str, ...] = ()
+    problems: list[Problem] = field(init=False)
+    brokers: list[dict[str, Any]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "problems", list(problems_of(self.topics, self.minimums)))
+        object.__setattr__(self, "brokers", _brokers(self.told, self.topics, self.folders))
+
+    @property
+    def partitions(self) -> int:
+        return sum(len(topic.partitions) for topic in self.topics.values())
+
+    @property
+    def down(self) -> list[int]:
+        """The brokers that have replicas and are not there."""
+        return [row["broker"] for row in self.brokers if row["address"] is None]
+
+    @property
+    def not_preferred(self) -> int:
+        """How many partitions are led by another replica than their first one."""
+        return sum(
+            partition.leader is not None and partition.leader != partition.replicas[0]
+            for topic in self.topics.values()
+            for partition in topic.partitions.values()
+            if partition.replicas
+        )
+
+    def count(self, kind: str) -> int:
+        return sum(problem.problem == kind for problem in self.problems)
+
+
+async def look(admin: Admin) -> ClusterState:
+    """Ask for all of it. Raises ClientError; what a user may not see becomes a remark."""
+    remarks: list[str] = []
+    # First what a broker that has just gone may hold up; what is told of brokers is then the newest.
+    folders = await log_dirs(admin, remarks)
+    told = await admin.describe_cluster()
+    topics = await admin.list_topics(include_internal=True)
+    minimums = await _minimums(admin, topics, remarks)
+    moving = await _moving(admin, remarks)
+    return ClusterState(told, topics, minimums, folders, moving, tuple(remarks))
+
+
+async def _minimums(admin: Admin, topics: Collection[str], remarks: list[str]) -> dict[str, int]:
+    """min.insync.replicas by topic; empty, with a remark, if the cluster doesn't tell it to this user."""
+    from ..admin import ConfigResource
+
+    if not topics:
+        return {}
+    resources = [ConfigResource.topic(name) for name in topics]
+    try:
+        found = await admin.describe_configs(resources, keys=[_MIN_ISR])
+    except ClientError as error:
+        remarks.append(f"{_MIN_ISR} of topics is not known: {error}")
+        return {}
+    return {
+        resource.name: int(entry.value)
+        for resource, entries in found.items()
+        if (entry := entries.get(_MIN_ISR)) and entry.value
+    }
+
+
+async def log_dirs(
+    admin: Admin, remarks: list[str], brokers: Collection[int] | None = None
+) -> dict[int, tuple[LogDir, ...]]:
+    """What these brokers, or all, have on disk; of those that don't tell, nothing, with a remark."""
+    from ..admin import PartialError
+
+    try:
+        return await admin.describe_log_dirs(brokers, timeout=_SIZES_SECONDS)
+    except ClientError as error:
+        remarks.append(f"sizes of logs are not all known: {error}")
+        return error.results if isinstance(error, PartialError) else {}
+
+
+async def _moving(admin: Admin, remarks: list[str]) -> Mapping[TopicPartition, PartitionReassignment] | None:
+    try:
+        return await admin.list_partition_reassignments()
+    except UnsupportedApiError:
+        return None
+    except ClientError as error:
+        remarks.append(f"what moves is not known: {error}")
+        return None
+
+
+def problems_of(topics: Mapping[str, TopicMetadata], minimums: Mapping[str, int]) -> Iterator[Problem]:
+    for name, topic in topics.items():
+        for number, partition in sorted(topic.partitions.items()):
+            minimum = minimums.get(name)
+            if (problem := problem_of(partition, minimum)) is not None:
+                yield Problem(
+                    name, number, problem, partition.leader, partition.replicas, partition.isr, minimum
+                )
+
+
+def problem_of(partition: PartitionMetadata, minimum: int | None) -> str | None:
+    if partition.leader is None:
+        return "offline"
+    if minimum is not None and len(partition.isr) < minimum:
+        return "below-min-isr"
+    return "under-replicated" if len(partition.isr) < len(partition.replicas) else None
+
+
+def _brokers(
+    told: ClusterDescription, topics: Mapping[str, TopicMetadata], folders: Mapping[int, tuple[LogDir, ...]]
+) -> list[dict[str, Any]]:
+    leads: dict[int, int] = {}
+    holds: dict[int, int] = {}
+    for topic in topics.values():
+        for partition in topic.partitions.values():
+            if partition.leader is not None:
+                leads[partition.leader] = leads.get(partition.leader, 0) + 1
+            for replica in partition.replicas:
+                holds[replica] = holds.get(replica, 0) + 1
+    known = {node.id: node for node in told.nodes}
+    rows = []
+    for node_id in sorted({*known, *holds}):
+        node = known.get(node_id)
+        its = folders.get(node_id)
+        usable = [folder.usable_bytes for folder in its or () if folder.usable_bytes is not None]
+        rows.append(
+            {
+                "broker": node_id,
+                "address": None if node is None else f"{node.host}:{node.port}",
+                "rack": None if node is None else node.rack,
+                "controller": node_id == told.controller_id,
+                "leads": leads.get(node_id, 0),
+                "replicas": holds.get(node_id, 0),
+                "size": None
+                if its is None
+                else sum(log.size for folder in its for log in folder.replicas.values()),
+                "free": min(usable) if usable else None,
+            }
+        )
+    return rows
+
+
+# As JSON -------------------------------------------------------------------------------------------------------------
+
+
+def document(
+    state: ClusterState, served: Mapping[int, Mapping[int, VersionRange]] | None = None
+) -> dict[str, Any]:
+    """All of it; ``served`` adds the APIs of each broker."""
+    brokers = [
+        {
+            **row,
+            "log_dirs": [
+                {
+                    "path": folder.path,
+                    "replicas": len(folder.replicas),
+                    "size": sum(log.size for log in folder.replicas.values()),
+                    "total": folder.total_bytes,
+                    "free": folder.usable_bytes,
+                    "error": folder.error,
+                }
+                for folder in state.folders.get(row["broker"], ())
+            ],
+        }
+        for row in state.brokers
+    ]
+    for row in brokers:
+        if served and row["broker"] in served:
+            row["apis"] = {api_name(key): list(versions) for key, versions in served[row["broker"]].items()}
+    return {
+        "cluster_id": state.told.cluster_id,
+        "controller": state.told.controller_id,
+        "topics": len(state.topics),
+        "partitions": state.partitions,
+        **{kind.replace("-", "_"): state.count(kind) for kind in KINDS},
+        "not_preferred": state.not_preferred,
+        "moving": None if state.moving is None else len(state.moving),
+        "brokers": brokers,
+        "problems": [problem._asdict() for problem in state.problems],
+    }
+
+
+def api_name(key: int) -> str:
+    """``ListOffsets``; for one that is newer than this client, its number."""
+    try:
+        return "".join(map(str.capitalize, ApiKey(key).name.split("_")))
+    except ValueError:
+        return f"#{key}"
