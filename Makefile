@@ -7,6 +7,7 @@ VENV ?= .venv
 DATA ?= ottla-data
 LISTEN ?= 127.0.0.1:9092
 ARGS ?=
+MINUTES ?= 10
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q install
 
@@ -28,8 +29,8 @@ test: $(VENV)/.dev  ## the tests (ARGS=… is handed to pytest)
 demo: $(VENV)/.dev  ## a year of flights through a broker that is killed on the way
 	@$(BIN)/python -m bench.demo $(ARGS)
 
-faults: $(VENV)/.dev  ## kill the broker under load for longer than the tests do (OTTLA_FAULT_ROUNDS=… OTTLA_FAULT_SEED=…)
-	@OTTLA_FAULT_ROUNDS=$${OTTLA_FAULT_ROUNDS:-30} $(BIN)/python -m pytest tests/crash -s $(ARGS)
+faults: $(VENV)/.dev  ## break a broker, and a cluster, for longer than the tests do (MINUTES=30 OTTLA_FAULT_ROUNDS=… OTTLA_FAULT_SEED=…)
+	@OTTLA_FAULT_ROUNDS=$${OTTLA_FAULT_ROUNDS:-30} OTTLA_FAULT_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/crash tests/faults -s $(ARGS)
 
 check: $(VENV)/.dev  ## style, formatting, types and layers
 	@$(BIN)/ruff check .

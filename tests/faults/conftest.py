@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-_SHORT_SECONDS = 60.0
+_SHORT_SECONDS = 50.0
 
 
 @dataclass(frozen=True)
