@@ -241,7 +241,7 @@ class FakeCluster:
     """Fake brokers that are registered in a real ZooKeeper, and controllers that tell them what to do."""
 
     def __init__(self, connect: str) -> None:
-        self.settings = ZooKeeperSettings(connect, session_timeout_ms=6000, connection_timeout_ms=6000)
+        self.settings = ZooKeeperSettings(connect, session_timeout_ms=30_000, connection_timeout_ms=6000)
         self.brokers: dict[int, FakeBroker] = {}
         self.unclean: set[str] = set()
         self.controllers: list[Candidate] = []
@@ -301,10 +301,17 @@ class FakeCluster:
             raise LinkError("connection refused", refused=True)
         return FakeLink(broker)
 
-    async def until(self, check: Callable[[], Awaitable[object]], timeout: float = 20.0) -> None:
-        """Wait until the store says what it should."""
+    async def until(self, check: Callable[[], Awaitable[object]], timeout: float = 60.0) -> None:
+        """Wait until the store is there and says what it should."""
+
+        async def holds() -> object:
+            try:
+                return await check()
+            except StoreFailedError:
+                return False
+
         async with asyncio.timeout(timeout):
-            while not await check():
+            while not await holds():
                 await asyncio.sleep(0.005)
 
     async def until_empty(self, path: str) -> None:

@@ -187,9 +187,9 @@ async def test_a_change_waits_for_zookeeper(zookeeper: ZooKeeperProcess, cluster
         assert all(state.leader == 2 for state in cluster.brokers[3].states.values())
     finally:
         zookeeper.start()
-    await until(lambda: len(cluster.brokers[3].leads()) >= 20, timeout=60)
     for index in range(20):
-        assert (await cluster.state("t", index)).isr == [3, 1]
+        await cluster.until_state("t", index, lambda state: state.isr == [3, 1])
+    await until(lambda: len(cluster.brokers[3].leads()) >= 20)
     (made,) = await making
     # Whether it was made before the client was told otherwise is settled, too.
     assert made.error in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT)

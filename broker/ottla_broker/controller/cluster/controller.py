@@ -49,6 +49,7 @@ from ottla_broker.store.api import (
     SessionState,
     StoreError,
     StoreEvent,
+    StoreFailedError,
     UnknownOutcomeError,
     Watch,
 )
@@ -67,7 +68,9 @@ EVENT_SECONDS: Final = 60.0
 
 _RETRY_SECONDS: Final = (0.05, 1.0)
 _ATTEMPTS: Final = 8
-"""How often an event is tried while the store answers, but refuses."""
+"""How often an event is tried that the store refuses for what it finds there."""
+_PATIENCE: Final = 100
+"""How often one is tried that the store can't do, though it is connected: it is slow, or a node isn't this broker's."""
 
 
 class ActiveController:
@@ -251,7 +254,7 @@ class ActiveController:
     async def _work_off(self, event: Event) -> bool:
         """One event, until it is done. False: this is the controller no longer."""
         rest, most = _RETRY_SECONDS
-        refusals = 0
+        failures = 0
         while True:
             try:
                 await event()
@@ -263,9 +266,10 @@ class ActiveController:
                 self._deposed()
                 return False
             except StoreError as error:
-                answers = self.store.state is SessionState.CONNECTED
-                refusals += answers and not isinstance(error, UnknownOutcomeError)
-                if refusals >= _ATTEMPTS and self._begun:
+                connected = self.store.state is SessionState.CONNECTED
+                failures += connected and not isinstance(error, UnknownOutcomeError)
+                most_failures = _PATIENCE if isinstance(error, StoreFailedError) else _ATTEMPTS
+                if failures >= most_failures and self._begun:
                     log.error("a change of the cluster is given up", reason=str(error))
                     return True
                 log.error("a change of the cluster is put off", reason=str(error))
