@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +24,7 @@ from ottla_protocol.records.batch import (
 )
 from ottla_protocol.records.columns import RecordColumns, decode_batches, decode_columns
 from ottla_protocol.records.columns import decode as module
+from ottla_protocol.records.columns.runs import find_runs
 from ottla_protocol.records.record import Record, decode_records, encode_batch, encode_varint
 
 TIME = 1_700_000_000_000
@@ -38,8 +40,9 @@ rows = st.tuples(timestamps, payloads, payloads, st.just(()) | st.just(()) | hea
 
 @pytest.fixture(autouse=True)
 def numpy_for_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches are short here, and numpy's way is what is in question."""
+    """Batches are short here, and how long ones are read is what is in question."""
     monkeypatch.setattr(module, "LEAST_FOR_NUMPY", 1)
+    monkeypatch.setattr(module, "LEAST_FOR_COLUMNS", 1)
 
 
 def records_of(columns: RecordColumns) -> list[Record]:
@@ -49,21 +52,39 @@ def records_of(columns: RecordColumns) -> list[Record]:
 
 
 def check(data: bytes | bytearray, position: int = 0) -> str:
-    """Read ``data`` both ways; what came of it."""
+    """Read ``data`` in all ways; what came of it where there are no runs."""
     refusal: CorruptRecordError | None = None
+    expected: list[Record] = []
     try:
         expected = decode_records(data, position, max_bytes=MAX_BYTES)
     except CorruptRecordError as error:
         refusal = error
-    if refusal:
-        with pytest.raises(type(refusal), match=f"^{re.escape(str(refusal))}$"):
-            decode_columns(data, position, max_bytes=MAX_BYTES)
-        return "corrupt"
-    columns = decode_columns(data, position, max_bytes=MAX_BYTES)
-    found = records_of(columns)
-    assert found == expected
-    assert [list(map(type, record)) for record in found] == [list(map(type, record)) for record in expected]
-    return "by numpy" if columns.spans is not None else "one by one"
+    come = ""
+    for finding in (find_runs, lambda *_: None):
+        with mock.patch.object(module, "find_runs", finding):
+            if refusal:
+                with pytest.raises(type(refusal), match=f"^{re.escape(str(refusal))}$"):
+                    decode_columns(data, position, max_bytes=MAX_BYTES)
+                come = "corrupt"
+                continue
+            columns = decode_columns(data, position, max_bytes=MAX_BYTES)
+        found = records_of(columns)
+        assert found == expected
+        assert [list(map(type, record)) for record in found] == [
+            list(map(type, record)) for record in expected
+        ]
+        come = "one by one"
+        if columns.spans is not None:
+            come = "by numpy"
+            assert records_of(RecordColumns(columns.header, columns.spans)) == expected
+    return come
+
+
+def runs_in(data: bytes | bytearray) -> int:
+    """How many runs a batch is read in, 0 if in another way; as all ways read it."""
+    check(data)
+    header = read_header(data)
+    return len(find_runs(bytes(data), HEADER_SIZE, len(data), header) or ())
 
 
 @settings(deadline=None)
@@ -85,6 +106,43 @@ def test_runs_of_one_size(value_sizes: list[int]) -> None:
     count = 200 if value_sizes[0] > 8000 else 9000
     records = [(TIME + i // 3, None, b"v" * value_sizes[i % len(value_sizes)], ()) for i in range(count)]
     assert check(encode_batch(records)) == "by numpy"
+
+
+@pytest.mark.parametrize("records", [1, 31, 32, 64, 65, 1024 + 64, 8192, 8193, 17_000])
+@pytest.mark.parametrize("key", [None, b"", b"key"], ids=repr)
+@pytest.mark.parametrize("value", [None, b"", b"v" * 100], ids=["null", "empty", "full"])
+def test_records_alike_are_read_in_runs(records: int, key: bytes | None, value: bytes | None) -> None:
+    """A run ends where the offset's number gets another byte, and at every 8192."""
+    batch = encode_batch([(TIME + i // 300, key, value, ()) for i in range(records)], base_offset=5)
+    assert 1 <= runs_in(batch) <= 6
+    set_log_append_time(batch, 0, read_header(batch), TIME + 5)
+    assert 1 <= runs_in(batch) <= 6
+
+
+def test_what_is_not_alike_is_not_read_in_runs() -> None:
+    rows: list[Any] = [(TIME, b"k", b"v" * 20, ())] * 400
+    odd: list[Any] = [
+        (TIME, b"k", b"v" * 21, ()),
+        (TIME, b"kk", b"v" * 19, ()),
+        (TIME, None, b"v" * 21, ()),
+        (TIME, b"k", b"v" * 15, (("h", b""),)),
+        (TIME + 64, b"k", b"v" * 19, ()),
+    ]
+    for other in odd:
+        assert not runs_in(encode_batch([*rows[:150], other, *rows[151:]]))
+        assert (runs_in(encode_batch([*rows[:399], other])) > 0) is not bool(other[3])
+    assert not runs_in(encode_batch([(TIME + i % 2, None, b"v", ()) for i in range(400)]))
+    assert not runs_in(encode_batch([(TIME - i // 3, None, b"v", ()) for i in range(400)]))
+
+
+@given(st.integers(0, 300), st.integers(0, 20), st.integers(0, 255), st.sampled_from((70, 300)))
+def test_runs_with_a_byte_that_is_another(record: int, place: int, byte: int, records: int) -> None:
+    """Whatever byte is wrong in a record's numbers, nothing is read that others would refuse or read otherwise."""
+    batch = encode_batch([(TIME + i // 100, b"key", b"v" * 100, ()) for i in range(records)])
+    at = HEADER_SIZE + min(record, records - 1) * 114 + place
+    if at < len(batch):
+        batch[at] = byte
+    check(batch)
 
 
 def test_a_run_that_ends_in_the_middle() -> None:

@@ -56,15 +56,16 @@ def expected(topic: str, partition: int, found: list[Record], kind: int = 0) -> 
 def test_all_kinds_of_parts(batches: list[Any], data: st.DataObject) -> None:
     parts: list[Part] = []
     wanted: list[tuple[Any, ...]] = []
-    for topic, partition, sent, by_numpy in batches:
+    for topic, partition, sent, in_spans in batches:
         batch = encode_batch(sent, base_offset=50)
-        kind = int(by_numpy and partition == 1)
+        kind = int(in_spans and partition == 1)
         if kind:
             set_log_append_time(batch, 0, read_header(batch), TIME)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(decoding, "LEAST_FOR_NUMPY", 1 if by_numpy else 1000)
+            for name in ("LEAST_FOR_NUMPY", "LEAST_FOR_COLUMNS"):
+                patch.setattr(decoding, name, 1 if in_spans else 1000)
             columns = decode_columns(batch)
-        assert (columns.spans is not None) == by_numpy
+        assert (columns.spans is not None) == in_spans
         start = data.draw(st.integers(0, len(sent)))
         stop = data.draw(st.none() | st.integers(0, len(sent)))
         parts.append(Part(topic, partition, columns, start, stop))

@@ -1,11 +1,13 @@
-"""A batch's records as columns: with numpy where it is installed and pays, else as ``record`` reads them."""
+"""A batch's records as columns: in runs, else with numpy where that pays, else as ``record`` reads them."""
 
 from __future__ import annotations
 
 from functools import cache
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from ottla_protocol.records.batch import BatchHeader, read_header
+from ottla_protocol.records.columns.runs import Run, Runs, find_runs
 from ottla_protocol.records.record import (
     Headers,
     Record,
@@ -24,54 +26,97 @@ if TYPE_CHECKING:
 
 LEAST_FOR_NUMPY = 256
 """Below so many records numpy's calls cost more than reading the records one by one."""
+LEAST_FOR_COLUMNS = 32
+"""The same for looking at columns of bytes; of several batches, on average."""
 
 
 class RecordColumns:
     """The records of a batch or several, a list for each of their fields, made when it is first asked for.
 
-    ``count`` is the length of every list. ``header`` is the (first) batch's. ``spans`` are the same records as places
-    in the batch's data, for those who make no Python objects of them; None where they were read one by one.
+    ``count`` is the length of every list. ``header`` is the (first) batch's.
     """
 
-    __slots__ = ("_headers", "_keys", "_offsets", "_timestamps", "_values", "count", "header", "spans")
+    __slots__ = (
+        "_headers",
+        "_keys",
+        "_offsets",
+        "_runs",
+        "_spans",
+        "_timestamps",
+        "_values",
+        "count",
+        "header",
+    )
 
-    def __init__(self, header: BatchHeader, source: Spans | list[Record]) -> None:
+    def __init__(self, header: BatchHeader, source: Runs | Spans | list[Record]) -> None:
         self.header = header
         self._offsets: list[int] | None = None
         self._timestamps: list[int] | None = None
         self._keys: list[bytes | None] | None = None
         self._values: list[bytes | None] | None = None
         self._headers: list[Headers] | None = None
-        self.spans: Spans | None = None
+        self._runs: Runs | None = None
+        self._spans: Spans | None = None
         if isinstance(source, list):
             self.count = len(source)
             columns: Any = map(list, zip(*source, strict=True)) if source else ([], [], [], [], [])
             self._offsets, self._timestamps, self._keys, self._values, self._headers = columns
+        elif isinstance(source, Runs):
+            self.count = sum(run.records for run in source.runs)
+            self._runs = source
         else:
             self.count = len(source.offsets)
-            self.spans = source
+            self._spans = source
+
+    @property
+    def spans(self) -> Spans | None:
+        """The same records as places in the batch's data, for those who make no Python objects of them.
+
+        None where they were read one by one, and where there is no numpy.
+        """
+        if self._spans is None and self._runs is not None and _parser() is not None:
+            from ottla_protocol.records.columns.parse import spans_of
+
+            self._spans = spans_of(self._runs)
+        return self._spans
 
     @property
     def offsets(self) -> list[int]:
         if self._offsets is None:
-            self._offsets = self._spans.offsets.tolist()
+            if self._runs is not None:
+                self._offsets = []
+                for run in self._runs.runs:
+                    self._offsets += range(run.offset, run.offset + run.records)
+            else:
+                self._offsets = self._places.offsets.tolist()
         return self._offsets
 
     @property
     def timestamps(self) -> list[int]:
         """In milliseconds."""
         if self._timestamps is None:
-            timestamps = self._spans.timestamps
-            first = int(timestamps[0])
-            # Most batches have one, and a list of one number again and again is made in no time.
-            self._timestamps = [first] * self.count if (timestamps == first).all() else timestamps.tolist()
+            if self._runs is not None:
+                self._timestamps = []
+                for run in self._runs.runs:
+                    for timestamp, count in run.timestamps:
+                        self._timestamps += repeat(timestamp, count)
+            else:
+                timestamps = self._places.timestamps
+                first = int(timestamps[0])
+                # Most batches have one, and a list of one number again and again is made in no time.
+                self._timestamps = (
+                    [first] * self.count if (timestamps == first).all() else timestamps.tolist()
+                )
         return self._timestamps
 
     @property
     def keys(self) -> list[bytes | None]:
         if self._keys is None:
-            spans = self._spans
-            if spans.keyless:
+            if self._runs is not None:
+                self._keys = []
+                for run in self._runs.runs:
+                    self._keys += run.keys(self._runs.data)
+            elif (spans := self._places).keyless:
                 self._keys = [None] * self.count
             else:
                 from ottla_protocol.records.columns.parse import cut
@@ -82,24 +127,30 @@ class RecordColumns:
     @property
     def values(self) -> list[bytes | None]:
         if self._values is None:
-            from ottla_protocol.records.columns.parse import cut
+            if self._runs is not None:
+                self._values = []
+                for run in self._runs.runs:
+                    self._values += run.values(self._runs.data)
+            else:
+                from ottla_protocol.records.columns.parse import cut
 
-            spans = self._spans
-            self._values = cut(spans.data, spans.value_starts, spans.value_sizes, spans.value_nulls)
+                spans = self._places
+                self._values = cut(spans.data, spans.value_starts, spans.value_sizes, spans.value_nulls)
         return self._values
 
     @property
     def headers(self) -> list[Headers]:
         if self._headers is None:
             self._headers = [()] * self.count
-            for row, headers in self._spans.headers.items():
-                self._headers[row] = headers
+            if self._runs is None:
+                for row, headers in self._places.headers.items():
+                    self._headers[row] = headers
         return self._headers
 
     @property
-    def _spans(self) -> Spans:
-        assert self.spans is not None
-        return self.spans
+    def _places(self) -> Spans:
+        assert self._spans is not None
+        return self._spans
 
 
 @cache
@@ -128,7 +179,7 @@ def decode_columns(
     """
     if header is None:
         header = read_header(buf, position)
-    if header.record_count < LEAST_FOR_NUMPY:
+    if header.record_count < LEAST_FOR_COLUMNS:
         return RecordColumns(header, decode_records(buf, position, header, max_bytes=max_bytes))
     return decode_batches(buf, [(position, header)], max_bytes=max_bytes)
 
@@ -149,17 +200,30 @@ def decode_batches(
         for position, header in batches
         if header.record_count
     ]
-    spans: Spans | None = None
-    if (
-        sum(header.record_count for _, header in pieces) >= LEAST_FOR_NUMPY
-        and all(has_safe_timestamps(header) for _, header in pieces)
-        and (parse := _parser()) is not None
-    ):
-        joined = b"".join(data for data, _ in pieces)
-        spans = parse(joined, [(len(data), header) for data, header in pieces])
-    if spans is not None:
-        return RecordColumns(batches[0][1], spans)
+    count = sum(header.record_count for _, header in pieces)
+    if count >= LEAST_FOR_COLUMNS and all(has_safe_timestamps(header) for _, header in pieces):
+        joined = b"".join([data for data, _ in pieces])
+        sizes = [(len(data), header) for data, header in pieces]
+        if count >= LEAST_FOR_COLUMNS * len(pieces) and (runs := _runs(joined, sizes)) is not None:
+            return RecordColumns(batches[0][1], runs)
+        if count >= LEAST_FOR_NUMPY and (parse := _parser()) is not None:
+            spans = parse(joined, sizes)
+            if spans is not None:
+                return RecordColumns(batches[0][1], spans)
     records: list[Record] = []
     for data, header in pieces:
         records += decode_data(bytes(data), header)
     return RecordColumns(batches[0][1], records)
+
+
+def _runs(data: bytes, pieces: Sequence[Piece]) -> Runs | None:
+    """The records of all batches in runs; None where one of them can't be read so."""
+    runs: list[Run] = []
+    position = 0
+    for size, header in pieces:
+        found = find_runs(data, position, position + size, header)
+        if found is None:
+            return None
+        runs += found
+        position += size
+    return Runs(data, runs)

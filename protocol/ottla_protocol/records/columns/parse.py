@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ottla_protocol.records.columns.runs import Runs
+
     Integers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
     Octets = NDArray[np.uint8]
@@ -59,6 +61,33 @@ def parse(data: bytes, pieces: Sequence[Piece]) -> Spans | None:
         return _parse(data, pieces)
     except (_Unusual, IndexError, TypeError, CorruptRecordError):
         return None
+
+
+def spans_of(source: Runs) -> Spans:
+    """The same of records that have been found in runs."""
+    data, runs = source
+    counts = [run.records for run in runs]
+    stamps = [stamp for run in runs for stamp in run.timestamps]
+    key_sizes = np.repeat([run.key_size for run in runs], counts)
+    value_sizes = np.repeat([run.value_size for run in runs], counts)
+    key_nulls, value_nulls = key_sizes < 0, value_sizes < 0
+    return Spans(
+        data,
+        np.concatenate([np.arange(run.offset, run.offset + run.records) for run in runs]),
+        np.repeat([timestamp for timestamp, _ in stamps], [count for _, count in stamps]),
+        np.concatenate([_arange(run.places(run.key_at)) for run in runs]),
+        np.maximum(key_sizes, 0),
+        key_nulls if key_nulls.any() else None,
+        bool(key_nulls.all()),
+        np.concatenate([_arange(run.places(run.value_at)) for run in runs]),
+        np.maximum(value_sizes, 0),
+        value_nulls if value_nulls.any() else None,
+        {},
+    )
+
+
+def _arange(numbers: range) -> Integers:
+    return np.arange(numbers.start, numbers.stop, numbers.step)
 
 
 def _parse(data: bytes, pieces: Sequence[Piece]) -> Spans:
