@@ -306,7 +306,9 @@ def test_kafka_reads_what_ottla_replicated(
     create(cluster, topic, configs={"segment.bytes": "100000", "index.interval.bytes": "1024"})
     for leader in (KAFKA, OTTLA):
         cluster.lead(leader, topic)
-        produce(cluster, topic, values(20_000, f"from-{leader}"))
+        for begin in range(0, 20_000, 2000):
+            # A batch may not be larger than a segment.
+            produce(cluster, topic, values(20_000, f"from-{leader}")[begin : begin + 2000])
     cluster.wait_identical(topic)
     java = java_tools(cluster.bootstrap, maven.KAFKA_VERSION, tmp_path_factory.mktemp("tools"))
     folder = cluster.brokers[OTTLA].folder / f"{topic}-0"

@@ -40,7 +40,7 @@ def produce(cluster: Cluster, topic: str, values: list[str], partition: int = -1
     for value in values:
         producer.produce(topic, value, partition=partition, on_delivery=delivered)
     assert producer.flush(30) == 0
-    assert not failures
+    assert not failures, failures[:3]
 
 
 def consume(
