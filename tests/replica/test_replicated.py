@@ -201,6 +201,27 @@ async def test_who_lags_for_too_long_leaves(bench: Bench) -> None:
     assert partition.high_watermark == 1
 
 
+async def test_who_is_about_to_join_and_dies_is_waited_for_no_longer(bench: Bench) -> None:
+    partition = bench.lead([1, 2])
+    bench.fetched(3, 0)
+    wait = partition.committed(bench.append(), 1000)
+    bench.fetched(2, 1)
+    assert wait is not None
+    assert not wait.done(), "the third had everything a moment ago"
+    bench.dead = {3}
+    partition.brokers_changed()
+    await wait
+    bench.dead = set()
+    bench.fetched(3, 1)
+    wait = partition.committed(bench.append(), 1000)
+    bench.fetched(2, 2)
+    assert wait is not None
+    assert not wait.done()
+    bench.clock.seconds += 11
+    bench.fetched(2, 2)
+    await wait
+
+
 async def test_one_fetch_behind_a_busy_leader_is_in_sync(bench: Bench) -> None:
     partition = bench.lead([1, 2])
     for _ in range(30):

@@ -153,6 +153,7 @@ class ClusterMember:
             self._peers.set_address,
         )
         self.control.on_brokers.append(self._take_addresses)
+        self.control.on_brokers.append(self.replicas.brokers_changed)
         self.controller = ClusterController(
             config=config,
             metadata=self._metadata,
@@ -359,6 +360,7 @@ class ClusterMember:
         config = self._config
         if not config.controlled_shutdown_enable or self._registration is None:
             return
+        self.replicas.leave()
         for attempt in range(1 + config.controlled_shutdown_max_retries):
             if attempt:
                 await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)

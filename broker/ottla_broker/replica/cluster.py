@@ -88,6 +88,7 @@ class ClusterReplicas(ReplicaManager):
         self._propose = propose
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._turn = asyncio.Lock()
+        self._leaving = False
         self._loop = asyncio.get_running_loop()
         # Until the controller has told of a partition, nothing is known to be committed but what is written down.
         logs.committed_of = self._written_down
@@ -252,7 +253,7 @@ class ClusterReplicas(ReplicaManager):
                 leader=state.leader,
                 end_offset=partition.log.log_end_offset,
             )
-            if state.leader >= 0:
+            if state.leader >= 0 and not self._leaving:
                 self._fetcher(state.leader, key).add(partition)
 
     async def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
@@ -315,6 +316,11 @@ class ClusterReplicas(ReplicaManager):
 
     # ---- from time to time
 
+    def brokers_changed(self) -> None:
+        """The brokers that are alive have changed."""
+        for partition in self.replicated():
+            partition.brokers_changed()
+
     def shrink_isrs(self) -> None:
         """Look for replicas that lag: to be called twice in ``replica.lag.time.max.ms``."""
         for partition in self.replicated():
@@ -360,6 +366,14 @@ class ClusterReplicas(ReplicaManager):
         if was_leader:
             for listener in self.listeners:
                 listener.on_stop(partition.topic, partition.partition)
+
+    def leave(self) -> None:
+        """The broker hands its leaderships over, in order to stop.
+
+        It follows none of the new leaders any more: they would wait for it as for one that is about to be in sync, and
+        then it would be gone.
+        """
+        self._leaving = True
 
     async def stop_fetching(self) -> None:
         """No more fetches of leaders: the broker stops."""

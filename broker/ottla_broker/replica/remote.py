@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 UNKNOWN_OFFSET: Final = -1
+NEVER: Final = float("-inf")
 
 
 class Remote:
@@ -31,17 +32,17 @@ class Remote:
         self.broker_id = broker_id
         self.end_offset = UNKNOWN_OFFSET
         self.start_offset = UNKNOWN_OFFSET
-        self.caught_up = 0.0
+        self.caught_up = NEVER
         self.broker_epoch = -1
-        self._last_fetch = 0.0
+        self._last_fetch = NEVER
         self._leader_end_at_last_fetch = 0
 
     def begin(self, now: float, leader_end: int, in_sync: bool) -> None:
         """A leader's epoch begins: what was known is forgotten; who is in sync has time to show that it still is."""
         self.end_offset = UNKNOWN_OFFSET
         self.start_offset = UNKNOWN_OFFSET
-        self.caught_up = now if in_sync else 0.0
-        self._last_fetch = now if in_sync else 0.0
+        self.caught_up = now if in_sync else NEVER
+        self._last_fetch = now if in_sync else NEVER
         self._leader_end_at_last_fetch = leader_end if in_sync else 0
         self.broker_epoch = -1
 

@@ -358,7 +358,8 @@ class ReplicatedPartition(Partition):
             self._consider_adding(remote)
         elif offset < self._high_watermark:
             self._consider_lost(remote)
-        if offset != before:
+        if offset != before or self._waiters:
+            # Somebody else may have been waited for who doesn't count any longer.
             self._advance_committed()
         if start_offset != start_before and self._start_waiters:
             self._tell_start()
@@ -380,6 +381,13 @@ class ReplicatedPartition(Partition):
         ):
             self._ask((*self.isr, remote.broker_id))
 
+    def brokers_changed(self) -> None:
+        """Brokers have come or gone: whoever has gone is waited for no longer."""
+        if self.role is Role.LEADER:
+            self._advance_committed()
+            if self._start_waiters:
+                self._tell_start()
+
     def _consider_lost(self, remote: Remote) -> None:
         """Ask to have a replica removed that has lost committed records: its disk, or what it had not flushed.
 
@@ -400,6 +408,8 @@ class ReplicatedPartition(Partition):
         """Ask to have those removed that have not caught up for too long. To be called from time to time."""
         if self._start_waiters:
             self._tell_start()  # a broker may have died that was waited for
+        if self.role is Role.LEADER:
+            self._advance_committed()
         if self.role is not Role.LEADER or self._pending_isr is not None or len(self.isr) < 2:
             return
         now, end = self._clock.monotonic(), self.log.log_end_offset
