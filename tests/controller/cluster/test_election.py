@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+from pathlib import Path
 
 import pytest
 from tests.support.fakebrokers import FakeCluster
@@ -173,8 +174,19 @@ async def test_a_stale_controller_learns_it_from_the_brokers(cluster: FakeCluste
 # ---- ZooKeeper goes and comes
 
 
-async def test_a_change_waits_for_zookeeper(zookeeper: ZooKeeperProcess, cluster: FakeCluster) -> None:
+async def test_a_change_waits_for_zookeeper(tmp_path: Path) -> None:
     """What happens while ZooKeeper is away is dealt with when it is back, by the same controller."""
+    zookeeper = ZooKeeperProcess(tmp_path)
+    zookeeper.start()
+    cluster = await FakeCluster.open(f"{zookeeper.address}/c")
+    try:
+        await change_while_away(cluster, zookeeper)
+    finally:
+        await cluster.close()
+        zookeeper.kill()
+
+
+async def change_while_away(cluster: FakeCluster, zookeeper: ZooKeeperProcess) -> None:
     candidate = await cluster.three()
     await candidate.facade.create_topics(
         [NewTopic("t", assignments={index: [2, 3, 1] for index in range(20)})], False
