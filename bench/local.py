@@ -1,0 +1,371 @@
+"""``make cluster``: a ZooKeeper and three brokers on this machine, in the foreground, until Ctrl-C.
+
+ZooKeeper's jars come with pyspark; Java 17 or later runs them. All data, logs and the brokers' properties are in one
+folder, so that the cluster goes on where it was when it is started again. A process that dies is started again after
+a while, long enough to see how the others do without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from ottla_client.errors import ClientError
+from ottla_client.sync import Admin
+
+HOST: Final = "127.0.0.1"
+LEAST_JAVA: Final = 17
+_START_SECONDS: Final = 60.0
+_STOP_SECONDS: Final = 30.0
+# How long a process that has died stays away.
+_AWAY_SECONDS: Final = 10.0
+_SET_PARENT_DEATH_SIGNAL: Final = 1  # of prctl(2)
+
+# What ZooKeeper needs of Spark's hundreds of jars: a JVM that indexes all of them starts a second later.
+_JARS: Final = (
+    "zookeeper", "netty", "slf4j", "log4j", "metrics-core", "snappy-java", "commons-io", "commons-cli", "audience",
+)  # fmt: skip
+
+_ZOOKEEPER: Final = """dataDir={folder}
+clientPort={port}
+clientPortAddress={host}
+tickTime=2000
+admin.enableServer=false
+4lw.commands.whitelist=srvr
+"""
+
+_BROKER: Final = """broker.id={number}
+listeners=PLAINTEXT://{host}:{port}
+zookeeper.connect={host}:{zookeeper}
+log.dirs={folder}
+default.replication.factor={copies}
+min.insync.replicas={least}
+offsets.topic.replication.factor={copies}
+"""
+
+_USAGE: Final = """
+the cluster serves at {bootstrap}
+
+  export OTTLA_BOOTSTRAP_SERVER={bootstrap}
+  ottla cluster --watch
+  ottla topics create flights --partitions 6
+  seq 100000 | ottla produce flights
+  ottla consume flights --exit | wc -l
+  kill -9 {pid}{blank}a broker dies; it comes back after {away:.0f} s
+
+data and logs are in {folder}; Ctrl-C stops it all
+"""
+
+
+class Unavailable(Exception):
+    """The cluster can't run here, or runs no more; the message is one line."""
+
+
+class Stopped(Exception):
+    """Ctrl-C, SIGTERM, or the terminal has gone."""
+
+
+class Member:
+    """A process of the cluster: ``serves`` says whether it does, ``log`` has its output."""
+
+    def __init__(self, name: str, command: list[str], log: Path, serves: Callable[[], bool]) -> None:
+        self.name, self.log = name, log
+        self._command, self._serves = command, serves
+        self._process: subprocess.Popen[bytes] | None = None
+        self._died: float | None = None
+
+    @property
+    def pid(self) -> int:
+        return 0 if self._process is None else self._process.pid
+
+    def spawn(self) -> None:
+        with self.log.open("ab") as log:
+            # A session of its own: the terminal's Ctrl-C is for this process, which stops the others in order.
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_end_with_parent,
+            )
+        self._died = None
+
+    def wait_until_serving(self) -> None:
+        """Raises Unavailable if it ends or takes too long."""
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._serves():
+            if self._process is None or self._process.poll() is not None:
+                raise Unavailable(f"{self.name} did not start: {self._last_line()} (see {self.log})")
+            if time.monotonic() > deadline:
+                raise Unavailable(f"{self.name} does not serve after {_START_SECONDS:.0f} s (see {self.log})")
+            time.sleep(0.05)
+
+    def look_after(self) -> None:
+        """Tell when it has died, and start it again later. Raises Unavailable if it doesn't start."""
+        if self._process is None or self._process.poll() is None:
+            return
+        if self._died is None:
+            self._died = time.monotonic()
+            code = self._process.returncode
+            how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+            say(f"{self.name} has died ({how}); it is started again in {_AWAY_SECONDS:.0f} s")
+        elif time.monotonic() - self._died > _AWAY_SECONDS:
+            self.spawn()
+            self.wait_until_serving()
+            say(f"{self.name} is back (pid {self.pid})")
+
+    def stop(self) -> None:
+        """SIGTERM; `wait` waits for its end."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> None:
+        """Until it has ended, by SIGKILL if it takes too long."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            say(f"{self.name} did not stop within {_STOP_SECONDS:.0f} s and is killed")
+            self.kill()
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _last_line(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        return lines[-1].strip() if lines else "it said nothing"
+
+
+class LocalCluster:
+    """A ZooKeeper and brokers 1, 2, 3, … on successive ports."""
+
+    def __init__(self, folder: Path, brokers: int, port: int, zookeeper_port: int) -> None:
+        self.folder = folder
+        ports = [port + number for number in range(brokers)]
+        self.bootstrap = ",".join(f"{HOST}:{each}" for each in ports)
+        for each in (zookeeper_port, *ports):
+            _check_free(each)
+        java, classpath = find_java(), _classpath()
+        folder.mkdir(parents=True, exist_ok=True)
+        config = folder / "zookeeper.properties"
+        config.write_text(
+            _ZOOKEEPER.format(folder=folder / "zookeeper", port=zookeeper_port, host=HOST), encoding="utf-8"
+        )
+        command = [
+            java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath,
+            "org.apache.zookeeper.server.ZooKeeperServerMain", str(config),
+        ]  # fmt: skip
+        log = folder / "zookeeper.log"
+        self.zookeeper = Member("ZooKeeper", command, log, lambda: _zookeeper_serves(zookeeper_port))
+        copies = min(3, brokers)
+        self.brokers = []
+        for number, each in enumerate(ports, 1):
+            config = folder / f"broker-{number}.properties"
+            config.write_text(
+                _BROKER.format(
+                    number=number,
+                    host=HOST,
+                    port=each,
+                    zookeeper=zookeeper_port,
+                    folder=folder / f"broker-{number}",
+                    copies=copies,
+                    least=max(1, copies - 1),
+                ),
+                encoding="utf-8",
+            )
+            self.brokers.append(_broker(number, config, folder / f"broker-{number}.log", each))
+
+    def start(self) -> None:
+        """Raises Unavailable."""
+        self.zookeeper.spawn()
+        self.zookeeper.wait_until_serving()
+        say("ZooKeeper serves")
+        began = time.monotonic()
+        for broker in self.brokers:
+            broker.spawn()
+        for broker in self.brokers:
+            broker.wait_until_serving()
+        self._wait_until_complete()
+        say(f"{len(self.brokers)} brokers serve, {time.monotonic() - began:.1f} s after ZooKeeper")
+
+    def _wait_until_complete(self) -> None:
+        """Until the brokers know of each other, and of a controller."""
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            with suppress(ClientError), Admin(self.bootstrap) as admin:
+                told = admin.describe_cluster(timeout=5)
+                if len(told.nodes) == len(self.brokers) and told.controller_id is not None:
+                    return
+            time.sleep(0.05)
+        raise Unavailable(f"the brokers did not find each other within {_START_SECONDS:.0f} s")
+
+    def look_after(self) -> None:
+        for member in self.members():
+            member.look_after()
+
+    def stop(self) -> None:
+        """The brokers first: each hands over what it leads, as long as there is another."""
+        for broker in self.brokers:
+            broker.stop()
+        for broker in self.brokers:
+            broker.wait()
+        self.zookeeper.stop()
+        self.zookeeper.wait()
+
+    def kill(self) -> None:
+        for member in self.members():
+            member.kill()
+
+    def members(self) -> Iterator[Member]:
+        yield self.zookeeper
+        yield from self.brokers
+
+
+def _broker(number: int, config: Path, log: Path, port: int) -> Member:
+    def serves() -> bool:
+        with suppress(OSError):
+            socket.create_connection((HOST, port), 1.0).close()
+            return True
+        return False
+
+    return Member(f"broker {number}", [sys.executable, "-m", "ottla_broker", str(config)], log, serves)
+
+
+def _zookeeper_serves(port: int) -> bool:
+    with suppress(OSError), socket.create_connection((HOST, port), 1.0) as connection:
+        connection.settimeout(1.0)
+        connection.sendall(b"srvr")
+        return b"Mode:" in connection.recv(4096)
+    return False
+
+
+def _end_with_parent() -> None:
+    """In a child, before its program begins: SIGTERM when the parent ends, even by SIGKILL."""
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+
+
+# What has to be there -------------------------------------------------------------------------------------------------
+
+
+def find_java() -> str:
+    """Java's path, from JAVA_HOME or else the PATH. Raises Unavailable if there is none that is new enough."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    if java is None:
+        where = f"in JAVA_HOME ({home})" if home else "on the PATH"
+        raise Unavailable(f"ZooKeeper needs Java {LEAST_JAVA} or later, and there is none {where}")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30).stderr
+    found = re.search(r'version "(\d+)', said)
+    if found is None or int(found[1]) < LEAST_JAVA:
+        version = found[1] if found else "unknown"
+        raise Unavailable(f"ZooKeeper needs Java {LEAST_JAVA} or later; {java} is version {version}")
+    return java
+
+
+def _classpath() -> str:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise Unavailable(
+            "ZooKeeper's jars come with pyspark, which is not installed: pip install 'ottla[spark]'"
+        )
+    jars = sorted((Path(spec.origin).parent / "jars").glob("*.jar"))
+    return ":".join(str(jar) for jar in jars if jar.name.startswith(_JARS))
+
+
+def _check_free(port: int) -> None:
+    if not 0 < port < 65_536:
+        raise Unavailable(f"{port} is no port")
+    with socket.socket() as probe:
+        # Connections of an earlier run that are not quite over don't count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise Unavailable(
+                f"port {port} of {HOST}: {error.strerror}; choose others: "
+                'make cluster ARGS="--port 19092 --zookeeper-port 12181"'
+            ) from None
+
+
+# The command ----------------------------------------------------------------------------------------------------------
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _stopped(number: int, frame: FrameType | None) -> None:
+    raise Stopped
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make cluster", description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path("ottla-cluster"), help="folder (ottla-cluster)")
+    parser.add_argument("--brokers", type=int, default=3, help="how many (3)")
+    parser.add_argument(
+        "--port", type=int, default=9092, help="of the first broker; the next ones follow (9092)"
+    )
+    parser.add_argument("--zookeeper-port", type=int, default=2181, help="(2181)")
+    options = parser.parse_args()
+    if not 1 <= options.brokers <= 100:
+        parser.error(f"--brokers is from 1 to 100, not {options.brokers}")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stopped)
+    cluster = None
+    try:
+        cluster = LocalCluster(options.data.absolute(), options.brokers, options.port, options.zookeeper_port)
+        cluster.start()
+        pid = cluster.brokers[-1].pid
+        say(
+            _USAGE.format(
+                bootstrap=cluster.bootstrap,
+                pid=pid,
+                blank=" " * (33 - len(str(pid))),
+                away=_AWAY_SECONDS,
+                folder=options.data,
+            )
+        )
+        while True:
+            cluster.look_after()
+            time.sleep(0.2)
+    except Unavailable as lack:
+        print(f"make cluster: {lack}", file=sys.stderr)
+        return 1
+    except Stopped:
+        say("stopping")
+        return 0
+    finally:
+        if cluster is not None:
+            _stop(cluster)
+
+
+def _stop(cluster: LocalCluster) -> None:
+    """Cleanly; another Ctrl-C doesn't wait for that."""
+    try:
+        cluster.stop()
+    except Stopped:
+        say("killing")
+    finally:
+        cluster.kill()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
