@@ -70,7 +70,7 @@ class Control:
 
     async def leader_and_isr(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
         async with self._turn:
-            code = self._check(request)
+            code = await self._check(request)
             if code is ErrorCode.NONE:
                 names = {state.topic_name for state in request.ungrouped_partition_states}
                 names |= {topic.topic_name for topic in request.topic_states}
@@ -113,14 +113,14 @@ class Control:
 
     async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
         async with self._turn:
-            code = self._check(request)
+            code = await self._check(request)
             if code is not ErrorCode.NONE:
                 return StopReplicaResponse(error_code=code)
             return await self._replicas.stop_replicas(request)
 
     async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         async with self._turn:
-            code = self._check(request)
+            code = await self._check(request)
             states: dict[str, tuple[bytes, list[UpdateMetadataPartitionState]]] = {}
             for state in request.ungrouped_partition_states:
                 states.setdefault(state.topic_name, (ZERO_UUID, []))[1].append(state)
@@ -144,8 +144,12 @@ class Control:
         elif not self.joined.is_set():
             asyncio.get_running_loop().call_later(_NO_TOPICS_SECONDS, self.joined.set)
 
-    def _check(self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest) -> ErrorCode:
-        code = self._authority.check(request.controller_id, request.controller_epoch, request.broker_epoch)
+    async def _check(
+        self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
+    ) -> ErrorCode:
+        code = await self._authority.admit(
+            request.controller_id, request.controller_epoch, request.broker_epoch
+        )
         if code is not ErrorCode.NONE:
             log.warning(
                 "a controller is not obeyed",
