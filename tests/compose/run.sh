@@ -24,6 +24,10 @@ if [[ ${1:-} == --can ]]; then
     exit 0
 fi
 
+# No client's command waits for ever, where there is GNU's timeout.
+bounded=()
+if command -v timeout >/dev/null; then bounded=(timeout 120); fi
+
 say() { echo "== $*"; }
 
 # The container of a service: docker and podman name them differently.
@@ -65,20 +69,20 @@ whole() {
 through() {
     local line=$1
     shift
-    echo "$line" | "$@" produce greetings >/dev/null
-    "$@" consume greetings --exit | grep -xF "$line" >/dev/null
+    echo "$line" | "$@" produce greetings >/dev/null || { echo "compose-test: not written: $line" >&2; exit 1; }
+    "$@" consume greetings --exit | grep -xF "$line" >/dev/null || { echo "compose-test: not read: $line" >&2; exit 1; }
 }
 
 inside() {
     local broker=$1
     shift
-    $engine exec -i -e OTTLA_BOOTSTRAP_SERVER="$broker:9092" "$(container "$broker")" ottla "$@"
+    ${bounded[@]+"${bounded[@]}"} $engine exec -i -e OTTLA_BOOTSTRAP_SERVER="$broker:9092" "$(container "$broker")" ottla "$@"
 }
 
 outside() {
     local port=$1
     shift
-    OTTLA_BOOTSTRAP_SERVER=localhost:$port $ottla "$@"
+    OTTLA_BOOTSTRAP_SERVER=localhost:$port ${bounded[@]+"${bounded[@]}"} $ottla "$@"
 }
 
 finish() {
@@ -89,11 +93,15 @@ finish() {
             $engine logs --tail 20 "$(container $service)" >&2 || true
         done
     fi
+    # With the volumes that have no name, which `down` leaves.
+    $engine ps -aq --filter "label=com.docker.compose.project=$project" | xargs -r $engine rm -fv >/dev/null 2>&1 || true
     "${compose[@]}" down -v >/dev/null 2>&1 || code=1
     ((code == 0)) && say "the compose file works with $engine"
     exit $code
 }
 trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 say "building the image"
 # The host's network, as a builder's own may have no names.
