@@ -52,10 +52,38 @@ SOFTWARE = ("ottla", "0.1.0")
 """What a broker is told of this client (KIP-511)."""
 
 
+class _Call:
+    """Stands for a future, and has its one callback called at once: a future's comes a turn of the loop later."""
+
+    __slots__ = ("_answered", "_done")
+
+    def __init__(self, answered: Callable[[Any, Exception | None], None]) -> None:
+        self._answered = answered
+        self._done = False
+
+    def done(self) -> bool:
+        return self._done
+
+    def set_result(self, value: object) -> None:
+        self._finish(value, None)
+
+    def set_exception(self, error: Exception) -> None:
+        self._finish(None, error)
+
+    def _finish(self, value: object, error: Exception | None) -> None:
+        self._done = True
+        try:
+            self._answered(value, error)
+        except Exception as broken:
+            # As for a future's callback: a defect there is none of the connection.
+            context = {"message": f"{self._answered} failed", "exception": broken}
+            asyncio.get_running_loop().call_exception_handler(context)
+
+
 class _Waiting(NamedTuple):
     """A request that waits for its answer; ``expires`` on the monotonic clock, ``timeout`` is what was given."""
 
-    future: asyncio.Future[Any]
+    future: asyncio.Future[Any] | _Call
     name: str
     expires: float
     timeout: float
@@ -204,9 +232,29 @@ class Connection(asyncio.BufferedProtocol):
         Raises, at once, ConnectionLostError when the connection is closed, UnsupportedApiError when the broker can't
         be asked this.
         """
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._write(request, future, timeout, version, raw)
+        return future
+
+    def call(
+        self, request: Message, answered: Callable[[Any, Exception | None], None], *, timeout: float
+    ) -> None:
+        """As ``submit``, but ``answered(response, error)`` is called when the future would be done, without a detour.
+
+        It must neither await nor raise. It saves a turn of the event loop for each request.
+        """
+        self._write(request, _Call(answered), timeout, None, raw=False)
+
+    def _write(
+        self,
+        request: Message,
+        future: asyncio.Future[Any] | _Call,
+        timeout: float,
+        version: int | None,
+        raw: bool,
+    ) -> None:
         if self.closed:
             raise self._lost()
-        future = self._loop.create_future()
         self._used = now = monotonic()
         expires = now + timeout
         waiting = _Waiting(future, api_name(request.API_KEY or 0), expires, timeout)
@@ -228,7 +276,6 @@ class Connection(asyncio.BufferedProtocol):
             transport.write(b"".join(parts))
         else:
             transport.writelines(parts)
-        return future
 
     async def drain(self) -> None:
         """Wait while more than HIGH_WATER bytes wait to be sent. Raises ConnectionLostError when it breaks."""

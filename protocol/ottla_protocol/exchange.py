@@ -11,6 +11,7 @@ valid for as long as somebody holds them.
 from __future__ import annotations
 
 from collections import deque
+from functools import cache
 from struct import Struct
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -270,6 +271,7 @@ class Exchange(Generic[T]):
         return ProtocolError(f"an answer of {size} bytes")
 
 
+@cache
 def api_name(api_key: int) -> str:
     """``CreateTopics``, as Kafka's documentation has it."""
     return "".join(word.capitalize() for word in ApiKey(api_key).name.split("_"))

@@ -118,10 +118,14 @@ class Accumulator:
         batch = queue.tail
         if batch is None:
             batch = queue.open(monotonic())
-            self.lingering.append(batch)
+            # It must not linger with memory that others wait for. Without linger, no timer is waited for either:
+            # the sender takes it in the loop's next turn, with all that is added until then.
+            lingers = self.linger > 0 and not self.memory.contended
+            if lingers:
+                self.lingering.append(batch)
             self.on_open()
-            if self.memory.contended:
-                self._make_ready(batch)  # it must not linger with memory that others wait for
+            if not lingers:
+                self._make_ready(batch)
         if short_way:
             self.plain[topic.name] = batch
         return batch

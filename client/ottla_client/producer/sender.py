@@ -18,7 +18,6 @@ from ..deadline import Deadline
 from ..errors import (
     BrokerError,
     ClientError,
-    ConnectionLostError,
     UnknownTopicError,
     UnsupportedApiError,
 )
@@ -166,7 +165,7 @@ class Sender:
 
     def _opened(self) -> None:
         """A batch has been opened: see that somebody comes when it has lingered, and when it is too old."""
-        if "linger" not in self._timers:
+        if self.accumulator.lingering and "linger" not in self._timers:
             self._timers["linger"] = self._loop.call_later(self.settings.linger, self._lingered)
         if "expiry" not in self._timers:
             self._timers["expiry"] = self._loop.call_later(self.settings.delivery_timeout, self._expire)
@@ -367,7 +366,12 @@ class NodeSender:
                 raise UnsupportedApiError(
                     f"{connection.host}:{connection.port} is older than Kafka 0.11 and doesn't know record batches"
                 )
-            future = connection.submit(request, timeout=self._settings.request_timeout)
+            if acks == 0:
+                connection.submit(request, timeout=self._settings.request_timeout)
+            else:
+                connection.call(
+                    request, partial(self._answered, chosen), timeout=self._settings.request_timeout
+                )
         except UnsupportedApiError as error:
             for queue, batch in chosen:
                 queue.refused(batch, error)
@@ -386,15 +390,15 @@ class NodeSender:
                 self._sender.settle(queue, batch, Answer(0))
             return
         self._in_flight += 1
-        future.add_done_callback(partial(self._answered, chosen))
 
-    def _answered(self, chosen: list[tuple[PartitionQueue, Batch]], future: asyncio.Future[Any]) -> None:
+    def _answered(
+        self, chosen: list[tuple[PartitionQueue, Batch]], response: Any, error: Exception | None
+    ) -> None:
         self._in_flight -= 1
-        error = ConnectionLostError("the request was given up") if future.cancelled() else future.exception()
         if error is not None:
-            self._lose(chosen, error if isinstance(error, Exception) else ConnectionLostError(str(error)))
+            self._lose(chosen, error)
         else:
-            self._take(chosen, future.result())
+            self._take(chosen, response)
         if self._queues:
             self._wake.set()
 
