@@ -197,10 +197,6 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
             "group.coordinator.rebalance.protocols: Only",
         ),
         (
-            {"unclean_leader_election_enable": "true"},
-            "unclean.leader.election.enable: A partition has one replica",
-        ),
-        (
             {"listener_name_plaintext_max_connections": "5"},
             "listener.name.plaintext.max.connections: settings of one",
         ),
@@ -363,7 +359,6 @@ def test_what_cannot_be_changed_at_runtime() -> None:
     for changes in (
         {"message.max.bytes": "x"},
         {"log.retention.ms": "0"},
-        {"unclean.leader.election.enable": "true"},
     ):
         with pytest.raises(InvalidValue):
             made.check_dynamic(changes, per_broker=True)

@@ -92,11 +92,10 @@ def test_a_bad_value_has_kafkas_message(name: str, text: str) -> None:
         ({"no.such": "1"}, "Unknown topic config name: no.such"),
         ({"remote.storage.enable": "true"}, "Tiered storage is not built yet"),
         ({"local.retention.ms": "5"}, "Tiered storage is not built yet"),
-        ({"follower.replication.throttled.replicas": "*"}, "there is no replication to throttle"),
-        ({"leader.replication.throttled.replicas": "0:1"}, "there is no replication to throttle"),
+        ({"follower.replication.throttled.replicas": "*"}, "throttles of replication are not built yet"),
+        ({"leader.replication.throttled.replicas": "0:1"}, "throttles of replication are not built yet"),
         ({"message.format.version": "0.10.2"}, "format version 2 only"),
         ({"message.downconversion.enable": "false"}, "format version 2 only"),
-        ({"unclean.leader.election.enable": "true"}, "one replica only"),
         ({"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}, "must not be more than"),
     ],
 )

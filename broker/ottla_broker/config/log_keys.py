@@ -10,7 +10,6 @@ from ottla_broker.config.model import (
     LIST,
     LONG,
     LONG_MAX,
-    NOT_YET,
     STRING,
     Key,
     at_least,
@@ -40,11 +39,11 @@ class TopicDefaultKeys:
     unclean_leader_election_enable = Key(
         BOOLEAN,
         False,
-        "Whether a replica that isn't in sync may become leader when no other is left.",
+        "Whether a replica that isn't in sync may become leader when no other is left: records that it lacks are"
+        " lost then.",
         None,
         CLUSTER_WIDE,
-        effect=NOT_YET,
-        note="A partition has one replica only, so that there is nobody else to elect.",
+        note="In a broker alone there is nobody else to elect.",
     )
     compression_type = string(
         "producer",

@@ -49,7 +49,7 @@ class ServerKeys:
     default_replication_factor = integer(
         1,
         "How many replicas a partition gets where the topic's creator names no number.",
-        note="One broker holds one replica, so that more than 1 makes such creations fail.",
+        note="More than there are brokers makes such creations fail.",
     )
     fetch_max_bytes = integer(
         57671680, "The most bytes of records that one Fetch is answered with.", at_least(1024)

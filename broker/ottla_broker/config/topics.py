@@ -63,7 +63,7 @@ def _not_yet(
 
 
 _NO_TIERS = "Tiered storage is not built yet."
-_NO_FOLLOWERS = "A partition has one replica only, so that there is no replication to throttle."
+_NO_FOLLOWERS = "A partition has one replica only, so that throttles of replication are not built yet."
 _FORMATS = tuple(
     f"3.{minor}{suffix}" for minor in range(10) for suffix in ("", "-IV0", "-IV1", "-IV2", "-IV3", "-IV4")
 )
