@@ -63,7 +63,7 @@ def _not_yet(
 
 
 _NO_TIERS = "Tiered storage is not built yet."
-_NO_FOLLOWERS = "A partition has one replica only, so that throttles of replication are not built yet."
+_NO_THROTTLES = "Throttles of replication are not built yet."
 _FORMATS = tuple(
     f"3.{minor}{suffix}" for minor in range(10) for suffix in ("", "-IV0", "-IV1", "-IV2", "-IV3", "-IV4")
 )
@@ -84,11 +84,11 @@ _DECLARED: dict[str, tuple[Key[Any], tuple[Synonym, ...]]] = {
         Synonym("log.flush.scheduler.interval.ms"),
     ),
     "follower.replication.throttled.replicas": _own(
-        _not_yet(LIST, (), "The replicas whose copying is throttled on the followers' side.", _NO_FOLLOWERS)
+        _not_yet(LIST, (), "The replicas whose copying is throttled on the followers' side.", _NO_THROTTLES)
     ),
     "index.interval.bytes": _like(_D.log_index_interval_bytes),
     "leader.replication.throttled.replicas": _own(
-        _not_yet(LIST, (), "The replicas whose copying is throttled on the leaders' side.", _NO_FOLLOWERS)
+        _not_yet(LIST, (), "The replicas whose copying is throttled on the leaders' side.", _NO_THROTTLES)
     ),
     "local.retention.bytes": _own(
         _not_yet(LONG, -2, "How much of a tiered partition stays on local disk.", _NO_TIERS),
