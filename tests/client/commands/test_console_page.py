@@ -43,6 +43,8 @@ def check(words: list[str]) -> None:
     command: click.Command = main
     while isinstance(command, click.Group) and (words or not command.invoke_without_command):
         if words[0].startswith("-"):
+            if command.invoke_without_command:
+                break
             assert words[0] in ("--help", "--version"), words
             return
         found = command.get_command(click.Context(command), words.pop(0))
