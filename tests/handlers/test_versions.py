@@ -192,7 +192,8 @@ def test_a_topic_that_is_kept_in_zstd(version: int, wire: Wire, new_topic: Topic
 
 @versions(ApiKey.LIST_OFFSETS)
 def test_list_offsets(version: int, wire: Wire, new_topic: Topic) -> None:
-    topic = new_topic()
+    # Times of long ago, which retention would take away.
+    topic = new_topic(**{"retention.ms": -1})
     for time in (1000, 3000, 2000):
         produce_all(wire, 9, topic, {0: bytes(records(b"v", timestamp=time))})
 
