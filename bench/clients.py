@@ -125,7 +125,9 @@ async def ottla_send_arrow(job: Job) -> Done:
 
 
 async def ottla_async_for(job: Job) -> Done:
-    import numpy  # noqa: F401  # a library like the others: not on the clock
+    import numpy  # noqa: F401  # libraries, its own and others', are not on the clock
+
+    import ottla_client.consumer  # noqa: F401
 
     clock = Clock()
     seen = 0
@@ -140,6 +142,8 @@ async def ottla_async_for(job: Job) -> Done:
 async def ottla_poll(job: Job) -> Done:
     import numpy  # noqa: F401
 
+    import ottla_client.consumer  # noqa: F401
+
     clock = Clock()
     seen = 0
     async with _ottla_consumer(job) as consumer:
@@ -152,7 +156,8 @@ async def ottla_poll(job: Job) -> Done:
 
 
 async def ottla_poll_arrow(job: Job) -> Done:
-    import ottla_client.arrow  # noqa: F401
+    import ottla_client.arrow
+    import ottla_client.consumer  # noqa: F401
 
     clock = Clock()
     seen = 0
@@ -244,6 +249,8 @@ async def aiokafka_send(job: Job) -> Done:
 
 
 async def aiokafka_async_for(job: Job) -> Done:
+    import aiokafka  # noqa: F401
+
     clock = Clock()
     seen = 0
     async with asyncio.timeout(300), _aiokafka_consumer(job) as consumer:
@@ -255,6 +262,8 @@ async def aiokafka_async_for(job: Job) -> Done:
 
 
 async def aiokafka_getmany(job: Job) -> Done:
+    import aiokafka  # noqa: F401
+
     clock = Clock()
     seen = 0
     async with _aiokafka_consumer(job) as consumer:

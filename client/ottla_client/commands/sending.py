@@ -177,7 +177,7 @@ class Sending:
                 delivered, failed = error.delivered, error.failed
             for part in delivered:
                 self._partitions.setdefault(part.partition, _Extent()).add(part.base_offset, part.count)
-            self._bytes += sum(len(value) for value in records.values if value is not None)
+            self._bytes += sum(map(len, filter(None, records.values)))
             for indices, reason in failed:
                 self._fail(records, indices, reason)
             if any(not isinstance(reason, RecordTooLargeError) for _, reason in failed):
