@@ -76,11 +76,11 @@ $(BIN)/python:
 $(VENV)/.broker: pyproject.toml | $(BIN)/python
 	@echo "installing what the broker needs into $(VENV)"
 	@$(PIP) -e '.[broker]'
-	@$(BIN)/python -m compileall -q broker protocol client
+	@$(BIN)/python -m compileall -q broker protocol client pipeline
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "installing what tests, demo and benchmark need into $(VENV)"
 	@$(PIP) -e '.[dev]'
-	@$(BIN)/python -m compileall -q broker protocol client
+	@$(BIN)/python -m compileall -q broker protocol client pipeline
 	@touch $(VENV)/.broker $@
