@@ -1,0 +1,51 @@
+"""``ottla pipeline``: topics into tables, exactly once, and what looks after them.
+
+Importing this imports neither Spark nor Arrow: a command does so when it is called, and says in a line what lacks.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+_COMMANDS: tuple[str, ...] = ()
+
+
+class _Pipeline(click.Group):
+    """Imports the command that is called, and no other."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command = getattr(import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As in click, but an unknown name is answered with the nearest one."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            from ottla_client.commands.settings import did_you_mean
+
+            raise click.UsageError(
+                f"No such command {args[0]!r}{did_you_mean(args[0], _COMMANDS)}", ctx
+            ) from None
+
+
+@click.group(cls=_Pipeline)
+def pipeline() -> None:
+    """Land topics in Delta Lake, Iceberg or Parquet, exactly once.
+
+    \b
+    ottla pipeline land flights --table lake/flights --values json
+    ottla pipeline audit flights --table lake/flights        every offset there, once
+    ottla pipeline compact --table lake/flights              few large files out of many small ones
+    ottla pipeline replay --table lake/flights               dead letters, parsed again
+    """
