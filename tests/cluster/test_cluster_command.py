@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import pty
-import select
 import signal
 import struct
 import subprocess
@@ -21,7 +20,7 @@ from typing import Any, TypeVar
 import pytest
 from tests.client.commands.looking import OTTLA, Ottla
 from tests.support.cluster import Cluster
-from tests.support.waiting import wait_for
+from tests.support.waiting import readable, wait_for
 from tests.support.zookeeper import ZooKeeperProcess
 
 from ottla_client import Admin, TopicPartition
@@ -374,7 +373,7 @@ def test_watching_at_a_terminal(cluster: Cluster, ottla: Ottla) -> None:
         os.close(child)
         shown, deadline = "", time.monotonic() + 30
         while shown.count("Cluster id") < 2 and time.monotonic() < deadline:
-            if select.select([parent], [], [], 0.1)[0]:
+            if readable(parent, 0.1):
                 shown += os.read(parent, 65536).decode(errors="replace")
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130

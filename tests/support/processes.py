@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -13,6 +12,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
+
+from tests.support.waiting import readable
 
 READY = b"accepts clients"
 
@@ -67,7 +68,7 @@ class BrokerProcess:
         assert self._process.stdout is not None
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
-            if select.select([self._process.stdout], [], [], 0.1)[0]:
+            if readable(self._process.stdout, 0.1):
                 line = self._process.stdout.readline()
                 if READY in line:
                     self.ready_line = line.decode()

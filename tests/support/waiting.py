@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import IO, TypeVar
 
 T = TypeVar("T")
+
+
+def readable(file: int | IO[bytes], timeout: float) -> bool:
+    """Wait so long, in seconds, for something to read, or for the end; whether it came."""
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(timeout * 1000))
 
 
 def wait_for(check: Callable[[], T], what: str, timeout: float = 20.0, every: float = 0.02) -> T:

@@ -76,7 +76,7 @@ class Output:
     async def _write_slowly(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
-            if self._blocks and not select.select((), (self._fd,), (), 0)[1]:
+            if self._blocks and not self._takes_some():
                 await self._writable()
             try:
                 written = os.write(self._fd, view[:_WHOLE] if self._blocks else view)
@@ -87,6 +87,12 @@ class Output:
                 raise OutputClosedError from None
             self.bytes += written
             view = view[written:]
+
+    def _takes_some(self) -> bool:
+        """Whether a write would not block now: there is room, or nobody is left to read."""
+        poll = select.poll()  # select() fails for descriptors beyond 1023
+        poll.register(self._fd, select.POLLOUT)
+        return bool(poll.poll(0))
 
     async def _writable(self) -> None:
         loop = asyncio.get_running_loop()

@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import re
-import select
 import struct
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
+from tests.support.waiting import readable
 
 from ottla_client.cli import main
 
@@ -71,7 +71,7 @@ class Ottla:
         parts = []
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
-            if not select.select([parent], [], [], 0.1)[0]:
+            if not readable(parent, 0.1):
                 continue
             try:
                 data = os.read(parent, 65536)
