@@ -225,7 +225,7 @@ async def test_a_broker_that_stops_hands_over_what_it_leads(cluster: FakeCluster
     request = ControlledShutdownRequest(broker_id=2, broker_epoch=await cluster.epoch(2))
     answer = await serve.controlled_shutdown(candidate.active, request)
     assert (answer.error_code, answer.remaining_partitions) == (ErrorCode.NONE, [])
-    assert ("t", 0) in cluster.brokers[3].leads()
+    await until(lambda: ("t", 0) in cluster.brokers[3].leads())
     assert (await cluster.state("t", 0)).isr == [3, 1]
     assert (await cluster.state("u", 0)).isr == [3]
     assert (await cluster.state("alone", 0)).leader == 2

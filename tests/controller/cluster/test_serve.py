@@ -319,6 +319,15 @@ async def assignment(cluster: FakeCluster, name: str = "t") -> Assignment:
     return TopicNode.decode(name, (await cluster.store.get(TopicNode.path(name)))[0])[1][0]
 
 
+async def until_assigned(cluster: FakeCluster, wanted: Assignment) -> None:
+    """Wait for an assignment: it is written after the partition's state."""
+
+    async def right() -> bool:
+        return await assignment(cluster) == wanted
+
+    await cluster.until(right)
+
+
 async def move(candidate: Candidate, replicas: list[int] | None, name: str = "t") -> ErrorCode:
     request = AlterPartitionReassignmentsRequest(
         timeout_ms=10000,
@@ -358,9 +367,11 @@ async def test_a_partition_moves_to_other_replicas(cluster: FakeCluster) -> None
     assert await moving(candidate, "t", "u") == await moving(candidate)
     assert await moving(candidate, "u") == []
     assert await moving(None) == ErrorCode.NOT_CONTROLLER
-    await until(lambda: all(("t", 0) in cluster.brokers[each].states for each in (1, 2, 3, 4)))
-    state = cluster.brokers[2].states["t", 0]
-    assert (state.leader, state.leader_epoch) == (2, 1)
+    brokers = cluster.brokers
+    await until(lambda: all(("t", 0) in brokers[each].states for each in (1, 2, 3, 4)))
+    await until(lambda: brokers[2].states["t", 0].leader_epoch == 1)
+    state = brokers[2].states["t", 0]
+    assert state.leader == 2
     assert (state.adding_replicas, state.removing_replicas) == ([1, 4], [2, 3])
     assert ("t", 0) in cluster.brokers[4].new
     (refused,) = await candidate.facade.create_partitions([MorePartitions("t", 2)], False)
@@ -406,7 +417,7 @@ async def test_a_move_turns_elsewhere_on_its_way(cluster: FakeCluster) -> None:
     await until(lambda: ("t", 0) in cluster.brokers[1].deleted)
     await change(cluster, candidate, topic_id, [2, 3, 4], broker=2, leader_epoch=2, partition_epoch=2)
     await cluster.until_state("t", 0, lambda state: sorted(state.isr) == [2, 4])
-    assert await assignment(cluster) == Assignment([2, 4])
+    await until_assigned(cluster, Assignment([2, 4]))
 
 
 async def test_the_order_of_replicas_is_changed(cluster: FakeCluster) -> None:
@@ -450,11 +461,7 @@ async def test_a_move_outlives_its_controller(cluster: FakeCluster) -> None:
     await until(lambda: second.active is not None)
     await change(cluster, second, topic_id, [2, 3, 1], broker=2, leader_epoch=1, partition_epoch=1)
     await until(lambda: ("t", 0) in cluster.brokers[2].deleted)
-
-    async def settled() -> bool:
-        return await assignment(cluster) == Assignment([1, 3])
-
-    await cluster.until(settled)
+    await until_assigned(cluster, Assignment([1, 3]))
 
 
 async def test_a_topic_that_moves_is_deleted(cluster: FakeCluster) -> None:

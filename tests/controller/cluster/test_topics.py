@@ -32,6 +32,8 @@ async def test_a_topic_is_led_and_known_when_it_is_made(cluster: FakeCluster) ->
         assert sorted(state.isr) == [1, 2, 3]
         assert ("t", index) in cluster.brokers[state.leader].leads()
         for broker in cluster.brokers.values():
+            # Leaders have answered; the others may still be told.
+            await until(lambda b=broker, i=index: ("t", i) in b.states and ("t", i) in b.metadata)
             assert broker.states["t", index].leader == state.leader
             assert ("t", index) in broker.new
             assert broker.metadata["t", index].leader == state.leader
@@ -106,7 +108,7 @@ async def test_a_topic_made_by_other_hands_is_led_and_gets_an_id(cluster: FakeCl
     data, _ = await cluster.store.get(TopicNode.path("foreign"))
     topic_id, assignments = TopicNode.decode("foreign", data)
     assert topic_id is not None
-    assert cluster.brokers[2].ids[topic_id] == "foreign"
+    await until(lambda: cluster.brokers[2].ids.get(topic_id) == "foreign")
     assert assignments == {0: Assignment([2, 3])}
 
 
@@ -177,7 +179,7 @@ async def test_a_deleted_topic_is_gone_everywhere(cluster: FakeCluster) -> None:
     assert await cluster.store.children("/config/topics") == ["stays"]
     for broker in cluster.brokers.values():
         assert sorted(broker.deleted) == [("t", 0), ("t", 1), ("t", 2)]
-        assert not any(name == "t" for name, _ in broker.metadata)
+        await until(lambda b=broker: not any(name == "t" for name, _ in b.metadata))
     # Its name is free at once.
     (made,) = await candidate.facade.create_topics([NewTopic("t", 1, 3)], False)
     assert made.error == ErrorCode.NONE
