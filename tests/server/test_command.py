@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.support.processes import BrokerProcess, free_port
+from tests.support.ports import free_port
+from tests.support.processes import BrokerProcess
 from tests.support.wire import Wire
 
 from ottla_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

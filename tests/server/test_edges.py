@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from tests.badinput.requests import fetch, fetch_request, produce, records
-from tests.support.processes import BrokerProcess, free_port
+from tests.support.ports import free_port
+from tests.support.processes import BrokerProcess
 from tests.support.topics import create_topic
 from tests.support.waiting import wait_for
 from tests.support.wire import Wire, request_bytes

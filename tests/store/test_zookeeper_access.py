@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from tests.store.conftest import Open
 from tests.store.relay import Relay
+from tests.support.ports import free_port
 from tests.support.waiting import until
-from tests.support.zookeeper import ZooKeeperProcess, free_port
+from tests.support.zookeeper import ZooKeeperProcess
 
 from ottla_broker.store.api import Create, EventKind, StoreEvent, StoreFailedError
 from ottla_broker.store.zookeeper import Tls, ZooKeeperSettings, ZooKeeperStore

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench import maven
 from bench.brokers import Kafka
-from tests.support.processes import free_port
+from tests.support.ports import free_port
 
 # Kafka does not have these keys of its own accord as one broker wants them.
 _ONE_BROKER = {"offsets.topic.replication.factor": "1"}
@@ -37,7 +37,7 @@ class KafkaProcess:
             key: str(value).lower() if isinstance(value, bool) else str(value)
             for key, value in self.settings.items()
         }
-        self._broker = Kafka(folder, {**_ONE_BROKER, **given}, port, version)
+        self._broker = Kafka(folder, {**_ONE_BROKER, **given}, port or free_port(), version)
         self.port = self._broker.port
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,16 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
+from tests.support.ports import free_port
 from tests.support.waiting import readable
 
 READY = b"accepts clients"
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on at this moment."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
 
 
 class BrokerProcess:

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests.support.ports import free_port
 
 _MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 _LEAST_JAVA = 17
@@ -126,9 +127,3 @@ def _classpath() -> str:
         "audience",
     )
     return ":".join(str(jar) for jar in sorted(jars.glob("*.jar")) if jar.name.startswith(wanted))
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])

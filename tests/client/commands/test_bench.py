@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from tests.support.commands import Shell, ottla
-from tests.support.processes import BrokerProcess, free_port
+from tests.support.ports import free_port
+from tests.support.processes import BrokerProcess
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 from tests.support.commands import Outcome, Shell, ottla
-from tests.support.processes import BrokerProcess, free_port
+from tests.support.ports import free_port
+from tests.support.processes import BrokerProcess
 
 
 def complete(bootstrap: str, *words: str) -> list[str]:

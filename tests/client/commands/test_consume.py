@@ -16,7 +16,8 @@ import pytest
 from click.testing import CliRunner
 from tests.client.commands.looking import Ottla
 from tests.support.commands import Shell, finish, ottla, spawn
-from tests.support.processes import BrokerProcess, free_port
+from tests.support.ports import free_port
+from tests.support.processes import BrokerProcess
 
 from ottla_client.cli import main
 from ottla_client.commands.moments import show_time

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from tests.support.commands import Shell, finish, ottla, spawn
-from tests.support.processes import BrokerProcess, free_port
+from tests.support.ports import free_port
+from tests.support.processes import BrokerProcess
 from tests.support.waiting import wait_for
 
 from ottla_client.cli import main
