@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.support.processes import BrokerProcess
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 Header = tuple[str, bytes | None]
 

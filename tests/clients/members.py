@@ -94,7 +94,7 @@ class Member(ABC):
         if self.error is not None:
             raise AssertionError(f"a member of {self.group} has failed: {self.error!r}") from self.error
 
-    def call(self, run: Callable[[Any], Any], timeout: float = 20.0) -> Any:
+    def call(self, run: Callable[[Any], Any], timeout: float = 60.0) -> Any:
         """Have ``run(consumer)`` run in the consumer's thread, and return what it returns or raises."""
         future: Future[Any] = Future()
         self._commands.put((run, future))
@@ -122,7 +122,7 @@ class Member(ABC):
     def leave(self) -> None:
         """Leave the group and close."""
         self._leaving.set()
-        self._thread.join(30)
+        self._thread.join(60)
         assert not self._thread.is_alive(), f"a member of {self.group} did not close within 30 s"
 
     def __enter__(self) -> Self:
@@ -206,7 +206,7 @@ class ConfluentMember(Member):
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         wanted = [ck.TopicPartition(t, p) for t, p in partitions]
-        found = self.call(lambda consumer: consumer.committed(wanted, timeout=10))
+        found = self.call(lambda consumer: consumer.committed(wanted, timeout=60))
         return {(one.topic, one.partition): None if one.offset < 0 else one.offset for one in found}
 
 
@@ -377,7 +377,7 @@ class MemberProcess:
         self.kill()
 
 
-def shared_out(members: Iterable[Any], topic: str, partitions: int, timeout: float = 20.0) -> None:
+def shared_out(members: Iterable[Any], topic: str, partitions: int, timeout: float = 60.0) -> None:
     """Wait until the members have all partitions of the topic between them, each at least one, none twice."""
     members = list(members)
 

@@ -61,10 +61,10 @@ def test_topics_with_confluent(admin: ca.AdminClient, new_name: Name) -> None:
     name = new_name("admin")
     new = ca.NewTopic(name, 3, 1, config={"retention.ms": "123456", "cleanup.policy": "compact,delete"})
     admin.create_topics([new], validate_only=True)[name].result(20)
-    assert name not in admin.list_topics(timeout=10).topics
+    assert name not in admin.list_topics(timeout=60).topics
     admin.create_topics([new])[name].result(20)
     assert error_of(admin.create_topics([new])[name]) == ck.KafkaError.TOPIC_ALREADY_EXISTS
-    found = wait_for(lambda: admin.list_topics(timeout=10).topics.get(name), "the topic in the list")
+    found = wait_for(lambda: admin.list_topics(timeout=60).topics.get(name), "the topic in the list")
     assert sorted(found.partitions) == [0, 1, 2]
     described = admin.describe_topics(ck.TopicCollection([name]))[name].result(20)
     assert described.name == name
@@ -72,7 +72,7 @@ def test_topics_with_confluent(admin: ca.AdminClient, new_name: Name) -> None:
     assert not described.is_internal
     assert all(p.leader is not None and len(p.isr) == 1 for p in described.partitions)
     admin.delete_topics([name])[name].result(20)
-    wait_for(lambda: name not in admin.list_topics(timeout=10).topics, "the topic to be gone")
+    wait_for(lambda: name not in admin.list_topics(timeout=60).topics, "the topic to be gone")
     assert error_of(admin.delete_topics([name])[name]) == ck.KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
@@ -133,7 +133,7 @@ def test_topics_that_cannot_be_made(
 ) -> None:
     future = admin.create_topics([ca.NewTopic(name, partitions, replicas, config=config)])[name]
     assert error_of(future) == error
-    assert name not in admin.list_topics(timeout=10).topics
+    assert name not in admin.list_topics(timeout=60).topics
 
 
 def test_names_that_collide_in_metrics_are_refused(admin: ca.AdminClient, new_topic: Topic) -> None:
@@ -147,7 +147,7 @@ def test_create_partitions(admin: ca.AdminClient, broker: BrokerProcess, kit: Ki
     grow = lambda count: admin.create_partitions([ca.NewPartitions(topic, count)])[topic]  # noqa: E731
     grow(4).result(20)
     wait_for(
-        lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 4, "four partitions"
+        lambda: len(admin.list_topics(topic, timeout=60).topics[topic].partitions) == 4, "four partitions"
     )
     assert error_of(grow(3)) == ck.KafkaError.INVALID_PARTITIONS
     assert error_of(grow(4)) == ck.KafkaError.INVALID_PARTITIONS

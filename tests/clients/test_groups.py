@@ -266,8 +266,8 @@ def test_many_members_come_and_go(
     topic, group = new_topic(8), new_name("group")
     clients = ["confluent", "kafka-python", "aiokafka", "confluent"]
     members = [join(client, group, topic) for client in clients]
-    shared_out(members, topic, 8, timeout=40)
+    shared_out(members, topic, 8, timeout=90)
     members.pop(0).leave()
     members.append(join("confluent", group, topic))
     members.pop(0).leave()
-    shared_out(members, topic, 8, timeout=40)
+    shared_out(members, topic, 8, timeout=90)

@@ -32,9 +32,9 @@ def ask(kit: Kit, broker: BrokerProcess, topic: str, times: list[int]) -> Bounds
         consumer = ck.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused"})
         try:
             partition = ck.TopicPartition(topic, 0)
-            low, high = consumer.get_watermark_offsets(partition, timeout=10)
+            low, high = consumer.get_watermark_offsets(partition, timeout=60)
             found = [
-                consumer.offsets_for_times([ck.TopicPartition(topic, 0, t)], timeout=10)[0].offset
+                consumer.offsets_for_times([ck.TopicPartition(topic, 0, t)], timeout=60)[0].offset
                 for t in times
             ]
             return Bounds(low, high, [None if offset < 0 else offset for offset in found])
@@ -138,7 +138,7 @@ def test_position_seek_and_lag(
             assert consumer.consume(1, 20)[0].offset() == 45
             consumer.seek(ck.TopicPartition(topic, 0, ck.OFFSET_BEGINNING))
             assert consumer.consume(1, 20)[0].offset() == 0
-            committed = consumer.committed([ck.TopicPartition(topic, 0)], timeout=10)[0].offset
+            committed = consumer.committed([ck.TopicPartition(topic, 0)], timeout=60)[0].offset
             assert (
                 consumer.get_watermark_offsets(ck.TopicPartition(topic, 0), cached=False)[1] - committed == 19
             )
@@ -197,12 +197,12 @@ def test_metadata_of_a_commit_comes_back(
     )
     try:
         consumer.commit(offsets=[ck.TopicPartition(topic, 0, 5, "zwölf")], asynchronous=False)
-        found = consumer.committed([ck.TopicPartition(topic, 0)], timeout=10)[0]
+        found = consumer.committed([ck.TopicPartition(topic, 0)], timeout=60)[0]
         assert (found.offset, found.metadata) == (5, "zwölf")
         with pytest.raises(ck.KafkaException) as caught:
             consumer.commit(offsets=[ck.TopicPartition(topic, 0, 6, "x" * 5000)], asynchronous=False)
         assert caught.value.args[0].code() == ck.KafkaError.OFFSET_METADATA_TOO_LARGE
-        assert consumer.committed([ck.TopicPartition(topic, 0)], timeout=10)[0].offset == 5
+        assert consumer.committed([ck.TopicPartition(topic, 0)], timeout=60)[0].offset == 5
     finally:
         consumer.close()
 

@@ -97,14 +97,14 @@ def test_topics_are_made_grown_configured_and_deleted_through_any_broker(cluster
     create(cluster, "t", partitions=2)
     for number, broker in cluster.brokers.items():
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        admin.create_partitions([NewPartitions("t", 2 + number)])["t"].result(30)
+        admin.create_partitions([NewPartitions("t", 2 + number)])["t"].result(60)
     wait_for(
         lambda: all(len(cluster.metadata(n, ["t"]).topics[0].partitions) == 5 for n in cluster.brokers),
         "five partitions",
     )
     produce(cluster, "t", [f"v{i}" for i in range(100)])
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.delete_topics(["t"], operation_timeout=30)["t"].result(30)
+    admin.delete_topics(["t"], operation_timeout=60)["t"].result(60)
     wait_for(
         lambda: all(cluster.metadata(n, ["t"]).topics[0].error_code == 3 for n in cluster.brokers),
         "the topic to be unknown",

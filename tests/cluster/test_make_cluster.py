@@ -61,7 +61,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield run
     for process in running:
         process.kill()
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
@@ -113,7 +113,7 @@ def test_what_is_lacking_is_said_in_one_line(start: Start, tmp_path: Path) -> No
 
 
 def failure(process: subprocess.Popen[str]) -> str:
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     assert errors.count("\n") == 1
     return errors

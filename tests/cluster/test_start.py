@@ -12,7 +12,7 @@ from ottla_protocol.messages.metadata import MetadataResponse
 
 
 def first_answer(cluster: Cluster, number: int) -> MetadataResponse:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         try:
             return cluster.metadata(number, ["t"])

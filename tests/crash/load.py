@@ -116,7 +116,7 @@ def kill_under_load(broker: BrokerProcess, loads: list[Load], chance: random.Ran
     wait_for(
         lambda: all(len(load.acked) > count for load, count in zip(loads, before, strict=True)),
         "all producers to get on",
-        timeout=30,
+        timeout=60,
     )
     time.sleep(chance.uniform(0.0, 0.5))
     broker.kill()

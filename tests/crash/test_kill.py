@@ -33,7 +33,7 @@ def read_all(broker: BrokerProcess, topic: str, partitions: int) -> list[Got]:
     consumer = ck.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused"})
     try:
         for partition in range(partitions):
-            low, high = consumer.get_watermark_offsets(ck.TopicPartition(topic, partition), timeout=20)
+            low, high = consumer.get_watermark_offsets(ck.TopicPartition(topic, partition), timeout=60)
             if high > low:
                 got += read_to(broker, topic, partition, low, high)
     finally:
@@ -125,7 +125,7 @@ def test_committed_offsets_survive_and_the_group_goes_on(
                     commit(member, committed)
                 return all(committed[at] > before[at] for at in partitions)
 
-            wait_for(goes_on, "the group to commit in every partition again", timeout=30)
+            wait_for(goes_on, "the group to commit in every partition again", timeout=60)
         load.stop()
         wanted = {(a.partition, a.offset) for a in load.acked}
         wait_for(
@@ -133,7 +133,7 @@ def test_committed_offsets_survive_and_the_group_goes_on(
                 wanted <= {(got.partition, got.offset) for member in members for _, got in member.records}
             ),
             "the group to read everything that was acknowledged",
-            timeout=30,
+            timeout=60,
             every=0.2,
         )
     finally:

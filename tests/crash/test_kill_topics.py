@@ -35,7 +35,7 @@ class Admin:
         self._thread.start()
 
     def join(self) -> None:
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
     def _run(self) -> None:

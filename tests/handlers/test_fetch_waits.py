@@ -62,7 +62,7 @@ def nothing_comes(wire: Wire, seconds: float = 0.15) -> bool:
     except TimeoutError:
         return True
     finally:
-        wire.socket.settimeout(10)
+        wire.socket.settimeout(60)
     return False
 
 

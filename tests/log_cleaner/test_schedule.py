@@ -135,7 +135,7 @@ async def test_the_cleaner_runs_by_itself_and_stops(tmp_path: Path) -> None:
     log = filled(broker, "t", 3)
     plain = filled(broker, "plain", 3, compact=False, delete=True)
     broker.cleaner.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(pairs(log)) > 1:
             await asyncio.sleep(0)
         await broker.close()

@@ -21,7 +21,7 @@ OTTLA = str(Path(sys.executable).with_name("ottla"))
 OwnBroker = Callable[..., BrokerProcess]
 
 
-def run(*arguments: str | Path, timeout: float = 20) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str | Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
     """Run a broker that is expected not to start."""
     command = [OTTLA, "broker", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)

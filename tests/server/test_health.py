@@ -31,7 +31,7 @@ def answering(answer: bytes) -> Iterator[int]:
         thread = threading.Thread(target=serve)
         thread.start()
         yield server.getsockname()[1]
-        thread.join(10)
+        thread.join(60)
 
 
 def test_a_broker_that_serves_is_healthy(broker: BrokerProcess) -> None:

@@ -75,7 +75,7 @@ def test_a_stop_under_load_loses_nothing(own_broker: OwnBroker) -> None:
     thread.start()
     time.sleep(0.5)
     assert broker.stop(STOP_S) == 0
-    thread.join(10)
+    thread.join(60)
     assert acked == list(range(len(acked)))
     broker.start()
     with Wire(broker.port) as wire:

@@ -68,7 +68,7 @@ class Cluster:
         self.wait_complete()
         return self
 
-    def wait_complete(self, timeout: float = 30.0) -> None:
+    def wait_complete(self, timeout: float = 60.0) -> None:
         """Wait until every running broker's metadata has every running broker."""
         running = {number for number, broker in self.brokers.items() if broker.running}
 
@@ -117,7 +117,7 @@ class Cluster:
         answer = self.metadata(topics=[topic]).topics[0]
         return next(set(each.isr_nodes) for each in answer.partitions if each.partition_index == partition)
 
-    def wait_in_sync(self, topic: str, count: int, timeout: float = 30.0) -> None:
+    def wait_in_sync(self, topic: str, count: int, timeout: float = 60.0) -> None:
         """Wait until all partitions of a topic have so many replicas in sync."""
 
         def complete() -> bool:

@@ -54,7 +54,7 @@ class BrokerProcess:
         where = ["--data-dir", str(self.folder), "--listen", self.bootstrap]
         return [sys.executable, "-m", "ottla_broker", *where, *sets]
 
-    def start(self, timeout: float = 30.0) -> BrokerProcess:
+    def start(self, timeout: float = 60.0) -> BrokerProcess:
         """Run it and wait until it says that it accepts clients."""
         self.spawn()
         assert self._process is not None
@@ -82,12 +82,12 @@ class BrokerProcess:
                 env={**os.environ, "PYTHONDEVMODE": ""},
             )
 
-    def stop(self, timeout: float = 10.0, sign: signal.Signals = signal.SIGTERM) -> int:
+    def stop(self, timeout: float = 60.0, sign: signal.Signals = signal.SIGTERM) -> int:
         """SIGTERM, and the exit code."""
         self.send_signal(sign)
         return self.wait(timeout)
 
-    def wait(self, timeout: float = 10.0) -> int:
+    def wait(self, timeout: float = 60.0) -> int:
         """Wait for its end, and the exit code; what stdout had left goes to :attr:`ready_line`."""
         assert self._process is not None
         try:

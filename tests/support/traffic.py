@@ -25,7 +25,7 @@ def create(
     """Make a topic."""
     client = admin.AdminClient({"bootstrap.servers": cluster.bootstrap})
     new = admin.NewTopic(topic, partitions, replicas, config=configs or {})
-    client.create_topics([new], operation_timeout=30)[topic].result(30)
+    client.create_topics([new], operation_timeout=60)[topic].result(60)
 
 
 def produce(cluster: Cluster, topic: str, values: list[str], partition: int = -1) -> None:
@@ -44,7 +44,7 @@ def produce(cluster: Cluster, topic: str, values: list[str], partition: int = -1
 
 
 def consume(
-    cluster: Cluster, topic: str, count: int, group: str = "readers", timeout: float = 30.0
+    cluster: Cluster, topic: str, count: int, group: str = "readers", timeout: float = 60.0
 ) -> list[str]:
     consumer = Consumer(
         {

@@ -18,7 +18,7 @@ def readable(file: int | IO[bytes], timeout: float) -> bool:
     return bool(poll.poll(timeout * 1000))
 
 
-def wait_for(check: Callable[[], T], what: str, timeout: float = 20.0, every: float = 0.02) -> T:
+def wait_for(check: Callable[[], T], what: str, timeout: float = 60.0, every: float = 0.02) -> T:
     """Call ``check`` until it gives something true, and return that.
 
     Fails with ``what`` and the last thing it gave when the time is up; exceptions of ``check`` go through.
@@ -35,7 +35,7 @@ def wait_for(check: Callable[[], T], what: str, timeout: float = 20.0, every: fl
         time.sleep(every)
 
 
-async def until(check: Callable[[], object], timeout: float = 20.0, every: float = 0.005) -> None:
+async def until(check: Callable[[], object], timeout: float = 60.0, every: float = 0.005) -> None:
     """The same on the event loop, for a condition that the loop's own work brings about."""
     deadline = time.monotonic() + timeout
     while not check():

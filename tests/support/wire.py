@@ -27,7 +27,7 @@ def request_bytes(
 class Wire:
     """One connection. Every read has a deadline; ``ConnectionError`` tells that the broker closed it."""
 
-    def __init__(self, port: int, timeout: float = 10.0) -> None:
+    def __init__(self, port: int, timeout: float = 60.0) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout)
         self._correlation = 0
 

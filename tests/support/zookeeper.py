@@ -97,7 +97,7 @@ class ZooKeeperProcess:
         """SIGKILL; what was acknowledged is on the disk."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(60)
             self._process = None
 
 

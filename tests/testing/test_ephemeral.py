@@ -44,7 +44,7 @@ class Running:
 
     def end(self) -> tuple[int, str, str]:
         """Exit code, and what it wrote besides its line."""
-        output, errors = self.process.communicate(timeout=20)
+        output, errors = self.process.communicate(timeout=60)
         return self.process.returncode, output, errors
 
 
@@ -85,7 +85,7 @@ def test_a_signal_while_it_starts(temporary: Path) -> None:
     )
     wait_for(lambda: list(temporary.iterdir()), "its folder", every=0.001)
     process.terminate()
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert not list(temporary.iterdir())
 
 
@@ -96,7 +96,7 @@ def test_it_ends_with_its_standard_input(run: Callable[..., Running]) -> None:
     broker.process.stdin.flush()
     assert broker.topics() == {}
     broker.process.stdin.close()
-    assert broker.process.wait(20) == 0
+    assert broker.process.wait(60) == 0
 
 
 def test_without_that_option_it_does_not(run: Callable[..., Running]) -> None:
@@ -107,7 +107,7 @@ def test_without_that_option_it_does_not(run: Callable[..., Running]) -> None:
         broker.process.wait(0.3)
     assert broker.topics() == {}
     broker.process.terminate()
-    assert broker.process.wait(20) == 0
+    assert broker.process.wait(60) == 0
 
 
 def test_it_ends_with_a_program_that_is_killed(assert_gone: AssertGone) -> None:
@@ -137,7 +137,7 @@ def test_the_ready_file_is_there_while_it_is_ready(run: Callable[..., Running], 
     broker = run("--ready-file", str(file))
     assert file.read_text() == broker.line
     broker.process.terminate()
-    broker.process.wait(20)
+    broker.process.wait(60)
     assert list(tmp_path.glob("ready*")) == []
 
 
@@ -169,7 +169,7 @@ def test_settings_file_and_address(run: Callable[..., Running], tmp_path: Path) 
 )
 def test_what_is_refused(arguments: list[str], code: int, words: str, temporary: Path) -> None:
     done = subprocess.run(
-        [OTTLA, "broker", *arguments], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL
+        [OTTLA, "broker", *arguments], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
     )
     assert done.returncode == code
     assert done.stdout == ""

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 async def eventually(look: Callable[[], Awaitable[T]], wanted: Callable[[T], object]) -> T:
     """What ``look`` finds once it is as ``wanted``; fails after a while with what it found last."""
-    deadline = monotonic() + 10
+    deadline = monotonic() + 60
     while not wanted(found := await look()):
         assert monotonic() < deadline, f"after 10 s it is still {found!r}"
         await asyncio.sleep(0.02)

@@ -36,7 +36,7 @@ def client_tasks() -> set[str]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Waits until it holds; gives up after seconds that no machine needs."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.001)
 

@@ -69,7 +69,7 @@ class Ottla:
         if answer:
             os.write(parent, answer.encode())
         parts = []
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             if not readable(parent, 0.1):
                 continue
@@ -82,4 +82,4 @@ class Ottla:
             parts.append(data)
         os.close(parent)
         text = b"".join(parts).decode().replace("\r\n", "\n")
-        return process.wait(5), text if colours else _ESCAPE.sub("", text)
+        return process.wait(60), text if colours else _ESCAPE.sub("", text)

@@ -27,7 +27,7 @@ def test_the_scripts_are_what_the_shell_takes(shell: str) -> None:
     assert done.code == 0
     assert b"_OTTLA_COMPLETE" in done.out
     if path := shutil.which(shell):
-        subprocess.run([path, "-n"], input=done.out, check=True, timeout=30)
+        subprocess.run([path, "-n"], input=done.out, check=True, timeout=60)
 
 
 def test_names_of_topics_and_groups(

@@ -140,7 +140,7 @@ def test_a_closed_pipe_ends_it_quietly(broker: BrokerProcess, shell: Shell, new_
         assert read_lines(process, 1) == [b"0"]
         assert process.stdout is not None
         process.stdout.close()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         assert process.stderr is not None
         assert process.stderr.read() == b""
         process.stderr.close()

@@ -200,7 +200,7 @@ def test_ctrl_c_sends_what_was_read_and_says_how_much(shell: Shell, new_topic: N
     process.stdin.flush()
     wait_for(lambda: len(shell.values(topic)) == 2, "the lines that are whole")
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
+    assert process.wait(60) == 130
     done = finish(process)
     assert done.out.startswith(b"2 records ")
     assert "Interrupted" in done.err

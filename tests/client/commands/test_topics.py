@@ -152,7 +152,7 @@ def test_a_closed_pipe_and_no_broker(ottla: Ottla) -> None:
         shell=True,
         env=ottla.environment,
         capture_output=True,
-        timeout=30,
+        timeout=60,
         text=True,
         check=False,
     )

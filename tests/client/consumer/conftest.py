@@ -87,7 +87,7 @@ def numbered(count: int, first: int = 0) -> list[bytes]:
     return [b"%d" % number for number in range(first, first + count)]
 
 
-async def take(consumer: Consumer, count: int, timeout: float = 20.0) -> list[Any]:
+async def take(consumer: Consumer, count: int, timeout: float = 60.0) -> list[Any]:
     """``count`` records by ``poll``, not more."""
     records: list[Any] = []
     async with asyncio.timeout(timeout):
@@ -96,7 +96,7 @@ async def take(consumer: Consumer, count: int, timeout: float = 20.0) -> list[An
     return records
 
 
-async def assigned(consumers: Sequence[Consumer], count: int, timeout: float = 20.0) -> None:
+async def assigned(consumers: Sequence[Consumer], count: int, timeout: float = 60.0) -> None:
     """Poll consumers side by side until they have so many partitions in all, each of them some."""
     async with asyncio.timeout(timeout):
         while True:

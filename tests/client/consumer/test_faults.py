@@ -93,7 +93,7 @@ async def test_a_topic_that_is_made_anew_is_read_from_its_beginning(
     put(broker, topic, numbered(5))
     consumer = await new_consumer(topic, auto_offset_reset="latest")
     await consumer.poll(0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not consumer.assignment():
             await asyncio.sleep(0.01)
     await consumer.seek_to_beginning()
@@ -276,7 +276,7 @@ async def test_a_log_that_was_truncated(fake: FakeBroker, script: Script) -> Non
         fake.topics["t"].partitions[0].epoch = 0
         script.epoch_end = (0, 20)
         async with consumer_of(fake, auto_offset_reset=policy) as consumer:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not consumer.assignment():
                     await asyncio.sleep(0.01)
             consumer.seek(tp("t"), 0)
@@ -420,7 +420,7 @@ async def test_cancelled_at_every_await_nothing_is_lost(fake: FakeBroker, script
                 await run
 
             task = asyncio.ensure_future(drive())
-            await asyncio.wait((task,), timeout=10)
+            await asyncio.wait((task,), timeout=60)
             assert task.done()
             seen += offsets(await take(consumer, 40 - len(seen))) if len(seen) < 40 else []
             assert seen == list(range(40)), place
@@ -457,7 +457,7 @@ async def test_cancelled_at_every_await_nothing_is_left(fake: FakeBroker, script
             await run
 
         task = asyncio.ensure_future(drive())
-        await asyncio.wait((task,), timeout=10)
+        await asyncio.wait((task,), timeout=60)
         assert task.done()
         assert task.cancelled() or run.waits <= place, f"the cancellation at wait {place} was swallowed"
         await consumer.close()
@@ -478,7 +478,7 @@ async def test_starting_can_be_cancelled_everywhere(fake: FakeBroker, script: Sc
             await run
 
         task = asyncio.ensure_future(drive())
-        await asyncio.wait((task,), timeout=10)
+        await asyncio.wait((task,), timeout=60)
         assert task.done()
         await consumer.close()
         await soon(lambda: not client_tasks())

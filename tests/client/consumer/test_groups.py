@@ -82,7 +82,7 @@ async def test_commits_come_by_themselves(
     # The application may still be at work on these.
     assert await consumer.committed() == {tp(topic): None}
     assert len(await take(consumer, 10)) == 10
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await consumer.committed(tp(topic)) != {tp(topic): OffsetAndMetadata(10, "", 0)}:
             await asyncio.sleep(0.02)
 
@@ -135,7 +135,7 @@ async def test_partitions_are_shared_and_no_record_is_lost_or_doubled(
             seen.extend((record.partition, record.offset) for record in await consumer.poll(100))
             await asyncio.sleep(0.002)
 
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(60):
         first = await new_consumer(topic, **options)
         await work(first, 300)
         second = await new_consumer(topic, **options)
@@ -162,7 +162,7 @@ async def test_a_rebalance_waits_for_the_application(
     assert not second.assignment()
     assert at_work.topic_partition in first.assignment()
     seen = [at_work]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(first.assignment()) != 1 or not waiting.done():
             seen += await first.poll(50, 1)
     seen.append(waiting.result())
@@ -322,7 +322,7 @@ async def test_cancelled_at_every_await_a_member_leaves_nothing(
             await run
 
         task = asyncio.ensure_future(drive())
-        await asyncio.wait((task,), timeout=10)
+        await asyncio.wait((task,), timeout=60)
         assert task.done()
         await consumer.close()
         await until(lambda: not client_tasks())

@@ -68,7 +68,7 @@ class TestMember(GroupMember):
     cluster: Cluster
 
     async def leave(self) -> None:
-        await self.close(Deadline(10))
+        await self.close(Deadline(30))
         await self.cluster.close()
 
     async def vanish(self) -> None:
@@ -102,7 +102,7 @@ async def new_member() -> AsyncIterator[NewMember]:
         **options: Any,
     ) -> TestMember:
         cluster = Cluster(bootstrap, **QUICK, request_timeout_ms=request_timeout_ms)
-        await cluster.start(Deadline(10))
+        await cluster.start(Deadline(30))
         notes = notes or Notes()
         member = TestMember(
             cluster,
@@ -136,7 +136,7 @@ def partitions(topic: str, count: int) -> set[TopicPartition]:
 
 
 async def shared_out(
-    members: Sequence[GroupMember], wanted: Set[TopicPartition], timeout: float = 20.0
+    members: Sequence[GroupMember], wanted: Set[TopicPartition], timeout: float = 60.0
 ) -> None:
     """Wait until the members have all of ``wanted`` among them, each of it once, and are at rest."""
 

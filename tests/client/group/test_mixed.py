@@ -66,7 +66,7 @@ ORDERS = [
 ]
 
 
-async def shared_out(members: Iterable[Any], topic: str, timeout: float = 30.0) -> None:
+async def shared_out(members: Iterable[Any], topic: str, timeout: float = 60.0) -> None:
     """Wait until each of the members has some partitions, and all have them all, each once."""
     members = list(members)
     wanted = sorted(partitions(topic, COUNT))

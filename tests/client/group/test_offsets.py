@@ -60,18 +60,18 @@ async def test_every_version_of_fetching(
 ) -> None:
     fake.versions[ApiKey.OFFSET_FETCH] = (version, version)
     offsets = new_offsets(fake.bootstrap)
-    await offsets.commit(OFFSETS, Deadline(5))
+    await offsets.commit(OFFSETS, Deadline(30))
     epoch = 2 if version >= 5 else None
     expected = {FIRST: OffsetAndMetadata(7, "note", epoch), SECOND: OffsetAndMetadata(0)}
     third = TopicPartition("t", 3)
-    assert await offsets.fetch([SECOND, third, FIRST], Deadline(5), require_stable=True) == expected
+    assert await offsets.fetch([SECOND, third, FIRST], Deadline(30), require_stable=True) == expected
     assert fake.of(OffsetFetchRequest)[-1].require_stable is (version >= 7)
     if version < 2:
         with pytest.raises(UnsupportedApiError, match=r"0\.10\.2"):
-            await offsets.fetch(None, Deadline(5))
+            await offsets.fetch(None, Deadline(30))
     else:
-        assert await offsets.fetch(None, Deadline(5)) == expected
-    assert await offsets.fetch([], Deadline(5)) == {}
+        assert await offsets.fetch(None, Deadline(30)) == expected
+    assert await offsets.fetch([], Deadline(30)) == {}
 
 
 @pytest.mark.parametrize("version", range(10))
@@ -79,7 +79,7 @@ async def test_every_version_of_committing(
     fake: FakeCoordinator, new_offsets: Callable[..., OffsetsClient], version: int
 ) -> None:
     fake.versions[ApiKey.OFFSET_COMMIT] = (version, version)
-    await new_offsets(fake.bootstrap).commit(OFFSETS, Deadline(5))
+    await new_offsets(fake.bootstrap).commit(OFFSETS, Deadline(30))
     first = fake.committed["t", 0]
     assert (first.committed_offset, first.committed_metadata) == (7, "note")
     assert first.committed_leader_epoch == (2 if version >= 6 else -1)
@@ -107,8 +107,8 @@ async def test_what_passes_is_tried_again(
     fake.versions[ApiKey.OFFSET_FETCH] = (fetching, fetching)
     fake.refuse[api] = [code] * 3
     offsets = new_offsets(fake.bootstrap)
-    await offsets.commit({SECOND: OffsetAndMetadata(3)}, Deadline(5))
-    found = await offsets.fetch([SECOND], Deadline(5), require_stable=True)
+    await offsets.commit({SECOND: OffsetAndMetadata(3)}, Deadline(30))
+    found = await offsets.fetch([SECOND], Deadline(30), require_stable=True)
     assert found == {SECOND: OffsetAndMetadata(3)}
     moves = code in (
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -139,11 +139,11 @@ async def test_refusals_are_told_at_once(
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ]
     with pytest.raises(GroupError, match="GROUP_AUTHORIZATION_FAILED"):
-        await offsets.fetch([FIRST], Deadline(5))
+        await offsets.fetch([FIRST], Deadline(30))
     with pytest.raises(GroupError, match=r"t-0.*TOPIC_AUTHORIZATION_FAILED"):
-        await offsets.fetch([FIRST], Deadline(5))
+        await offsets.fetch([FIRST], Deadline(30))
     with pytest.raises(ConfigurationError, match="-2"):
-        await offsets.commit({FIRST: OffsetAndMetadata(-2)}, Deadline(5))
+        await offsets.commit({FIRST: OffsetAndMetadata(-2)}, Deadline(30))
     with pytest.raises(ConfigurationError, match="group_id"):
         new_offsets(fake.bootstrap, "")
 
@@ -153,9 +153,9 @@ async def test_a_connection_that_breaks_is_made_again(
 ) -> None:
     offsets = new_offsets(fake.bootstrap)
     for offset in range(3):
-        await offsets.commit({FIRST: OffsetAndMetadata(offset)}, Deadline(5))
+        await offsets.commit({FIRST: OffsetAndMetadata(offset)}, Deadline(30))
         fake.cut()
-    assert await offsets.fetch([FIRST], Deadline(5)) == {FIRST: OffsetAndMetadata(2)}
+    assert await offsets.fetch([FIRST], Deadline(30)) == {FIRST: OffsetAndMetadata(2)}
 
 
 async def test_a_call_that_is_cancelled_leaves_the_next_one_right(
@@ -163,13 +163,13 @@ async def test_a_call_that_is_cancelled_leaves_the_next_one_right(
 ) -> None:
     for turns in range(1, 25):
         offsets = new_offsets(fake.bootstrap)
-        committing = asyncio.create_task(offsets.commit(OFFSETS, Deadline(5)))
+        committing = asyncio.create_task(offsets.commit(OFFSETS, Deadline(30)))
         for _ in range(turns):
             await asyncio.sleep(0)
         committing.cancel()
         await asyncio.wait([committing])
-        await offsets.commit({FIRST: OffsetAndMetadata(turns)}, Deadline(5))
-        assert (await offsets.fetch([FIRST], Deadline(5)))[FIRST].offset == turns
+        await offsets.commit({FIRST: OffsetAndMetadata(turns)}, Deadline(30))
+        assert (await offsets.fetch([FIRST], Deadline(30)))[FIRST].offset == turns
 
 
 # ---- a real broker
@@ -183,19 +183,19 @@ async def test_offsets_of_a_group_without_members(
 ) -> None:
     topic, other = new_topic(3), new_topic(1)
     offsets = new_offsets(broker.bootstrap, new_name("group"))
-    assert await offsets.fetch(None, Deadline(10)) == {}
+    assert await offsets.fetch(None, Deadline(30)) == {}
     wanted = {
         TopicPartition(topic, 0): OffsetAndMetadata(0, "zum Ersten", 0),
         TopicPartition(topic, 2): OffsetAndMetadata(2**40, "x" * 1000),
         TopicPartition(other, 0): OffsetAndMetadata(5),
     }
-    await offsets.commit(wanted, Deadline(10))
-    assert await offsets.fetch(None, Deadline(10), require_stable=True) == wanted
-    assert await offsets.fetch([TopicPartition(topic, 1), TopicPartition(topic, 2)], Deadline(10)) == {
+    await offsets.commit(wanted, Deadline(30))
+    assert await offsets.fetch(None, Deadline(30), require_stable=True) == wanted
+    assert await offsets.fetch([TopicPartition(topic, 1), TopicPartition(topic, 2)], Deadline(30)) == {
         TopicPartition(topic, 2): wanted[TopicPartition(topic, 2)]
     }
     with pytest.raises(GroupError, match="OFFSET_METADATA_TOO_LARGE"):
-        await offsets.commit({TopicPartition(other, 0): OffsetAndMetadata(6, "x" * 5000)}, Deadline(10))
+        await offsets.commit({TopicPartition(other, 0): OffsetAndMetadata(6, "x" * 5000)}, Deadline(30))
 
 
 async def test_only_members_commit_while_there_are_some(
@@ -211,8 +211,8 @@ async def test_only_members_commit_while_there_are_some(
     offsets = new_offsets(broker.bootstrap, group)
     wanted = {TopicPartition(topic, 0): OffsetAndMetadata(1)}
     with pytest.raises(CommitFailedError, match="has members"):
-        await offsets.commit(wanted, Deadline(10))
-    await member.commit(wanted, Deadline(10))
-    assert await offsets.fetch(None, Deadline(10)) == wanted
+        await offsets.commit(wanted, Deadline(30))
+    await member.commit(wanted, Deadline(30))
+    assert await offsets.fetch(None, Deadline(30)) == wanted
     await member.leave()
-    await offsets.commit({TopicPartition(topic, 0): OffsetAndMetadata(2)}, Deadline(10))
+    await offsets.commit({TopicPartition(topic, 0): OffsetAndMetadata(2)}, Deadline(30))

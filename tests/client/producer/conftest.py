@@ -31,6 +31,6 @@ async def new_producer() -> AsyncIterator[NewProducer]:
     for producer in made:
         await producer.close(0)
     assert not client_tasks()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while sockets() > before:  # a proxy's ends, in this process too, close a little later
             await asyncio.sleep(0.01)

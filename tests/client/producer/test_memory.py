@@ -17,7 +17,7 @@ async def test_first_come_first_served() -> None:
     order: list[str] = []
 
     async def want(name: str, size: int) -> None:
-        await memory.wait(size, Deadline(5))
+        await memory.wait(size, Deadline(30))
         order.append(name)
 
     large = asyncio.create_task(want("large", 90))
@@ -45,8 +45,8 @@ async def test_says_what_to_do_when_it_stays_full() -> None:
 async def test_cancelled_takes_nothing(served: bool) -> None:
     memory = Memory(100)
     assert memory.take(100)
-    first = asyncio.create_task(memory.wait(60, Deadline(5)))
-    second = asyncio.create_task(memory.wait(40, Deadline(5)))
+    first = asyncio.create_task(memory.wait(60, Deadline(30)))
+    second = asyncio.create_task(memory.wait(40, Deadline(30)))
     await asyncio.sleep(0)
     if served:
         memory.give_back(60)
@@ -64,7 +64,7 @@ async def test_cancelled_takes_nothing(served: bool) -> None:
 async def test_closing_ends_the_wait() -> None:
     memory = Memory(10)
     assert memory.take(10)
-    waiting = asyncio.create_task(memory.wait(5, Deadline(5)))
+    waiting = asyncio.create_task(memory.wait(5, Deadline(30)))
     await asyncio.sleep(0)
     memory.refuse(ClosedError("closed"))
     with pytest.raises(ClosedError):

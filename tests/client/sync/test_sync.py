@@ -366,7 +366,7 @@ def test_what_is_not_closed_is_closed_at_the_end(broker: Any, new_topic: Callabl
         "print('end')"
     )
     process = _python(code, broker.bootstrap, topic)
-    out, errors = process.communicate(timeout=30)
+    out, errors = process.communicate(timeout=60)
     assert (process.returncode, out, errors) == (0, "end\n", "")
     with sync.Consumer(topic, bootstrap_servers=broker.bootstrap) as consumer:
         assert consumer.end_offsets([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 1000}
@@ -384,7 +384,7 @@ def test_ctrl_c_ends_a_program(broker: Any, new_topic: Callable[..., str]) -> No
     assert process.stdout.readline() == "there\n"
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT
     assert errors.strip().endswith("KeyboardInterrupt")
 
