@@ -34,7 +34,9 @@ log = get_logger()
 
 LEADER_DURING_DELETE: Final = -2
 _NO_LEADER: Final = -1
-_NO_TOPICS_SECONDS: Final = 1.0
+_NO_TOPICS_SECONDS: Final = 20.0
+"""How long a new controller may take until it tells of topics: it elects leaders first. All of it is waited for only
+where settings are left of topics that aren't there any more."""
 
 
 class Control:
@@ -138,7 +140,7 @@ class Control:
             return UpdateMetadataResponse(error_code=code)
 
     def _join(self, told: Collection[str]) -> None:
-        """A new controller tells who is alive first, and of topics a moment later, if there are any."""
+        """A new controller tells who is alive first, and of topics when it has elected leaders, if there are any."""
         if told or not self._configs.has_topics:
             self.joined.set()
         elif not self.joined.is_set():
