@@ -1,0 +1,68 @@
+"""The batch reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from .broker import Broker, ids_of, select
+from .errors import OptionError, spoken
+from .offsets import Offsets
+from .options import SourceOptions
+from .planning import Plan, plan
+from .positions import Kind
+from .resolving import end_of, start_of
+from .tasks import RangePartition, batches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class OttlaReader(DataSourceReader):
+    """Made in a process that plans, and pickled from there to the tasks: holds options, and no connections.
+
+    No ``pushFilters``: with it, every query would fail unless spark.sql.python.filterPushdown.enabled is set.
+    """
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        self.options = options
+        self.columns = columns
+
+    @spoken
+    def partitions(self) -> Sequence[InputPartition]:
+        return [RangePartition(range) for range in planned(self.options).ranges] or [RangePartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read(self.options, self.columns, partition)
+
+
+@spoken
+def planned(options: SourceOptions) -> Plan:
+    """What a batch has to read now. Raises SourceError."""
+    with Broker(options.bootstrap_servers, options.client) as broker:
+        topics = broker.topics(options.topics)
+        for name in {*options.topics.names, *(each.topic for each in options.topics.assigned)}:
+            if name not in topics:
+                raise broker.missing(name)
+        partitions = select(options.topics, topics)
+        ids = ids_of(topics)
+        start = start_of(broker, options, partitions)
+        end = end_of(broker, options, partitions)
+        for partition in partitions:
+            if start[partition] > end[partition] and options.ending.kind is not Kind.LATEST:
+                raise OptionError(
+                    f"{options.starting.option} is at offset {start[partition]} of {partition}, behind"
+                    f" {options.ending.option} at {end[partition]}"
+                )
+        return plan(broker, options, Offsets(start, ids), Offsets(end, ids))
+
+
+def read(
+    options: SourceOptions, columns: tuple[str, ...], partition: InputPartition
+) -> Iterator[pa.RecordBatch]:
+    """A task: the records of its range; nothing where there is no range at all."""
+    if partition.value is None:
+        return iter(())
+    return batches(partition.value, options.read_settings(columns))

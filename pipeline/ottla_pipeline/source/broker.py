@@ -1,0 +1,271 @@
+"""What the driver asks brokers: which partitions there are, their offsets, what groups have committed, sizes of logs.
+
+Synchronous, each question with a deadline: ``kafka.request.timeout.ms`` to find the brokers, and
+``kafka.default.api.timeout.ms`` for a question where that is set. Errors are ``ottla_client``'s, each one line.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from ottla_client.admin import OffsetSpec, PartialError
+from ottla_client.cluster.names import near_names
+from ottla_client.errors import BrokerError, ClientError, UnknownTopicError, UnsupportedApiError
+from ottla_client.sync import Admin
+from ottla_client.types import TopicMetadata, TopicPartition
+from ottla_protocol.errors import ErrorCode
+
+from . import kafka
+from .errors import OptionError
+from .options import Isolation, Topics
+
+if TYPE_CHECKING:
+    from ottla_pipeline.reading.ranges import SegmentPlace
+
+log = logging.getLogger("ottla_pipeline")
+
+_PLACES_SECONDS: Final = 30.0
+"""How long what is known of logs on disk is taken for fresh enough: it estimates sizes, and names folders."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A partition's log on its leader's disk: bytes, the data folder it lies in, and whose that is."""
+
+    size: int
+    folder: str
+    broker: int
+
+
+@dataclass(frozen=True)
+class End:
+    """Where a log ends, and the epoch of the leader who said so; -1 where it isn't known."""
+
+    offset: int
+    leader_epoch: int = -1
+
+
+class Broker:
+    """A cluster's brokers, asked from a driver. Connects with the first question; may be used from several threads."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        client: Mapping[str, str] | None = None,
+        *,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """``client`` has Kafka's settings without ``kafka.``. Raises OptionError for one that can't be right."""
+        given = client or {}
+        self._servers = bootstrap_servers
+        self._options = {"client_id": "ottla-spark", **kafka.client_options(given)}
+        self._to_connect = kafka.request_timeout(given)
+        self._timeout = kafka.call_timeout(given)
+        self._clock = clock
+        self._admin: Admin | None = None
+        self._stored: tuple[float, Mapping[TopicPartition, Stored]] | None = None
+        self._leaders: dict[TopicPartition, int] = {}
+        self._cluster_id = ""
+
+    def _ask(self) -> Admin:
+        if self._admin is None:
+            admin = Admin(
+                self._servers, default_api_timeout_ms=max(1, int(self._to_connect * 1000)), **self._options
+            )
+            admin.start()
+            self._admin = admin
+        return self._admin
+
+    def close(self) -> None:
+        """Close the connections; a question after that opens new ones."""
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- topics
+
+    def topics(self, wanted: Topics) -> dict[str, TopicMetadata]:
+        """Those of the topics that there are; internal ones only by their names.
+
+        Raises BrokerError for one that this user may not see, or whose name can't be one.
+        """
+        if wanted.pattern is not None:
+            like = re.compile(wanted.pattern)
+            every = self._ask().list_topics(timeout=self._timeout)
+            return self._know({name: topic for name, topic in every.items() if like.fullmatch(name)})
+        names = dict.fromkeys([*wanted.names, *(partition.topic for partition in wanted.assigned)])
+        return self._know(self._described(names))
+
+    def _described(self, names: Collection[str]) -> dict[str, TopicMetadata]:
+        """The topics that exist; other errors are raised."""
+        if not names:
+            return {}
+        try:
+            return self._ask().describe_topics(names, timeout=self._timeout)
+        except UnknownTopicError:
+            return {}
+        except PartialError as partial:
+            for error in partial.errors.values():
+                if not isinstance(error, UnknownTopicError):
+                    raise error from None
+            return partial.results
+
+    def _know(self, topics: dict[str, TopicMetadata]) -> dict[str, TopicMetadata]:
+        for name, topic in topics.items():
+            for number, partition in topic.partitions.items():
+                if partition.leader is not None:
+                    self._leaders[TopicPartition(name, number)] = partition.leader
+        return topics
+
+    def missing(self, name: str) -> UnknownTopicError:
+        """The error for a topic that isn't there, with names that may have been meant."""
+        near = near_names(name, self._ask().list_topics(timeout=self._timeout))
+        meant = f" (is it {' or '.join(map(repr, near))}?)" if near else ""
+        return UnknownTopicError(f"topic {name!r} does not exist{meant}; make it, or mend its name")
+
+    def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """All partitions of the topics. Raises UnknownTopicError for one that isn't there."""
+        names = tuple(dict.fromkeys(topics))
+        found = self.topics(Topics(names))
+        for name in names:
+            if name not in found:
+                raise self.missing(name)
+        return sorted(TopicPartition(name, number) for name in names for number in found[name].partitions)
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Topics' ids as 32 hexadecimal digits; without those that aren't there, or that have no id."""
+        return ids_of(self.topics(Topics(tuple(topics))))
+
+    # ---- offsets
+
+    def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset of each log."""
+        return self._listed(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
+
+    def latest(
+        self, partitions: Collection[TopicPartition], isolation: Isolation = "read_uncommitted"
+    ) -> dict[TopicPartition, int]:
+        """The offset behind the last record that may be read: the high watermark, or the last stable offset."""
+        return {partition: end.offset for partition, end in self.ends(partitions, isolation).items()}
+
+    def ends(
+        self, partitions: Collection[TopicPartition], isolation: Isolation = "read_uncommitted"
+    ) -> dict[TopicPartition, End]:
+        """As ``latest``, with the leaders' epochs."""
+        if not partitions:
+            return {}
+        found = self._ask().list_offsets(
+            dict.fromkeys(partitions, OffsetSpec.LATEST), isolation_level=isolation, timeout=self._timeout
+        )
+        return {
+            partition: End(each.offset, -1 if each.leader_epoch is None else each.leader_epoch)
+            for partition, each in found.items()
+        }
+
+    def by_time(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset whose record is as late as a time in milliseconds; None where there is none."""
+        found = self._listed(dict(times))
+        return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
+
+    def _listed(self, specs: Mapping[TopicPartition, OffsetSpec | int]) -> dict[TopicPartition, int]:
+        if not specs:
+            return {}
+        found = self._ask().list_offsets(specs, timeout=self._timeout)
+        return {partition: each.offset for partition, each in found.items()}
+
+    # ---- groups
+
+    def group_offsets(
+        self, group: str, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, int]:
+        """What a group has committed; partitions without are left out."""
+        found = self._ask().list_group_offsets(group, partitions, timeout=self._timeout)
+        return {partition: each.offset for partition, each in found.items()}
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets (of the next record to read) for a group without members; it is made if there is none.
+
+        Raises GroupError while the group has members, and what else a broker refuses.
+        """
+        if offsets:
+            self._ask().alter_group_offsets(group, offsets, timeout=self._timeout)
+
+    # ---- logs on disk
+
+    def stored(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Stored]:
+        """Logs on their leaders' disks, as known some seconds ago at most; partitions that aren't told of are left out.
+
+        Raises UnsupportedApiError before Kafka 1.0, and BrokerError for users who may not describe the cluster.
+        """
+        now = self._clock()
+        known = self._stored
+        if known is None or now - known[0] > _PLACES_SECONDS or not known[1].keys() >= set(partitions):
+            known = self._stored = (now, self._look({partition.topic for partition in partitions}))
+        return {partition: known[1][partition] for partition in partitions if partition in known[1]}
+
+    def _look(self, topics: Collection[str]) -> dict[TopicPartition, Stored]:
+        found: dict[TopicPartition, Stored] = {}
+        every = self._ask().describe_log_dirs(topics=topics, timeout=self._timeout)
+        for node, folders in every.items():
+            for folder in folders:
+                for partition, replica in folder.replicas.items():
+                    if self._leaders.get(partition) == node and not replica.is_future:
+                        found[partition] = Stored(replica.size, folder.path, node)
+        return found
+
+    def places(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, SegmentPlace]:
+        """Where brokers say that they keep these logs, for whoever may see the files. Raises as ``stored``."""
+        from ottla_pipeline.reading.ranges import SegmentPlace
+
+        cluster = self.cluster_id()
+        return {
+            partition: SegmentPlace(log.folder, cluster, log.broker)
+            for partition, log in self.stored(partitions).items()
+        }
+
+    def cluster_id(self) -> str:
+        """Kafka's name for the cluster; empty with brokers that don't tell."""
+        if not self._cluster_id:
+            self._cluster_id = self._ask().describe_cluster(timeout=self._timeout).cluster_id or ""
+        return self._cluster_id
+
+
+def ids_of(topics: Mapping[str, TopicMetadata]) -> dict[str, str]:
+    """The ids of topics as 32 hexadecimal digits."""
+    return {name: topic.id.hex() for name, topic in topics.items() if topic.id is not None}
+
+
+def select(wanted: Topics, topics: Mapping[str, TopicMetadata]) -> list[TopicPartition]:
+    """The partitions to read of topics that there are. Raises OptionError for an assigned one that isn't there."""
+    every = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
+    if not wanted.assigned:
+        return sorted(every)
+    there = set(every)
+    for partition in wanted.assigned:
+        if partition.topic in topics and partition not in there:
+            has = len(topics[partition.topic].partitions)
+            raise OptionError(f"assign names {partition}, and topic {partition.topic} has {has} partitions")
+    return [partition for partition in wanted.assigned if partition in there]
+
+
+def untold(error: ClientError) -> bool:
+    """Whether logs on disk can't be asked for at all: the broker is too old, or this user may not."""
+    if isinstance(error, PartialError):
+        return all(untold(each) for each in error.errors.values())
+    return isinstance(error, UnsupportedApiError) or (
+        isinstance(error, BrokerError) and error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    )

@@ -1,0 +1,69 @@
+"""``format("ottla")``: what Spark makes of a query's format and options. Imports nothing heavy before it is used."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+
+from .errors import spoken
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class OttlaDataSource(DataSource):
+    """Topics of Kafka-compatible brokers as tables and streams; options as in Spark's Kafka connector."""
+
+    options: MutableMapping[str, str]
+
+    @classmethod
+    def name(cls) -> str:
+        return "ottla"
+
+    @spoken
+    def schema(self) -> str:
+        """The columns of Spark's Kafka connector. Raises OptionError for a name that isn't an option's."""
+        from . import names
+        from .options import COLUMNS, HEADERS
+        from .tasks import ddl
+        from .units import truth
+
+        names.check(self.options)
+        with_headers = truth("includeHeaders", self.options.get("includeheaders", "false"))
+        return ddl((*COLUMNS, HEADERS) if with_headers else COLUMNS)
+
+    @spoken
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from .batch import OttlaReader
+        from .options import resolve
+        from .tasks import columns_of
+
+        return OttlaReader(resolve(self.options, stream=False), columns_of(schema))
+
+    @spoken
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from .options import resolve
+        from .stream import OttlaStreamReader
+        from .tasks import columns_of
+
+        return OttlaStreamReader(resolve(self.options, stream=True), columns_of(schema))
+
+    @spoken
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from ottla_pipeline.writing import BatchWriter
+
+        return BatchWriter(self.options, schema, overwrite)
+
+    @spoken
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from ottla_pipeline.writing import StreamWriter
+
+        return StreamWriter(self.options, schema, overwrite)

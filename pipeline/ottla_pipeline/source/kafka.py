@@ -1,0 +1,147 @@
+"""The options that begin with ``kafka.``: which there are, and what the client is made with.
+
+Names are those of Kafka's Java clients, so that options of Spark's connector can stay. One that the client can do
+nothing with is said to have no effect, or refused where leaving it out would change what is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from .errors import OptionError
+from .units import whole
+
+# Milliseconds, and the texts, that ottla_client's classes take under the same names with underscores.
+_TIMES: Final = (
+    "request.timeout.ms",
+    "retry.backoff.ms",
+    "retry.backoff.max.ms",
+    "reconnect.backoff.ms",
+    "reconnect.backoff.max.ms",
+    "metadata.max.age.ms",
+    "connections.max.idle.ms",
+)
+_TEXTS: Final = ("client.id", "security.protocol")
+_TLS: Final = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.key.location",
+    "ssl.key.password",
+    "ssl.keystore.location",
+    "ssl.keystore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.type",
+)
+CONNECTING: Final = (*_TIMES, *_TEXTS, *_TLS, "default.api.timeout.ms")
+"""What every client of the pipeline has."""
+READING: Final = (
+    "bootstrap.servers",
+    "group.id",
+    "isolation.level",
+    "fetch.max.bytes",
+    "max.partition.fetch.bytes",
+)
+"""What a reader has beside them."""
+
+WITHOUT_EFFECT: Final = frozenset(
+    [
+        "allow.auto.create.topics",
+        "auto.commit.interval.ms",
+        "auto.include.jmx.reporter",
+        "check.crcs",
+        "client.dns.lookup",
+        "client.rack",
+        "exclude.internal.topics",
+        "fetch.max.wait.ms",
+        "fetch.min.bytes",
+        "group.instance.id",
+        "group.protocol",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "metadata.recovery.strategy",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partition.assignment.strategy",
+        "receive.buffer.bytes",
+        "security.providers",
+        "send.buffer.bytes",
+        "session.timeout.ms",
+        "socket.connection.setup.timeout.max.ms",
+        "socket.connection.setup.timeout.ms",
+        "ssl.cipher.suites",
+        "ssl.enabled.protocols",
+        "ssl.engine.factory.class",
+        "ssl.keymanager.algorithm",
+        "ssl.keystore.password",
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+        "ssl.truststore.password",
+    ]
+)
+"""Settings of Java's consumer that change nothing here: no group is joined, and records are not polled for."""
+REFUSED: Final[Mapping[str, str]] = {
+    "auto.offset.reset": "startingOffsets says where to start, and failOnDataLoss what to do when that is gone",
+    "enable.auto.commit": "commitOffsets=true commits what is done, when it is done",
+    "interceptor.classes": "interceptors are Java classes, and may change what is read",
+    "key.deserializer": "keys are bytes; cast or parse them in the DataFrame",
+    "value.deserializer": "values are bytes; cast or parse them in the DataFrame",
+}
+_SASL: Final = "the client has no SASL yet; it connects in plain text or by TLS (kafka.security.protocol=SSL)"
+
+
+def refusal(name: str) -> str | None:
+    """Why an option (without ``kafka.``) can't be; None where it can."""
+    if name.startswith("sasl."):
+        return _SASL
+    return REFUSED.get(name)
+
+
+def request_timeout(client: Mapping[str, str]) -> float:
+    """``kafka.request.timeout.ms`` in seconds; 30 as in Kafka."""
+    return whole("kafka.request.timeout.ms", client.get("request.timeout.ms", "30000"), 1) / 1000
+
+
+def call_timeout(client: Mapping[str, str]) -> float:
+    """Seconds for a question to brokers, tries and waits included: ``kafka.default.api.timeout.ms`` where it is set,
+    else ``kafka.request.timeout.ms``."""
+    if "default.api.timeout.ms" not in client:
+        return request_timeout(client)
+    return whole("kafka.default.api.timeout.ms", client["default.api.timeout.ms"], 1) / 1000
+
+
+def client_options(client: Mapping[str, str]) -> dict[str, Any]:
+    """Keyword arguments for ``ottla_client``'s classes, without the bootstrap servers; tasks connect with the same.
+
+    ``client`` has the options without ``kafka.``. Raises OptionError.
+    """
+    from ottla_pipeline.reading.errors import ReadError
+    from ottla_pipeline.reading.options import cluster_options
+
+    for name in _TIMES:
+        if name in client:
+            whole(f"kafka.{name}", client[name], 1)
+    protocol = client.get("security.protocol", "PLAINTEXT").strip().upper()
+    if protocol.startswith("SASL_"):
+        raise OptionError(f"kafka.security.protocol is {protocol}: {_SASL}")
+    if protocol not in ("PLAINTEXT", "SSL"):
+        raise OptionError(f"kafka.security.protocol is {protocol!r}; it can be PLAINTEXT or SSL")
+    for name in _TLS:
+        if name in client and protocol != "SSL":
+            raise OptionError(f"kafka.{name} is set, and kafka.security.protocol is not SSL")
+    algorithm = client.get("ssl.endpoint.identification.algorithm", "https")
+    if algorithm not in ("", "https"):
+        raise OptionError(
+            f'kafka.ssl.endpoint.identification.algorithm is {algorithm!r}; it can be "https", or "" for no check'
+        )
+    try:
+        return cluster_options({**client, "security.protocol": protocol})
+    except ReadError as error:
+        raise OptionError(str(error)) from None

@@ -1,0 +1,121 @@
+"""Offsets of a set of partitions, and the JSON that Spark keeps of them in its checkpoints.
+
+The text is that of Spark's Kafka connector, ``{"orders":{"0":23,"1":42}}``: for each partition the offset of the next
+record to read. What we need beyond it is in keys that can't be names of topics, each with an empty object, so that
+whatever reads Spark's text reads this as well, Spark's connector among them::
+
+    "#id orders 0f3a…"      the topic's id, so that a topic deleted and made again is noticed
+    "#first"                nothing has been read yet: these are the offsets that a query begins at
+    "#since {…}"            the end of a query's first batch: it began at these offsets
+
+Spark keeps the end of a batch, but not the offsets that a query began at: it asks for those again when a query is
+restarted before its first batch was done. ``startingOffsets=latest`` would lose records then. So the end of the first
+batch says where it began. Spark compares offsets as texts: equal offsets have equal texts, sorted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ottla_client.types import TopicPartition
+
+from .errors import SourceError
+
+_ID: Final = "#id "
+_FIRST: Final = "#first"
+_SINCE: Final = "#since "
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """By partition the offset of the next record to read.
+
+    ``ids`` has the topics' ids, 32 hexadecimal digits, where they are known. ``first`` and ``since`` are described
+    above.
+    """
+
+    of: Mapping[TopicPartition, int]
+    ids: Mapping[str, str] = field(default_factory=dict)
+    first: bool = False
+    since: Mapping[TopicPartition, int] | None = None
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted({partition.topic for partition in self.of})
+
+    def to_json(self) -> dict[str, Any]:
+        """What Spark is given; ``to_text`` of it is what stands in a checkpoint."""
+        made: dict[str, Any] = by_topic(self.of)
+        for topic in self.topics:
+            if topic in self.ids:
+                made[f"{_ID}{topic} {self.ids[topic]}"] = {}
+        if self.first:
+            made[_FIRST] = {}
+        if self.since is not None:
+            made[_SINCE + json.dumps(by_topic(self.since))] = {}
+        return made
+
+    def to_text(self) -> str:
+        return json.dumps(self.to_json())
+
+    @classmethod
+    def of_json(cls, given: Mapping[str, Any]) -> Offsets:
+        """Of what Spark gives back, or what Spark's connector wrote. Raises SourceError."""
+        of: dict[TopicPartition, int] = {}
+        ids: dict[str, str] = {}
+        first, since = False, None
+        try:
+            for name, value in given.items():
+                if name.startswith(_ID):
+                    topic, id = name.removeprefix(_ID).split(" ")
+                    ids[topic] = id
+                elif name == _FIRST:
+                    first = True
+                elif name.startswith(_SINCE):
+                    since = cls.of_text(name.removeprefix(_SINCE)).of
+                else:
+                    of.update(
+                        (TopicPartition(name, int(number)), _offset(at)) for number, at in value.items()
+                    )
+        except (AttributeError, TypeError, ValueError):
+            raise SourceError(f"these are no offsets of topics: {_short(json.dumps(given))}") from None
+        return cls(of, ids, first, since)
+
+    @classmethod
+    def of_text(cls, text: str) -> Offsets:
+        """As ``of_json``."""
+        try:
+            given = json.loads(text)
+        except ValueError:
+            given = None
+        if not isinstance(given, dict):
+            raise SourceError(f"these are no offsets of topics: {_short(text)}")
+        return cls.of_json(given)
+
+
+def by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """Spark's form, sorted: topics by name, partitions by number."""
+    made: dict[str, dict[str, int]] = {}
+    for partition in sorted(offsets):
+        made.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
+    return made
+
+
+def names(partitions: Iterable[TopicPartition], at_most: int = 5) -> str:
+    """Partitions as a message names them."""
+    every = sorted(partitions)
+    more = f" and {len(every) - at_most} more" if len(every) > at_most else ""
+    return ", ".join(map(str, every[:at_most])) + more
+
+
+def _offset(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError
+    return value
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else text[:200] + "…"

@@ -1,0 +1,298 @@
+"""Options as Spark hands them over, checked and made into values before anything is asked of a broker."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
+
+from ottla_client.types import TopicPartition
+
+from . import kafka, names, positions
+from .errors import OptionError
+from .positions import Kind, Position
+from .units import one_of, seconds, size, truth, whole
+
+if TYPE_CHECKING:
+    from ottla_pipeline.reading.ranges import ReadSettings
+
+log = logging.getLogger("ottla_pipeline")
+
+Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
+Segments: TypeAlias = Literal["auto", "always", "never"]
+OnCorrupt: TypeAlias = Literal["fail", "deadletter"]
+
+COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+HEADERS: Final = "headers"
+
+_STRATEGIES: Final = ("assign", "subscribe", "subscribepattern")
+_STREAM_ONLY: Final = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "commitOffsets",
+)
+_BATCH_ONLY: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+
+
+@dataclass(frozen=True)
+class Topics:
+    """What to read: one of the three is there."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: tuple[TopicPartition, ...] = ()
+
+    def __str__(self) -> str:
+        if self.pattern is not None:
+            return f"topics like {self.pattern}"
+        if self.assigned:
+            return ", ".join(map(str, self.assigned))
+        return ", ".join(self.names)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a micro-batch may and must have; None: no limit. ``max_delay`` in seconds."""
+
+    max_offsets: int | None = None
+    max_bytes: int | None = None
+    min_offsets: int | None = None
+    max_delay: float = 900.0
+
+
+@dataclass(frozen=True)
+class Splits:
+    """How a range is split into tasks; None: not by this."""
+
+    min_partitions: int | None = None
+    max_records: int | None = None
+    max_bytes: int | None = 256 * 1024 * 1024
+    bytes_by_default: bool = True
+    """Nobody has asked for splits by bytes: where sizes can't be had, there are none."""
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """All options of a reader, checked. ``client`` has Kafka's settings without ``kafka.``; the brokers are apart."""
+
+    bootstrap_servers: str
+    topics: Topics
+    starting: Position
+    ending: Position = field(default_factory=lambda: positions.ending({}))
+    client: Mapping[str, str] = field(default_factory=dict)
+    group: str | None = None
+    commit_offsets: bool = False
+    commit_required: bool = False
+    isolation: Isolation = "read_uncommitted"
+    include_headers: bool = False
+    fail_on_data_loss: bool = True
+    limits: Limits = field(default_factory=Limits)
+    splits: Splits = field(default_factory=Splits)
+    segments: Segments = "auto"
+    on_corrupt: OnCorrupt = "fail"
+    offset_retries: int = 3
+    offset_retry_seconds: float = 1.0
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All the columns that there are with these options."""
+        return (*COLUMNS, HEADERS) if self.include_headers else COLUMNS
+
+    def read_settings(self, columns: tuple[str, ...] | None = None) -> ReadSettings:
+        """How tasks read, of these columns or of all."""
+        from ottla_pipeline.reading.ranges import ReadSettings
+
+        wanted = self.columns if columns is None else columns
+        return ReadSettings(
+            self.bootstrap_servers,
+            self.client,
+            columns=wanted,
+            headers=HEADERS in wanted,
+            isolation=self.isolation,
+            segments=self.segments,
+            on_corrupt=self.on_corrupt,
+            fail_on_data_loss=self.fail_on_data_loss,
+            **self._fetch_size(),
+        )
+
+    def _fetch_size(self) -> dict[str, int]:
+        given = [
+            whole(f"kafka.{name}", self.client[name], 1)
+            for name in ("fetch.max.bytes", "max.partition.fetch.bytes")
+            if name in self.client
+        ]
+        return {"fetch_bytes": min(given)} if given else {}
+
+
+def resolve(options: Mapping[str, str], *, stream: bool, beside: Iterable[str] = ()) -> SourceOptions:
+    """The options of a batch or stream reader; ``beside`` are names that the caller takes care of himself.
+
+    Raises OptionError: one line that names the option and what is right.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    for idle in names.check(options, beside):
+        log.warning(
+            "the option %s has no effect here: no consumer group is joined, and batches are read whole", idle
+        )
+    if "groupidprefix" in given:
+        log.warning("the option groupIdPrefix has no effect here: no consumer group is joined to read")
+    _suit(given, stream)
+    client = {
+        name.removeprefix("kafka."): value
+        for name, value in given.items()
+        if name.startswith("kafka.") and name.removeprefix("kafka.") not in kafka.WITHOUT_EFFECT
+    }
+    servers = client.pop("bootstrap.servers", "").strip()
+    if not servers:
+        raise OptionError(
+            "the option kafka.bootstrap.servers is missing; it is host:port of one broker or several"
+        )
+    group = client.pop("group.id", "").strip() or None
+    isolation = one_of(
+        "kafka.isolation.level",
+        client.pop("isolation.level", "read_uncommitted"),
+        ("read_uncommitted", "read_committed"),
+    )
+    if (wait := given.get("kafkaconsumer.polltimeoutms")) is not None:
+        client["default.api.timeout.ms"] = str(whole("kafkaConsumer.pollTimeoutMs", wait, 1))
+    kafka.client_options(client)
+    commit = _commits(given, group)
+    made = SourceOptions(
+        servers,
+        _topics(given),
+        positions.starting(given, "latest" if stream else "earliest"),
+        positions.ending(given),
+        client,
+        group,
+        commit_offsets=commit,
+        commit_required=commit and "commitoffsets" in given,
+        isolation=cast("Isolation", isolation),
+        include_headers=truth("includeHeaders", given.get("includeheaders", "false")),
+        fail_on_data_loss=truth("failOnDataLoss", given.get("failondataloss", "true")),
+        limits=_limits(given),
+        splits=_splits(given),
+        segments=cast(
+            "Segments", one_of("segments", given.get("segments", "auto"), ("auto", "always", "never"))
+        ),
+        on_corrupt=cast(
+            "OnCorrupt", one_of("onCorrupt", given.get("oncorrupt", "fail"), ("fail", "deadletter"))
+        ),
+        offset_retries=whole("fetchOffset.numRetries", given.get("fetchoffset.numretries", "3"), 0),
+        offset_retry_seconds=whole(
+            "fetchOffset.retryIntervalMs", given.get("fetchoffset.retryintervalms", "1000"), 0
+        )
+        / 1000,
+    )
+    made._fetch_size()
+    _agree(made, stream)
+    return made
+
+
+def _suit(given: Mapping[str, str], stream: bool) -> None:
+    """What is for the other kind of query: endings would be wrong for a stream, limits mean nothing to a batch."""
+    if stream:
+        for name in _BATCH_ONLY:
+            if name.lower() in given:
+                raise OptionError(f"{name} is for batches; a stream has no end")
+    else:
+        for name in _STREAM_ONLY:
+            if name.lower() in given:
+                log.warning(
+                    "the option %s has no effect here: it is for streams, and this is a batch query", name
+                )
+
+
+def _topics(given: Mapping[str, str]) -> Topics:
+    found = [name for name in _STRATEGIES if name in given]
+    if len(found) != 1:
+        which = "none of them is" if not found else f"{' and '.join(found)} are"
+        raise OptionError(f"one of subscribe, subscribePattern and assign says what to read; {which} set")
+    text = given[found[0]].strip()
+    if found[0] == "assign":
+        return Topics(assigned=positions.partitions("assign", text))
+    if found[0] == "subscribe":
+        topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+        if not topics:
+            raise OptionError(f"subscribe is {text!r}, which names no topic")
+        return Topics(topics)
+    if not text:
+        raise OptionError("subscribePattern is empty; it is a regular expression for names of topics")
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise OptionError(f"subscribePattern is {text!r}, which is no regular expression: {error}") from None
+    return Topics(pattern=text)
+
+
+def _limits(given: Mapping[str, str]) -> Limits:
+    most, least = (
+        whole(name, given[name.lower()], 1) if name.lower() in given else None
+        for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger")
+    )
+    if most is not None and least is not None and least > most:
+        raise OptionError(f"minOffsetsPerTrigger ({least}) is above maxOffsetsPerTrigger ({most})")
+    limit = given.get("maxbytespertrigger")
+    return Limits(
+        most,
+        None if limit is None else size("maxBytesPerTrigger", limit),
+        least,
+        seconds("maxTriggerDelay", given.get("maxtriggerdelay", "15m")),
+    )
+
+
+def _splits(given: Mapping[str, str]) -> Splits:
+    return Splits(
+        whole("minPartitions", given["minpartitions"], 1) if "minpartitions" in given else None,
+        whole("maxRecordsPerPartition", given["maxrecordsperpartition"], 1)
+        if "maxrecordsperpartition" in given
+        else None,
+        size("maxBytesPerPartition", given.get("maxbytesperpartition", "256m")),
+        "maxbytesperpartition" not in given,
+    )
+
+
+def _commits(given: Mapping[str, str], group: str | None) -> bool:
+    text = given.get("commitoffsets")
+    commit = group is not None if text is None else truth("commitOffsets", text)
+    if commit and group is None:
+        raise OptionError("commitOffsets is true, and there is no group to commit to: set kafka.group.id")
+    return commit
+
+
+def _agree(options: SourceOptions, stream: bool) -> None:
+    """What doesn't go together."""
+    start, end = options.starting, options.ending
+    if start.kind is Kind.GROUP and options.group is None:
+        raise OptionError("startingOffsets is group, and there is no group: set kafka.group.id")
+    if stream:
+        return
+    if start.kind is Kind.LATEST:
+        raise OptionError(
+            "startingOffsets is latest, and a batch would have nothing to read; it can be earliest"
+        )
+    if end.kind is Kind.EARLIEST:
+        raise OptionError(
+            "endingOffsets is earliest, and a batch would have nothing to read; it can be latest"
+        )
+    for position, word, number in (
+        (start, "latest", positions.LATEST),
+        (end, "earliest", positions.EARLIEST),
+    ):
+        for partition, offset in (position.of or {}).items():
+            if position.kind is Kind.OFFSETS and offset == number:
+                raise OptionError(
+                    f"{position.option} of {partition} is {number} ({word}), which a batch can't have"
+                )
+    if start.kind is end.kind and start.of is not None and end.of is not None:
+        if start.of.keys() != end.of.keys():
+            differ = sorted(start.of.keys() ^ end.of.keys())[0]
+            raise OptionError(f"{start.option} and {end.option} name different partitions, such as {differ}")
+        for partition, at in start.of.items():
+            if 0 <= end.of[partition] < at:
+                raise OptionError(
+                    f"{start.option} of {partition} is {at}, behind its {end.option}, {end.of[partition]}"
+                )

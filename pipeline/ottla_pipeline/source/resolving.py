@@ -1,0 +1,92 @@
+"""From what options say of start and end to offsets, by asking brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from ottla_client.types import TopicPartition
+
+from . import positions
+from .broker import Broker
+from .errors import OptionError, SourceError
+from .offsets import names
+from .options import SourceOptions
+from .positions import Kind, Position
+
+
+def start_of(
+    broker: Broker, options: SourceOptions, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where to start in each of these partitions. Raises OptionError."""
+    position = options.starting
+    if position.kind is Kind.GROUP:
+        assert options.group is not None, "checked with the options"
+        committed = broker.group_offsets(options.group, partitions)
+        return {**broker.earliest(set(partitions) - committed.keys()), **committed}
+    return _resolved(broker, options, position, partitions)
+
+
+def end_of(
+    broker: Broker, options: SourceOptions, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where to end. Raises OptionError, and SourceError for an offset that open transactions hold back."""
+    ends = _resolved(broker, options, options.ending, partitions)
+    if options.isolation == "read_committed" and options.ending.kind is not Kind.LATEST:
+        stable = broker.latest(partitions, options.isolation)
+        for partition, last in broker.latest(partitions).items():
+            if stable[partition] >= ends[partition]:
+                continue
+            if options.ending.kind is Kind.OFFSETS and ends[partition] <= last:
+                raise SourceError(
+                    f"{options.ending.option} of {partition} is {ends[partition]}, and a transaction is open from"
+                    f" offset {stable[partition]} on: read up to there, or when it has ended"
+                )
+            if options.ending.kind is not Kind.OFFSETS:
+                ends[partition] = stable[partition]
+    return ends
+
+
+def _resolved(
+    broker: Broker, options: SourceOptions, position: Position, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    if position.kind is Kind.EARLIEST:
+        return broker.earliest(partitions)
+    if position.kind is Kind.LATEST:
+        return broker.latest(partitions, options.isolation)
+    if position.kind is Kind.OFFSETS:
+        return _offsets(broker, options, _of(position, partitions))
+    times = (
+        dict.fromkeys(partitions, position.time) if position.kind is Kind.TIME else _of(position, partitions)
+    )
+    found = broker.by_time(times)
+    without = sorted(partition for partition, offset in found.items() if offset is None)
+    if without and not position.or_latest:
+        raise OptionError(
+            f"{position.option}: no record of {without[0]} is as late as {times[without[0]]};"
+            " startingOffsetsByTimestampStrategy=latest starts behind the last one then"
+        )
+    ends = broker.latest(without, options.isolation)
+    return {partition: ends[partition] if offset is None else offset for partition, offset in found.items()}
+
+
+def _of(position: Position, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    """What the option says of each partition: it has to say something of each, and of no other."""
+    given = position.of or {}
+    if missing := set(partitions) - given.keys():
+        hint = " (-2 for earliest, -1 for latest)" if position.kind is Kind.OFFSETS else ""
+        raise OptionError(f"{position.option} says nothing of {names(missing)}; name every partition{hint}")
+    if beyond := given.keys() - set(partitions):
+        raise OptionError(
+            f"{position.option} names {names(beyond)}, which is not among the partitions to read"
+        )
+    return given
+
+
+def _offsets(
+    broker: Broker, options: SourceOptions, given: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    earliest = broker.earliest([each for each, offset in given.items() if offset == positions.EARLIEST])
+    latest = broker.latest(
+        [each for each, offset in given.items() if offset == positions.LATEST], options.isolation
+    )
+    return {**given, **earliest, **latest}

@@ -1,0 +1,61 @@
+"""What batch and stream readers share: the columns asked for, and a range as Spark carries it to a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import InputPartition
+
+from .errors import OptionError
+from .options import COLUMNS, HEADERS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from ottla_pipeline.reading.ranges import Range, ReadSettings
+
+TYPES: Final = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+"""The columns that there are, as those of Spark's Kafka connector."""
+
+
+class RangePartition(InputPartition):
+    """A range to read; pickled by Spark."""
+
+    value: Range
+
+
+def ddl(columns: tuple[str, ...]) -> str:
+    """A schema as Spark reads it."""
+    return ", ".join(f"{name} {TYPES[name]}" for name in columns)
+
+
+def columns_of(schema: StructType) -> tuple[str, ...]:
+    """The columns that a query's schema asks for. Raises OptionError for one that there isn't, or of another type."""
+    for field in schema.fields:
+        if field.name not in TYPES:
+            raise OptionError(
+                f"there is no column {field.name!r}; there are {', '.join((*COLUMNS, HEADERS))}"
+            )
+        if field.dataType.simpleString() != TYPES[field.name]:
+            raise OptionError(
+                f"the column {field.name} is of type {TYPES[field.name]}, not {field.dataType.simpleString()}"
+            )
+    return tuple(schema.fieldNames())
+
+
+def batches(range: Range, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+    """The records of a range, as ``reading.read``."""
+    from ottla_pipeline.reading import read
+
+    return iter(read(range, settings))

@@ -1,0 +1,72 @@
+"""Spark for the tests of the pipeline: one session for all of them, and a standalone cluster for those that need one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.support.spark import StandaloneCluster
+
+# Small and quiet: no web page, no ports but loopback's, little memory, few tasks.
+SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session on two local cores, shared by all tests; a test leaves no query running and no setting changed."""
+    from pyspark.sql import SparkSession
+
+    folder = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = SparkSession.builder.master("local[2]").appName("tests")
+        for name, value in SETTINGS.items():
+            builder = builder.config(name, value)
+        builder = builder.config("spark.local.dir", str(folder / "local"))
+        session = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse")).getOrCreate()
+        session.sparkContext.setLogLevel("FATAL")
+        yield session
+        _end(session)
+
+
+def _end(session: SparkSession) -> None:
+    """Stop the session, and its Java process with it: it would live until the end of all tests."""
+    from pyspark import SparkContext
+
+    for query in session.streams.active:
+        query.stop()
+    session.stop()
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.shutdown()
+    process = gateway.proc
+    process.stdin.close()
+    process.wait(30)
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    """A master and two workers, each a process of its own, started from the pyspark wheel."""
+    from tests.support.spark import StandaloneCluster
+
+    with StandaloneCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster

@@ -1,0 +1,121 @@
+"""A Spark standalone cluster on this machine, and programs that run on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyspark
+
+from tests.support.processes import free_port
+
+HOME = Path(pyspark.__file__).parent
+WORKERS = 2
+
+
+class StandaloneCluster:
+    """A master and two workers with a core each. ``url`` is what a session's master is set to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.page = free_port()
+        self.url = f"spark://127.0.0.1:{self.port}"
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> StandaloneCluster:
+        address = ("--host", "127.0.0.1", "--port", str(self.port), "--webui-port", str(self.page))
+        self._start("master", "org.apache.spark.deploy.master.Master", *address)
+        self._wait(0)
+        for number in range(WORKERS):
+            ports = ("--host", "127.0.0.1", "--webui-port", "0", "-c", "1", "-m", "700m")
+            self._start(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *ports, self.url)
+        self._wait(WORKERS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self._processes):
+            # The executors are children of the workers: the group goes at once, nobody is left to clean up after.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def submit(
+        self,
+        program: Path,
+        *arguments: str,
+        python: str = sys.executable,
+        options: Sequence[str] = (),
+        timeout: float = 120,
+    ) -> subprocess.CompletedProcess[str]:
+        """``spark-submit`` a program, with this Python for the driver and the executors."""
+        command = [
+            str(HOME / "bin" / "spark-submit"),
+            *("--master", self.url),
+            *("--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"),
+            *("--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.sql.shuffle.partitions=2"),
+            *("--conf", "spark.executor.memory=512m", "--conf", "spark.log.level=ERROR"),
+            *options,
+            str(program),
+            *arguments,
+        ]
+        environment = {**self._environment(), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+        return subprocess.run(
+            command,
+            env=environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def _environment(self) -> Mapping[str, str]:
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("SPARK_", "PYTHON", "PYSPARK_"))
+        }
+        return {
+            **kept,
+            "SPARK_HOME": str(HOME),
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_LOCAL_DIRS": str(self.folder / "local"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_WORKER_DIR": str(self.folder / "work"),
+        }
+
+    def _start(self, name: str, main: str, *arguments: str) -> None:
+        with (self.folder / f"{name}.log").open("wb") as output:
+            command = [str(HOME / "bin" / "spark-class"), main, *arguments]
+            self._processes.append(
+                subprocess.Popen(
+                    command,
+                    env=self._environment(),
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            )
+
+    def _wait(self, workers: int) -> None:
+        """Until the master answers and so many workers are alive."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.page}/json/", timeout=5) as answer:
+                    if json.load(answer)["aliveworkers"] >= workers:
+                        return
+            except OSError:
+                time.sleep(0.1)
+            time.sleep(0.1)
+        logs = "\n".join(each.read_text(errors="replace")[-1000:] for each in self.folder.glob("*.log"))
+        raise RuntimeError(f"the cluster did not start:\n{logs}")
