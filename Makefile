@@ -9,14 +9,14 @@ LISTEN ?= 127.0.0.1:9092
 ARGS ?=
 MINUTES ?= 10
 BIN := $(VENV)/bin
-MIXED := test_mixed_cluster test_cluster_tools test_takeover
+PYTEST ?= $(BIN)/python -m pytest
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q install
 
 # The first Python of 3.11 or later on the PATH; name another with `make PYTHON=/path/to/python …`.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then command -v $$p; break; fi; done)
 
-.PHONY: help run test demo cluster faults check format bench interop interop-cluster compose-test clean
+.PHONY: help run test demo cluster faults check format bench interop compose-test clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +25,7 @@ run: $(VENV)/.broker  ## a broker on 127.0.0.1:9092, in the foreground (DATA=fol
 	@exec $(BIN)/ottla broker --data-dir $(DATA) --listen $(LISTEN) $(ARGS)
 
 test: $(VENV)/.dev  ## the tests (ARGS=… is handed to pytest)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 demo: $(VENV)/.dev  ## a year of flights through a broker that is killed on the way
 	@$(BIN)/python -m bench.demo $(ARGS)
@@ -49,13 +49,10 @@ format: $(VENV)/.dev  ## put the sources into the style that `make check` asks f
 bench: $(VENV)/.dev  ## Ottla beside Apache Kafka 3.9.1 (ARGS="--quick", "--only start,memory", …)
 	@$(BIN)/python -m bench $(ARGS)
 
-interop: $(VENV)/.dev  ## other languages' clients and tools (Java, Node, Go), and our client on Kafka, where they can be had
-	@$(BIN)/python -m pytest tests/interop -m interop -rs $(MIXED:%=--ignore=tests/interop/%.py) $(ARGS)
-	@$(BIN)/python -m pytest tests/client tests/docs/test_client.py --kafka=3 -rs $(ARGS)
-	@$(BIN)/python -m pytest tests/client tests/docs/test_client.py --kafka=4 -rs $(ARGS)
-
-interop-cluster: $(VENV)/.dev  ## one cluster of Ottla and Apache Kafka brokers, Kafka's tools on it, one taken over (15 minutes)
-	@$(BIN)/python -m pytest $(MIXED:%=tests/interop/%.py) -m interop -rs $(ARGS)
+interop: $(VENV)/.dev  ## other languages' clients and tools (Java, Node, Go), clusters with Kafka's brokers, our client on Kafka
+	@$(PYTEST) tests/interop -m interop -rs $(ARGS)
+	@$(PYTEST) tests/client tests/docs/test_client.py --kafka=3 -rs $(ARGS)
+	@$(PYTEST) tests/client tests/docs/test_client.py --kafka=4 -rs $(ARGS)
 
 compose-test: $(VENV)/.broker  ## the compose file with Docker or podman: up, records through every broker, one killed, down
 	@OTTLA=$(BIN)/ottla tests/compose/run.sh
