@@ -1,0 +1,103 @@
+"""What becomes of a table whose rows get another schema: new columns are added, what can't be joined is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from ottla_pipeline.landing.errors import SchemaRefused
+from ottla_pipeline.landing.schema import type_name
+
+_WHOLE = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
+_HOLDS: dict[pa.DataType, tuple[pa.DataType, ...]] = {
+    pa.int16(): (pa.int8(),),
+    pa.int32(): (pa.int8(), pa.int16()),
+    pa.int64(): (pa.int8(), pa.int16(), pa.int32()),
+    pa.float64(): (pa.float32(), pa.int8(), pa.int16(), pa.int32()),
+}
+"""Types, and those whose every value they hold."""
+
+
+def grown(table: str, has: pa.Schema, wanted: pa.Schema) -> tuple[pa.Schema, list[pa.Field]]:
+    """The table's columns with those of ``wanted`` that it lacks behind them, and these alone.
+
+    A column keeps the type that it has in the table, where that holds all values of the one wanted.
+
+    :raises SchemaRefused: the first column that doesn't fit, with both types.
+    """
+    by_name = {field.name.lower(): field for field in has}
+    new = []
+    for field in wanted:
+        known = by_name.get(field.name.lower())
+        if known is None:
+            new.append(field.with_nullable(True))
+        elif known.name != field.name:
+            raise SchemaRefused(
+                f"{table} has a column {known.name}, the schema one {field.name}: names that differ in case alone "
+                "are one name to Spark; rename it in the schema"
+            )
+        elif not fits(known.type, field.type):
+            raise SchemaRefused(
+                f"{table} has the column {field.name} as {type_name(known.type)}, the schema as "
+                f"{type_name(field.type)}: values of one do not fit into the other; change the schema, or land in a "
+                "new table"
+            )
+    return pa.schema([*has, *new]), new
+
+
+def fits(has: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether every value of ``wanted`` goes into a column of ``has``."""
+    if has == wanted or wanted in _HOLDS.get(has, ()):
+        return True
+    if pa.types.is_struct(has) and pa.types.is_struct(wanted):
+        inner = {field.name: field.type for field in has}
+        return all(field.name in inner and fits(inner[field.name], field.type) for field in wanted)
+    if pa.types.is_list(has) and pa.types.is_list(wanted):
+        return fits(has.value_type, wanted.value_type)
+    if pa.types.is_map(has) and pa.types.is_map(wanted):
+        return fits(has.key_type, wanted.key_type) and fits(has.item_type, wanted.item_type)
+    return False
+
+
+def check_partitioning(table: str, has: Sequence[str], wanted: Sequence[str]) -> None:
+    """:raises SchemaRefused: the table is partitioned otherwise."""
+    if list(has) != list(wanted):
+        raise SchemaRefused(
+            f"{table} is partitioned by {', '.join(has) or 'nothing'}, not by {', '.join(wanted) or 'nothing'}: "
+            "give the same, or land in a new table"
+        )
+
+
+def merged(first: pa.Schema, second: pa.Schema) -> pa.Schema:
+    """Columns of two samples in one schema; what was whole here and broken there is broken, null is anything.
+
+    :raises SchemaRefused: a column is of two types that have none in common.
+    """
+    found = {field.name: field for field in first}
+    for field in second:
+        known = found.get(field.name)
+        found[field.name] = (
+            field if known is None else field.with_type(_common(field.name, known.type, field.type))
+        )
+    return pa.schema(list(found.values()))
+
+
+def _common(name: str, first: pa.DataType, second: pa.DataType) -> pa.DataType:
+    if first == second or pa.types.is_null(second):
+        return first
+    if pa.types.is_null(first):
+        return second
+    numbers = (*_WHOLE, pa.float64())
+    if first in numbers and second in numbers:
+        return pa.float64()
+    if pa.types.is_struct(first) and pa.types.is_struct(second):
+        return pa.struct(list(merged(pa.schema(list(first)), pa.schema(list(second)))))
+    if pa.types.is_list(first) and pa.types.is_list(second):
+        return pa.list_(pa.field("element", _common(name, first.value_type, second.value_type)))
+    texts = (pa.types.is_string, pa.types.is_temporal)
+    if any(test(first) for test in texts) and any(test(second) for test in texts):
+        return pa.string()
+    raise SchemaRefused(
+        f"the column {name} is {first} in some records and {second} in others: give a schema that says which it is"
+    )

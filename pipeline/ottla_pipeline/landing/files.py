@@ -1,0 +1,279 @@
+"""Parquet files of a batch: rows in, files of about the wanted size out, one set a partition of the table.
+
+Memory is bounded: rows wait in :data:`ROW_GROUP` pieces a partition, :data:`WAITING` bytes in all, and no more than
+:data:`OPEN` files are open.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import posixpath
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs as pafs
+
+from ottla_pipeline.landing.tables.base import DataFile
+from ottla_pipeline.landing.tables.storage import folder_of
+
+ROW_GROUP = 16 << 20
+"""Bytes of a row group, about, before compression."""
+WAITING = 64 << 20
+"""Bytes of rows that wait to become row groups, in all partitions."""
+OPEN = 48
+"""Files that are open: a table partitioned by many values gets more, smaller files instead of more memory."""
+STATISTICS = 32
+"""Columns whose least and greatest values are given to the table."""
+_LONGEST = 64
+"""Characters of a text that is given as least or greatest."""
+
+COMPRESSIONS = ("none", "snappy", "gzip", "lz4", "zstd")
+
+Values = tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class FileSettings:
+    """How files are written. Picklable: it travels to every task."""
+
+    partition_by: tuple[str, ...] = ()
+    keep_partition_columns: bool = False
+    compression: str = "zstd"
+    target_size: int = 128 << 20
+    dictionaries: tuple[str, ...] = ()
+    """Columns whose values repeat."""
+    rising: tuple[str, ...] = ()
+    """Columns of whole numbers that rise from row to row: their differences are stored."""
+
+
+class _Open:
+    """One file that is being written, and the rows that wait for it."""
+
+    def __init__(self, values: Values) -> None:
+        self.values = values
+        self.waiting: list[pa.Table] = []
+        self.bytes = 0
+        self.path = ""
+        self.sink: Any = None
+        self.writer: pq.ParquetWriter | None = None
+        self.rows = 0
+        self.used = 0
+
+
+class FileWriter:
+    """Writes the rows of one task to new files below ``root``: they are in no table before they are committed."""
+
+    def __init__(
+        self, filesystem: pafs.FileSystem, root: str, schema: pa.Schema, settings: FileSettings, prefix: str
+    ) -> None:
+        self._fs = filesystem
+        self._root = root
+        self._schema = schema
+        self._settings = settings
+        self._prefix = prefix
+        kept = [
+            one for one in schema if settings.keep_partition_columns or one.name not in settings.partition_by
+        ]
+        self._stored = pa.schema(kept)
+        self._open: dict[Values, _Open] = {}
+        self._waiting = 0
+        self._clock = 0
+        self._done: list[DataFile] = []
+        self._made: list[str] = []
+
+    def write(self, table: pa.Table) -> None:
+        """Rows with the columns of the schema, in its order."""
+        if not len(table):
+            return
+        if not self._settings.partition_by:
+            self._add((), table)
+            return
+        for values, rows in _split(table, self._settings.partition_by):
+            self._add(values, rows.select(self._stored.names))
+
+    def close(self) -> list[DataFile]:
+        """Finish all files."""
+        for one in list(self._open.values()):
+            self._finish(one)
+        return self._done
+
+    def abort(self) -> None:
+        """Close and delete whatever was made: the task has failed, or another has done its work."""
+        for one in self._open.values():
+            if one.sink is not None:
+                one.sink.close()
+        self._open.clear()
+        for path in self._made:
+            try:
+                self._fs.delete_file(posixpath.join(self._root, path))
+            except FileNotFoundError:
+                continue
+
+    def _add(self, values: Values, table: pa.Table) -> None:
+        one = self._open.get(values)
+        if one is None:
+            one = self._open[values] = _Open(values)
+        self._clock += 1
+        one.used = self._clock
+        size = table.nbytes
+        one.waiting.append(table)
+        one.bytes += size
+        self._waiting += size
+        if one.bytes >= ROW_GROUP:
+            self._flush(one)
+        while self._waiting > WAITING:
+            self._flush(max(self._open.values(), key=lambda each: each.bytes))
+
+    def _flush(self, one: _Open) -> None:
+        if not one.waiting:
+            return
+        table = one.waiting[0] if len(one.waiting) == 1 else pa.concat_tables(one.waiting)
+        self._waiting -= one.bytes
+        one.waiting, one.bytes = [], 0
+        if one.writer is None:
+            self._begin(one)
+        assert one.writer is not None
+        one.writer.write_table(table, row_group_size=len(table))
+        one.rows += len(table)
+        if one.sink.tell() >= self._settings.target_size:
+            self._finish(one)
+
+    def _begin(self, one: _Open) -> None:
+        opened = [each for each in self._open.values() if each.writer is not None]
+        if len(opened) >= OPEN:
+            self._finish(min(opened, key=lambda each: each.used))
+        names = self._settings.partition_by
+        folder = folder_of(zip(names, one.values, strict=True))
+        one.path = posixpath.join(folder, f"{self._prefix}-{uuid.uuid4().hex}.parquet")
+        where = posixpath.join(self._root, one.path)
+        self._fs.create_dir(posixpath.dirname(where), recursive=True)
+        self._made.append(one.path)
+        one.sink = self._fs.open_output_stream(where)
+        stored = set(self._stored.names)
+        one.writer = pq.ParquetWriter(
+            one.sink,
+            self._stored,
+            compression=self._settings.compression,
+            use_dictionary=[name for name in self._settings.dictionaries if name in stored],
+            column_encoding=dict.fromkeys(
+                (name for name in self._settings.rising if name in stored), "DELTA_BINARY_PACKED"
+            ),
+            # What Arrow knows beyond Parquet's types is nothing to other readers.
+            store_schema=False,
+        )
+
+    def _finish(self, one: _Open) -> None:
+        self._open.pop(one.values, None)
+        if one.waiting:
+            self._open[one.values] = one
+            self._flush(one)
+            self._open.pop(one.values, None)
+        writer, one.writer = one.writer, None
+        if writer is None:
+            return
+        writer.close()
+        size = one.sink.tell()
+        one.sink.close()
+        metadata = writer.writer.metadata
+        partition = dict(zip(self._settings.partition_by, one.values, strict=True))
+        self._done.append(DataFile(one.path, size, one.rows, partition, statistics(metadata, self._stored)))
+
+
+def _split(table: pa.Table, names: Sequence[str]) -> list[tuple[Values, pa.Table]]:
+    """The rows of each combination of values, in their order."""
+    codes: Any = np.zeros(len(table), dtype=np.int64)
+    values: list[list[Any]] = []
+    for name in names:
+        encoded = table.column(name).combine_chunks().dictionary_encode(null_encoding="encode")
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.combine_chunks()
+        values.append([_text(one) for one in encoded.dictionary.to_pylist()])
+        codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
+    found = np.unique(codes)
+    if len(found) > 1:
+        order = np.argsort(codes, kind="stable")
+        table = table.take(pa.array(order))
+        codes = codes[order]
+    starts = np.searchsorted(codes, found, side="left") if len(found) > 1 else np.array([0])
+    ends = [*starts[1:].tolist(), len(table)]
+    pieces = []
+    for code, start, end in zip(found.tolist(), starts.tolist(), ends, strict=True):
+        combination: list[str | None] = []
+        for column in reversed(values):
+            code, at = divmod(code, len(column))
+            combination.append(column[at])
+        pieces.append((tuple(reversed(combination)), table.slice(start, end - start)))
+    return pieces
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> str:
+    """A file's statistics as Delta Lake writes them: JSON of numRecords, minValues, maxValues, nullCount."""
+    least: dict[str, Any] = {}
+    greatest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    at = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+    for one in list(schema)[:STATISTICS]:
+        if one.name not in at:
+            continue
+        groups = [
+            metadata.row_group(group).column(at[one.name]).statistics
+            for group in range(metadata.num_row_groups)
+        ]
+        if any(group is None or not group.has_null_count for group in groups):
+            continue
+        nulls[one.name] = sum(group.null_count for group in groups)
+        bounds = [(group.min, group.max) for group in groups if group.has_min_max]
+        full = [group for group in groups if group.num_values]
+        if len(bounds) < len(full) or not bounds:
+            continue
+        low, high = _shown(min(b[0] for b in bounds), one.type), _shown(max(b[1] for b in bounds), one.type)
+        if low is not None and high is not None:
+            least[one.name], greatest[one.name] = low, high
+    return json.dumps(
+        {"numRecords": metadata.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls},
+        separators=(",", ":"),
+    )
+
+
+_SHOWN: Mapping[Callable[[pa.DataType], bool], Callable[[Any], Any]] = {
+    pa.types.is_integer: int,
+    pa.types.is_floating: lambda value: float(value) if math.isfinite(value) else None,
+    pa.types.is_date: lambda value: value.isoformat(),
+    pa.types.is_string: lambda value: value if len(value) <= _LONGEST else None,
+}
+
+
+def _shown(value: Any, kind: pa.DataType) -> Any:
+    """A bound as JSON; None for what isn't given, which is never wrong."""
+    if pa.types.is_timestamp(kind):
+        text = value.isoformat(timespec="microseconds").removesuffix("+00:00")
+        return text + ("Z" if kind.tz else "")
+    for test, show in _SHOWN.items():
+        if test(kind):
+            return show(value)
+    return None
+
+
+def with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with exactly the columns of ``schema``: null where it has none, cast where the type is a wider one."""
+    found = []
+    for one in schema:
+        if one.name in table.column_names:
+            column = table.column(one.name)
+            found.append(column if column.type == one.type else pc.cast(column, one.type))
+        else:
+            found.append(pa.chunked_array([pa.nulls(len(table), one.type)]))
+    return pa.Table.from_arrays(found, schema=schema)

@@ -1,0 +1,145 @@
+"""Avro records of one schema, by fastavro.
+
+Bare (the encoding alone), or as Confluent's serializers write them: a zero byte and four of a schema's number first. The
+number is not looked up: every value must have been written with the schema that is given.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from ottla_pipeline.landing.errors import SchemaRefused
+from ottla_pipeline.landing.parsing.base import Failure, Malformed, Parsed, nullable
+from ottla_pipeline.landing.schema import TIMESTAMP, checked
+
+_SIMPLE: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "enum": pa.string(),
+    "fixed": pa.binary(),
+}
+_LOGICAL: dict[str, pa.DataType] = {
+    "date": pa.date32(),
+    "timestamp-millis": TIMESTAMP,
+    "timestamp-micros": TIMESTAMP,
+    "local-timestamp-millis": pa.timestamp("us"),
+    "local-timestamp-micros": pa.timestamp("us"),
+    "uuid": pa.string(),
+}
+_CONFLUENT = 5
+
+
+class AvroParser:
+    """Parses records of the Avro schema ``text``."""
+
+    def __init__(self, text: str, *, confluent: bool = False) -> None:
+        import fastavro
+
+        self._read = fastavro.schemaless_reader
+        document = json.loads(text)
+        self.schema = from_avro(document)
+        self._parsed = fastavro.parse_schema(document)
+        self._skip = _CONFLUENT if confluent else 0
+        self._names = self.schema.names
+
+    def parse(self, values: pa.Array) -> Parsed:
+        """Parse records; a null value is a row of nulls."""
+        rows: list[Any] = []
+        good: list[int] = []
+        failures: list[Failure] = []
+        nothing = dict.fromkeys(self._names)
+        for at, value in enumerate(values.to_pylist()):
+            try:
+                rows.append(nothing if value is None else self._one(value))
+            except Malformed as error:
+                failures.append(Failure(at, str(error)))
+            else:
+                good.append(at)
+        table = pa.Table.from_pylist(rows, schema=self.schema)
+        if not failures:
+            return Parsed(table)
+        import numpy as np
+
+        return Parsed(table, np.array(good, dtype=np.int64), failures)
+
+    def _one(self, value: bytes) -> Any:
+        if self._skip and value[:1] != b"\0":
+            raise Malformed("the value does not begin with the zero byte of Confluent's framing")
+        source = io.BytesIO(value)
+        source.seek(self._skip)
+        # fastavro raises whatever its readers meet in malformed bytes: EOFError, IndexError, UnicodeDecodeError, …
+        try:
+            record = self._read(source, self._parsed, None)
+        except Exception as error:
+            raise Malformed(
+                f"not a record of this Avro schema: {type(error).__name__} {error}".strip()
+            ) from error
+        if source.tell() != len(value):
+            raise Malformed(
+                f"{len(value) - source.tell()} bytes are left behind the record of this Avro schema"
+            )
+        return record
+
+
+def from_avro(document: Any) -> pa.Schema:
+    """The columns of a record schema.
+
+    :raises SchemaRefused: it is no record, or a field has no column; the line says which.
+    """
+    if not isinstance(document, Mapping) or document.get("type") != "record":
+        raise SchemaRefused("the Avro schema is not of a record")
+    kind = _type(document, {}, "the record")
+    return nullable(checked(pa.schema(list(kind)), "of Avro"))
+
+
+def _type(node: Any, named: dict[str, Any], where: str) -> pa.DataType:
+    if isinstance(node, list):
+        left = [one for one in node if one != "null"]
+        if len(left) != 1:
+            raise SchemaRefused(f"{where}: a union of {len(left)} types is no column")
+        return _type(left[0], named, where)
+    if isinstance(node, str):
+        if node in _SIMPLE:
+            return _SIMPLE[node]
+        if node not in named:
+            raise SchemaRefused(
+                f"{where}: {node!r} is no type that this Avro schema knows; one that contains itself is no table"
+            )
+        return named[node]
+    if not isinstance(node, Mapping):
+        raise SchemaRefused(f"{where}: {node!r} is no type of Avro")
+    kind = node.get("type")
+    found: pa.DataType
+    if kind == "record":
+        fields = [
+            (one["name"], _type(one["type"], named, f"field {one['name']!r}"))
+            for one in node.get("fields", ())
+        ]
+        found = pa.struct(fields)
+    elif kind == "array":
+        found = pa.list_(pa.field("element", _type(node.get("items"), named, where)))
+    elif kind == "map":
+        found = pa.map_(pa.string(), _type(node.get("values"), named, where))
+    elif node.get("logicalType") == "decimal":
+        found = pa.decimal128(int(node["precision"]), int(node.get("scale", 0)))
+    elif node.get("logicalType") in _LOGICAL:
+        found = _LOGICAL[node["logicalType"]]
+    elif node.get("logicalType"):
+        raise SchemaRefused(f"{where}: the logical type {node['logicalType']!r} is no column")
+    else:
+        found = _type(kind, named, where)
+    if "name" in node:
+        named[node["name"]] = found
+        if node.get("namespace"):
+            named[f"{node['namespace']}.{node['name']}"] = found
+    return found

@@ -1,0 +1,126 @@
+"""What a parser takes and gives, and the search for records that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+class Malformed(Exception):
+    """Values can't be parsed together; said of one record alone it is that record's error."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A record that can't be parsed: its place among the values, and why."""
+
+    row: int
+    error: str
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What became of a batch of values."""
+
+    columns: pa.Table
+    """The records that could be parsed, in order."""
+    rows: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
+    """Where among the values they were; None: all of them, one for one."""
+    failures: list[Failure] = field(default_factory=list)
+    unknown: pa.Schema | None = None
+    """Columns that the records have and the schema has not, where the parser was told to look for them."""
+
+
+class Parser(Protocol):
+    """Values of records to columns of one schema."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that :meth:`parse` gives, all of them nullable."""
+
+    def parse(self, values: pa.Array) -> Parsed:
+        """Parse ``values``, an array of binary. A null value is a row of nulls."""
+
+
+Attempt = Callable[[pa.Array], pa.Table]
+"""Parses values, all or none: raises :class:`Malformed`."""
+
+
+def search(values: pa.Array, attempt: Attempt, empty: pa.Table) -> Parsed:
+    """Parse values of which some may be malformed, halving what fails until single records are left.
+
+    With k bad records in n that is some ``2 * k * log2(n/k)`` attempts. An explicit stack: no recursion to run out of.
+    """
+    pieces: list[pa.Table] = []
+    rows: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
+    failures: list[Failure] = []
+    todo = [(0, len(values))]
+    while todo:
+        start, end = todo.pop()
+        try:
+            table = attempt(values.slice(start, end - start))
+        except Malformed as error:
+            if end - start == 1:
+                failures.append(Failure(start, str(error)))
+            else:
+                middle = (start + end) // 2
+                todo += [(middle, end), (start, middle)]
+            continue
+        pieces.append(table)
+        rows.append(np.arange(start, end, dtype=np.int64))
+    if not failures and pieces:
+        return Parsed(pa.concat_tables(pieces))
+    if not pieces:
+        return Parsed(empty, np.empty(0, dtype=np.int64), failures)
+    return Parsed(pa.concat_tables(pieces), np.concatenate(rows), failures)
+
+
+def check_required(table: pa.Table, wanted: pa.Schema) -> None:
+    """:raises Malformed: a column that is declared NOT NULL has a null."""
+    for one in wanted:
+        if not one.nullable and table.column(one.name).null_count:
+            raise Malformed(f"{one.name} is missing or null, and the schema says NOT NULL")
+
+
+def nullable(schema: pa.Schema) -> pa.Schema:
+    """The schema with every column nullable, as tables have them: what NOT NULL asks for is checked when parsing."""
+    return pa.schema([one.with_nullable(True).with_type(_nullable(one.type)) for one in schema])
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_nullable(True).with_type(_nullable(one.type)) for one in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", _nullable(kind.value_type)))
+    return kind
+
+
+def check_text(values: pa.Array) -> None:
+    """:raises Malformed: bytes that are no UTF-8."""
+    try:
+        pc.cast(values, pa.string())
+    except pa.ArrowInvalid as error:
+        raise Malformed("the value is not UTF-8 text") from error
+
+
+def joined(values: pa.Array) -> pa.Buffer:
+    """All values with a line feed behind each, in one buffer."""
+    return _data(pc.binary_join(_as_list(values), b"\n"))
+
+
+def _as_list(values: pa.Array) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+
+
+def _data(scalar: pa.Array) -> pa.Buffer:
+    return scalar[0].as_buffer()
+
+
+def first_line(error: Exception) -> str:
+    """An error of Arrow in one line, without the row number, which is that of the piece."""
+    return str(error).splitlines()[0].removesuffix(" in row 0")

@@ -1,0 +1,135 @@
+"""Which parser a job uses, and from what schema."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ottla_pipeline.landing.errors import BadSetting, SchemaRefused
+from ottla_pipeline.landing.jsonschema import from_json_schema
+from ottla_pipeline.landing.parsing import csv
+from ottla_pipeline.landing.parsing import json as json_values
+from ottla_pipeline.landing.parsing.avro import AvroParser, from_avro
+from ottla_pipeline.landing.parsing.base import Parser
+from ottla_pipeline.landing.parsing.csv import CsvParser
+from ottla_pipeline.landing.parsing.json import JsonParser
+from ottla_pipeline.landing.parsing.raw import SCHEMA, RawParser
+from ottla_pipeline.landing.schema import from_ddl
+
+FORMATS = ("raw", "json", "csv", "avro")
+
+
+@dataclass(frozen=True)
+class ParserSettings:
+    """What a task needs to make its parser. Small and picklable: it travels to every task."""
+
+    values: str
+    schema: str
+    """The columns: base64 of Arrow's own form (json, csv), or the Avro schema's text."""
+    delimiter: str = ","
+    confluent: bool = False
+    grow: bool = False
+
+
+def parser(settings: ParserSettings) -> Parser:
+    """The parser of these settings."""
+    makers: dict[str, Callable[[], Parser]] = {
+        "raw": RawParser,
+        "json": lambda: JsonParser(_unpacked(settings.schema), grow=settings.grow),
+        "csv": lambda: CsvParser(_unpacked(settings.schema), settings.delimiter),
+        "avro": lambda: AvroParser(settings.schema, confluent=settings.confluent),
+    }
+    return makers[settings.values]()
+
+
+def settings(
+    values: str,
+    schema: str | None,
+    sample: Callable[[], pa.Array],
+    *,
+    known: pa.Schema | None = None,
+    delimiter: str = ",",
+    confluent: bool = False,
+) -> ParserSettings:
+    """Settings from what the user gave: DDL, a JSON Schema or an Avro schema, as text or as a file's name.
+
+    Without a schema it is that of the table (``known``), or inferred from ``sample()`` where there is none yet.
+
+    :raises SchemaRefused: it can't be read, or doesn't go with the values.
+    """
+    if values == "raw":
+        if schema is not None:
+            raise BadSetting("raw values have no schema: leave it out, or say values=json, csv or avro")
+        return ParserSettings("raw", "")
+    text = None if schema is None else _text(schema)
+    document = None if text is None else _document(text)
+    if values == "avro":
+        if document is None:
+            raise SchemaRefused("Avro values need an Avro schema, as JSON or as the name of a file")
+        from_avro(document)
+        return ParserSettings("avro", json.dumps(document), confluent=confluent)
+    if text is not None:
+        columns = from_ddl(text) if document is None else _of_json(document)
+        return _made(values, columns, delimiter, grow=False)
+    if values == "csv":
+        return _made(
+            "csv", known if known is not None else csv.infer(sample(), delimiter), delimiter, grow=False
+        )
+    if known is None:
+        return _made("json", json_values.infer(sample()), delimiter, grow=True)
+    return _made("json", known, delimiter, grow=True)
+
+
+def columns(chosen: ParserSettings) -> pa.Schema:
+    """The columns that values become."""
+    return SCHEMA if chosen.values == "raw" else parser(chosen).schema
+
+
+def packed(schema: pa.Schema) -> str:
+    """A schema as text, with everything that Arrow knows of it."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def _unpacked(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def _made(values: str, schema: pa.Schema, delimiter: str, *, grow: bool) -> ParserSettings:
+    made = ParserSettings(values, packed(schema), delimiter, grow=grow)
+    parser(made)
+    return made
+
+
+def _text(schema: str) -> str:
+    """The schema itself: what was given, or what is in the file that was named."""
+    if schema.lstrip()[:1] in ("{", "[") or " " in schema.strip():
+        return schema
+    path = Path(schema)
+    if not path.is_file():
+        raise SchemaRefused(f"the schema {schema!r} is neither columns with types nor a file")
+    return path.read_text(encoding="utf-8")
+
+
+def _document(text: str) -> Any:
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise SchemaRefused(f"the schema is no JSON: {error}") from error
+
+
+def _of_json(document: Any) -> pa.Schema:
+    if isinstance(document, dict) and document.get("type") == "record":
+        raise SchemaRefused(
+            "this is an Avro schema: say values=avro, or give columns with types or a JSON Schema"
+        )
+    if not isinstance(document, dict):
+        raise SchemaRefused("a JSON Schema of an object is needed")
+    return from_json_schema(document)

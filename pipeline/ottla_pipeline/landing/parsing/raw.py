@@ -1,0 +1,19 @@
+"""The bytes of the value as they are: one column, ``value``."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from ottla_pipeline.landing.parsing.base import Parsed
+
+SCHEMA = pa.schema([("value", pa.binary())])
+
+
+class RawParser:
+    """Takes every value; nothing can fail."""
+
+    schema = SCHEMA
+
+    def parse(self, values: pa.Array) -> Parsed:
+        """The values, not copied."""
+        return Parsed(pa.Table.from_arrays([values], schema=SCHEMA))

@@ -1,0 +1,301 @@
+"""What every kind of table does, and the one way in which something gets into it.
+
+A commit is one step: files, and beside them in the table's own metadata the :class:`State` after it. It is made on the
+version that was looked at; whoever was faster makes it :class:`Stale`, and then it is looked at again: another job's
+compaction is no obstacle, another job that landed the same offsets is (:class:`Collision`). So no offset gets in twice,
+and none is left out, whatever a checkpoint says.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow import fs as pafs
+
+from ottla_pipeline.landing.errors import Collision, LandingError
+from ottla_pipeline.landing.ledger import Ledger, Offsets, Place, Span, Spans
+
+ATTEMPTS = 20
+"""Commits that lose to others' before the job gives up."""
+
+
+class Stale(Exception):
+    """Somebody else committed since the version was looked at."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A Parquet file of a table."""
+
+    path: str
+    """Below the table's root, with forward slashes."""
+    size: int
+    rows: int
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+    """Values of the columns that the table is partitioned by, as text."""
+    stats: str = "{}"
+    """numRecords, minValues, maxValues and nullCount, as Delta Lake writes them."""
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {**self.__dict__, "partition": dict(self.partition)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> DataFile:
+        """What :meth:`to_json` made."""
+        return cls(data["path"], data["size"], data["rows"], data["partition"], data["stats"])
+
+
+@dataclass(frozen=True)
+class State:
+    """What the table's metadata says of the jobs that filled it."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    query_id: str = ""
+    batch_id: int = -1
+    run_id: str = ""
+    """Of the last commit that landed something: Spark's query and batch, and the run of the job."""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """What a job must find again after a crash: where its dead letters end, which it has replayed."""
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(
+            {
+                "version": 1,
+                "query": self.query_id,
+                "batch": self.batch_id,
+                "run": self.run_id,
+                "ledger": self.ledger.to_json(),
+                "notes": dict(self.notes),
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> State:
+        """:raises LandingError: it is none, or of a later version."""
+        try:
+            data = json.loads(text)
+            version = data["version"]
+            ledger, notes = data["ledger"], data["notes"]
+            query, batch, run = str(data["query"]), int(data["batch"]), str(data["run"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise LandingError(
+                f"the table's own record of what was landed can't be read: {error!r}"
+            ) from error
+        if version != 1:
+            raise LandingError(
+                f"the table was filled by a later version of Ottla (its state is version {version})"
+            )
+        return cls(Ledger.from_json(ledger), query, batch, run, notes)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What is to get into a table in one step."""
+
+    files: Sequence[DataFile] = ()
+    removed: Sequence[str] = ()
+    """Paths of files that go; what was in them is in ``files``, or was wanted to go."""
+    spans: Spans = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    query_id: str = ""
+    batch_id: int = -1
+    run_id: str = ""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    gaps: bool = False
+    """Whether offsets may be left out."""
+    rewrite: bool = False
+    """The same rows in other files: readers of changes needn't look."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """The columns that say where a row comes from."""
+
+    topic: str = "_topic"
+    partition: str = "_partition"
+    offset: str = "_offset"
+    timestamp: str = "_timestamp"
+    key: str | None = None
+    """The record's key is kept if this has a name."""
+
+    def fields(self) -> list[pa.Field]:
+        """The columns, in order."""
+        kinds = [
+            (self.topic, pa.string()),
+            (self.partition, pa.int32()),
+            (self.offset, pa.int64()),
+            (self.timestamp, pa.timestamp("us", "UTC")),
+        ]
+        if self.key is not None:
+            kinds.append((self.key, pa.binary()))
+        return [pa.field(name, kind) for name, kind in kinds]
+
+
+class Table(ABC):
+    """A table on storage. One object is used by one thread; many may work on one table."""
+
+    format: ClassVar[str]
+    keeps_partition_columns: ClassVar[bool] = False
+    """Whether files hold the columns that the table is partitioned by."""
+
+    name: str
+    """As the user calls it."""
+    fs: pafs.FileSystem
+    root: str
+    """The table's folder on ``fs``."""
+
+    @property
+    def staging(self) -> str:
+        """The folder on :attr:`fs` below which tasks write files, each where its path says."""
+        return self.root
+
+    # What a kind of table says of itself.
+
+    @abstractmethod
+    def exists(self) -> bool:
+        """Whether it was made already."""
+
+    @abstractmethod
+    def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        """Make it, empty."""
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Look at its newest version."""
+
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """Its columns, at the version looked at."""
+
+    @abstractmethod
+    def partition_by(self) -> list[str]:
+        """The columns that it is partitioned by."""
+
+    @abstractmethod
+    def data_files(self) -> list[DataFile]:
+        """Its files, at the version looked at."""
+
+    @abstractmethod
+    def state(self, topics: Sequence[str] = ()) -> State:
+        """What its metadata says was landed. ``topics`` are looked for where it does not say all by itself."""
+
+    @abstractmethod
+    def add_columns(self, fields: Sequence[pa.Field]) -> None:
+        """Add columns, which are null in the rows there are."""
+
+    @abstractmethod
+    def _write(self, commit: Commit, state: State) -> None:
+        """One step from the version looked at to the next.
+
+        :raises Stale: that one is not the newest any more.
+        """
+
+    @abstractmethod
+    def clean(self, older_than: float) -> tuple[int, int]:
+        """Delete files that no version needs and that are older than so many seconds: how many, and their bytes."""
+
+    # What all have in common.
+
+    def commit(self, commit: Commit) -> State:
+        """Bring it in, or raise.
+
+        :raises Collision: others landed the same, or were faster again and again.
+        """
+        for attempt in range(ATTEMPTS):
+            self.refresh()
+            old = self.state(sorted({topic for topic, _ in commit.spans}))
+            state = self._after(old, commit)
+            try:
+                self._write(commit, state)
+            except Stale:
+                time.sleep(min(0.02 * 2**attempt, 1.0))
+                continue
+            self.refresh()
+            return state
+        raise Collision(
+            f"{self.name}: {ATTEMPTS} commits in a row lost to another writer's; stop one of them"
+        )
+
+    def _after(self, old: State, commit: Commit) -> State:
+        notes = {**old.notes, **commit.notes}
+        if not commit.spans:
+            return replace(old, notes=notes)
+        return State(
+            old.ledger.extended(self.name, commit.spans, commit.topic_ids, gaps=commit.gaps),
+            commit.query_id,
+            commit.batch_id,
+            commit.run_id,
+            notes,
+        )
+
+    def offsets(self, topics: Sequence[str] = ()) -> Offsets:
+        """Per topic and partition the next offset to land."""
+        return self.state(topics).ledger.offsets()
+
+    def ranges(self) -> dict[Place, tuple[Span, ...]]:
+        """What was landed of every partition, with counts and checksums."""
+        return dict(self.state().ledger.spans)
+
+    def files(self) -> list[str]:
+        """Its files, each as a path on :attr:`fs`."""
+        return [posixpath.join(self.root, one.path) for one in self.data_files()]
+
+    def dataset(self) -> ds.Dataset:
+        """Its rows, for Arrow."""
+        files = self.files()
+        if not files:
+            return ds.dataset(self.schema().empty_table())
+        if self.keeps_partition_columns:
+            return ds.dataset(files, schema=self.schema(), format="parquet", filesystem=self.fs)
+        kinds = pa.schema([self.schema().field(name) for name in self.partition_by()])
+        return ds.FileSystemDataset.from_paths(
+            files,
+            schema=self.schema(),
+            format=ds.ParquetFileFormat(),
+            filesystem=self.fs,
+            partitions=[_expression(one.partition, kinds) for one in self.data_files()],
+        )
+
+    def read_offsets(self, topic: str, partition: int, names: Names = Names()) -> Iterator[pa.Array]:
+        """The offsets of a partition's rows in chunks, in no order."""
+        here = (ds.field(names.topic) == topic) & (ds.field(names.partition) == partition)
+        for batch in self.dataset().to_batches(columns=[names.offset], filter=here):
+            if len(batch):
+                yield batch.column(0)
+
+    def discard(self, files: Iterable[DataFile]) -> int:
+        """Delete files that are not to be committed: how many there were."""
+        return self.delete([one.path for one in files], self.staging)
+
+    def delete(self, paths: Sequence[str], below: str | None = None) -> int:
+        """Delete files below the root, or another folder, those that are there: how many."""
+        gone = 0
+        for path in paths:
+            try:
+                self.fs.delete_file(posixpath.join(below or self.root, path))
+            except FileNotFoundError:
+                continue
+            gone += 1
+        return gone
+
+
+def _expression(partition: Mapping[str, str | None], kinds: pa.Schema) -> ds.Expression:
+    found = ds.scalar(True)
+    for name, value in partition.items():
+        kind = kinds.field(name).type
+        if value is None:
+            found = found & ds.field(name).is_null()
+        else:
+            found = found & (ds.field(name) == pa.scalar(value).cast(kind))
+    return found

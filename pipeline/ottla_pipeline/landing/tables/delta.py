@@ -1,0 +1,179 @@
+"""Delta Lake, by deltalake.
+
+A commit carries the state in its commitInfo, under ``ottla``, and per partition an application transaction
+``ottla/<topic>/<partition>`` whose version is the next offset. The log's files with the former go with time (after
+thirty days); the latter stay in checkpoints: a table says after years where to go on, if not with which
+checksums. deltalake is told not to retry a commit.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyarrow import fs as pafs
+
+from ottla_pipeline.landing.errors import LandingError
+from ottla_pipeline.landing.ledger import Ledger, Place, Span
+from ottla_pipeline.landing.schema import normalised
+from ottla_pipeline.landing.tables.base import Commit, DataFile, Stale, State, Table
+from ottla_pipeline.landing.tables.storage import place, unneeded
+
+_KEY = "ottla"
+_LOOK_BACK = 1
+"""Commits that are looked through for the last of ours at first; then ten times as many."""
+
+
+class DeltaTable(Table):
+    """A Delta table at a path or URI; ``options`` are handed to deltalake for object stores."""
+
+    format = "delta"
+
+    def __init__(self, uri: str, options: dict[str, str] | None = None) -> None:
+        self.name = uri
+        self.fs, self.root = place(uri)
+        self._uri = uri if "://" in uri else self.root
+        self._options = options
+        self._table: Any = None
+
+    def exists(self) -> bool:
+        """Whether there is a Delta log."""
+        import deltalake
+
+        return bool(deltalake.DeltaTable.is_deltatable(self._uri, self._options))
+
+    def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        """Make it, empty; that somebody else just did is fine."""
+        import deltalake
+
+        if isinstance(self.fs, pafs.LocalFileSystem):
+            self.fs.create_dir(self.root, recursive=True)
+        deltalake.DeltaTable.create(
+            self._uri, schema, mode="ignore", partition_by=list(partition_by), storage_options=self._options
+        )
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look at its newest version."""
+        import deltalake
+
+        if self._table is None:
+            self._table = deltalake.DeltaTable(self._uri, storage_options=self._options)
+        else:
+            self._table.update_incremental()
+
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+        found = pa.schema(self._open().schema().to_arrow())
+        return pa.schema([one.with_type(normalised(one.type)).remove_metadata() for one in found])
+
+    def partition_by(self) -> list[str]:
+        """The columns that it is partitioned by."""
+        return list(self._open().metadata().partition_columns)
+
+    def data_files(self) -> list[DataFile]:
+        """Its files."""
+        actions = pa.table(self._open().get_add_actions(flatten=False))
+        names = actions.column_names
+        found = []
+        for row in actions.select(
+            [n for n in ("path", "size_bytes", "num_records", "partition") if n in names]
+        ).to_pylist():
+            partition = {name: _text(value) for name, value in (row.get("partition") or {}).items()}
+            found.append(
+                DataFile(unquote(row["path"]), row["size_bytes"], row["num_records"] or 0, partition)
+            )
+        return found
+
+    def state(self, topics: Sequence[str] = ()) -> State:
+        """The last of our commits; where the log has it no more, the application transactions."""
+        table = self._open()
+        limit = _LOOK_BACK
+        while True:
+            history = table.history(limit)
+            for info in history:
+                if _KEY in info:
+                    return State.from_json(json.dumps(info[_KEY]))
+            if len(history) < limit:
+                return self._from_transactions(topics)
+            limit *= 10
+
+    def _from_transactions(self, topics: Sequence[str]) -> State:
+        spans: dict[Place, tuple[Span, ...]] = {}
+        for topic in topics:
+            partition = 0
+            while (offset := self._open().transaction_version(_app_id(topic, partition))) is not None:
+                spans[topic, partition] = (Span(offset, offset),)
+                partition += 1
+        return State(Ledger(spans))
+
+    def add_columns(self, fields: Sequence[pa.Field]) -> None:
+        """A commit of its own, before the first file that has them."""
+        import deltalake
+
+        self.refresh()
+        has = set(self.schema().names)
+        wanted = pa.schema([one for one in fields if one.name not in has])
+        if len(wanted):
+            self._open().alter.add_columns(list(deltalake.Schema.from_arrow(wanted).fields))
+        self.refresh()
+
+    def _write(self, commit: Commit, state: State) -> None:
+        from deltalake.exceptions import CommitFailedError
+        from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+
+        table = self._open()
+        now = int(time.time() * 1000)
+        known = {one.path: one for one in self.data_files()} if commit.removed else {}
+        missing = [path for path in commit.removed if path not in known]
+        if missing:
+            raise LandingError(f"{self.name}: {missing[0]} is not in the table any more; run it again")
+        actions: list[Any] = [
+            AddAction(one.path, one.size, dict(one.partition), now, not commit.rewrite, one.stats)
+            for one in commit.files
+        ]
+        actions += [
+            RemoveAction(path, not commit.rewrite, now, known[path].size, dict(known[path].partition))
+            for path in commit.removed
+        ]
+        properties = CommitProperties(
+            custom_metadata={_KEY: json.loads(state.to_json())},
+            max_commit_retries=0,
+            app_transactions=[
+                Transaction(_app_id(topic, partition), spans[-1].end, now)
+                for (topic, partition), spans in state.ledger.spans.items()
+                if (topic, partition) in commit.spans
+            ],
+        )
+        try:
+            table.create_write_transaction(
+                actions, "append", table.schema(), self.partition_by(), commit_properties=properties
+            )
+        except CommitFailedError as error:
+            raise Stale(str(error)) from error
+
+    def clean(self, older_than: float) -> tuple[int, int]:
+        """Orphans of tasks that were killed, and files that only older versions of the table have."""
+        self.refresh()
+        needed = {one.path for one in self.data_files()}
+        found = unneeded(self.fs, self.root, needed, older_than)
+        return self.delete([path for path, _ in found]), sum(size for _, size in found)
+
+    def _open(self) -> Any:
+        if self._table is None:
+            self.refresh()
+        return self._table
+
+
+def _app_id(topic: str, partition: int) -> str:
+    return f"ottla/{topic}/{partition}"
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)

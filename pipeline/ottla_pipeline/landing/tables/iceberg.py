@@ -1,0 +1,218 @@
+"""Apache Iceberg, by pyiceberg; the catalogue is one in SQLite beside the tables unless another is named.
+
+A snapshot carries the state in its summary, under ``ottla``; snapshots of other writers have none, so the last that has
+one counts. A commit asserts that the snapshot it was made on is still the table's, and pyiceberg is told not to retry.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from ottla_pipeline.landing.errors import BadSetting, LandingError
+from ottla_pipeline.landing.schema import normalised
+from ottla_pipeline.landing.tables.base import Commit, DataFile, Stale, State, Table
+from ottla_pipeline.landing.tables.storage import place, unneeded
+
+_KEY = "ottla"
+_RETRIES = "commit.retry.num-retries"
+
+
+class IcebergTable(Table):
+    """``folder/namespace.name`` with a catalogue in that folder, or ``namespace.name`` in the one that is given."""
+
+    format = "iceberg"
+    keeps_partition_columns = True
+
+    def __init__(self, uri: str, catalog: Mapping[str, str] | None = None) -> None:
+        self.name = uri
+        folder, _, name = uri.rpartition("/")
+        if catalog is None and not folder:
+            raise BadSetting(
+                f"the Iceberg table {uri!r} needs a folder (folder/namespace.name), or a catalogue's properties"
+            )
+        namespace, _, short = (name if catalog is None else uri).rpartition(".")
+        self._identifier = (namespace or "default", short)
+        self._properties = dict(catalog) if catalog is not None else _beside(folder)
+        self._catalog: Any = None
+        self._table: Any = None
+
+    @property
+    def root(self) -> str:  # type: ignore[override]
+        """The folder of its data files."""
+        return place(self._data())[1]
+
+    @property
+    def fs(self) -> Any:
+        """The file system of its data files."""
+        return place(self._data())[0]
+
+    def exists(self) -> bool:
+        """Whether the catalogue has it."""
+        return bool(self._catalogue().table_exists(self._identifier))
+
+    def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        """Make it, empty; that somebody else just did is fine."""
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
+        catalog = self._catalogue()
+        catalog.create_namespace_if_not_exists(self._identifier[0])
+        try:
+            with catalog.create_table_transaction(self._identifier, schema=_iceberg(schema)) as made:
+                if partition_by:
+                    with made.update_spec() as spec:
+                        for name in partition_by:
+                            spec.add_identity(name)
+        except TableAlreadyExistsError:
+            pass
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look at its newest version."""
+        if self._table is None:
+            self._table = self._catalogue().load_table(self._identifier)
+        else:
+            self._table.refresh()
+
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+        found = self._open().schema().as_arrow()
+        return pa.schema([one.with_type(normalised(one.type)).remove_metadata() for one in found])
+
+    def partition_by(self) -> list[str]:
+        """The columns that it is partitioned by."""
+        table = self._open()
+        return [table.schema().find_column_name(one.source_id) for one in table.spec().fields]
+
+    def data_files(self) -> list[DataFile]:
+        """Its files, read from the manifests."""
+        return [self._file(one.file) for one in self._open().scan().plan_files()]
+
+    def state(self, topics: Sequence[str] = ()) -> State:
+        """The newest snapshot that says."""
+        from pyiceberg.table.snapshots import ancestors_of
+
+        metadata = self._open().metadata
+        current = self._open().current_snapshot()
+        for snapshot in ancestors_of(current, metadata) if current is not None else ():
+            text = snapshot.summary.get(_KEY) if snapshot.summary is not None else None
+            if text:
+                return State.from_json(text)
+        return State()
+
+    def add_columns(self, fields: Sequence[pa.Field]) -> None:
+        """A commit of its own."""
+        self.refresh()
+        has = set(self.schema().names)
+        new = pa.schema([one for one in fields if one.name not in has])
+        if len(new):
+            with self._open().update_schema() as update:
+                update.union_by_name(_iceberg(new))
+        self.refresh()
+
+    def _write(self, commit: Commit, state: State) -> None:
+        from pyiceberg.exceptions import CommitFailedException, ValidationException
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file
+
+        table = self._open()
+        # In this process's copy of the metadata alone: whether to try again is decided where the state is known.
+        table.metadata.properties[_RETRIES] = "0"
+        removed = set(commit.removed)
+        known = [one.file for one in table.scan().plan_files()] if removed else []
+        gone = [one for one in known if self._relative(one.file_path) in removed]
+        if len(gone) != len(removed):
+            raise LandingError(
+                f"{self.name}: a file that was to be replaced is not in the table any more; run it again"
+            )
+        properties = {_KEY: state.to_json()}
+        try:
+            with table.transaction() as transaction:
+                if transaction.table_metadata.name_mapping() is None:
+                    mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
+                    transaction.set_properties({"schema.name-mapping.default": mapping})
+                update = transaction.update_snapshot(snapshot_properties=properties)
+                with update.overwrite() if gone else update.fast_append() as snapshot:
+                    for one in commit.files:
+                        path = posixpath.join(self._data(), one.path)
+                        snapshot.append_data_file(
+                            parquet_file_to_data_file(table.io, transaction.table_metadata, path)
+                        )
+                    for data_file in gone:
+                        snapshot.delete_data_file(data_file)
+        except (CommitFailedException, ValidationException) as error:
+            raise Stale(str(error)) from error
+
+    def clean(self, older_than: float) -> tuple[int, int]:
+        """Files in the data folder that no snapshot has."""
+        self.refresh()
+        table = self._open()
+        needed: set[str] = set()
+        for snapshot in table.metadata.snapshots:
+            for manifest in snapshot.manifests(table.io):
+                needed.update(
+                    self._relative(e.data_file.file_path) for e in manifest.fetch_manifest_entry(table.io)
+                )
+        found = unneeded(self.fs, self.root, needed, older_than)
+        return self.delete([path for path, _ in found]), sum(size for _, size in found)
+
+    def _file(self, file: Any) -> DataFile:
+        names = self.partition_by()
+        values = {name: _text(file.partition[i]) for i, name in enumerate(names)}
+        return DataFile(self._relative(file.file_path), file.file_size_in_bytes, file.record_count, values)
+
+    def _relative(self, path: str) -> str:
+        root = self._data()
+        return (
+            path[len(root) + 1 :]
+            if path.startswith(root + "/")
+            else posixpath.relpath(urlsplit(path).path, self.root)
+        )
+
+    def _data(self) -> str:
+        return cast(str, self._open().location().rstrip("/")) + "/data"
+
+    def _catalogue(self) -> Any:
+        if self._catalog is None:
+            from pyiceberg.catalog import load_catalog
+
+            self._catalog = load_catalog("ottla", **self._properties)
+        return self._catalog
+
+    def _open(self) -> Any:
+        if self._table is None:
+            self.refresh()
+        return self._table
+
+
+def _beside(folder: str) -> dict[str, str]:
+    """Properties of a catalogue in ``folder``."""
+    filesystem, path = place(folder)
+    filesystem.create_dir(path, recursive=True)
+    return {"type": "sql", "uri": f"sqlite:///{path}/catalog.db", "warehouse": f"file://{path}"}
+
+
+def _iceberg(schema: pa.Schema) -> pa.Schema:
+    """Iceberg has no whole numbers below 32 bits."""
+    return pa.schema([one.with_type(_wide(one.type)) for one in schema])
+
+
+def _wide(kind: pa.DataType) -> pa.DataType:
+    if kind in (pa.int8(), pa.int16()):
+        return pa.int32()
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_wide(one.type)) for one in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", _wide(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(_wide(kind.key_type), _wide(kind.item_type))
+    return kind
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)

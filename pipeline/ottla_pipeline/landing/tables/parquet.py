@@ -1,0 +1,250 @@
+"""Plain Parquet files in folders, with a log of commits beside them in ``_ottla/``.
+
+``_ottla/00000000000000000007.json`` is commit 7: files added and removed, the schema, the state after it. A commit is
+made by creating its file, which must not exist: that is where two writers meet, and only one gets it. Every fiftieth
+lists all files of the table (``checkpoint``), so that no reader needs all commits.
+
+Tasks write to ``_staging/``, which Spark, Arrow and others pass over. Files are moved to their place after the commit,
+so a reader that just lists the folder sees no row that isn't committed, though a batch file by file; whoever was killed
+between commit and move has it done by the next who opens the table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ottla_pipeline.landing.errors import BadSetting, LandingError
+from ottla_pipeline.landing.schema import from_ddl, to_ddl
+from ottla_pipeline.landing.tables.base import Commit, DataFile, Stale, State, Table
+from ottla_pipeline.landing.tables.storage import is_local, place, unneeded
+
+LOG = "_ottla"
+STAGING = "_staging"
+CHECKPOINT_EVERY = 50
+_KEPT = 2 * CHECKPOINT_EVERY
+"""Commits kept when it is cleaned: a reader may be in the middle of them."""
+
+
+class ParquetTable(Table):
+    """A folder of Parquet files with a log."""
+
+    format = "parquet"
+
+    def __init__(self, uri: str) -> None:
+        self.name = uri
+        self.fs, self.root = place(uri)
+        if not is_local(self.fs):
+            raise BadSetting(
+                f"{uri}: a Parquet table needs a file system on which a file can be created only once; "
+                "land in a Delta or Iceberg table there"
+            )
+        self._log = Path(self.root) / LOG
+        self._version = -1
+        self._files: dict[str, DataFile] = {}
+        self._last: dict[str, Any] = {}
+
+    @property
+    def staging(self) -> str:
+        """Out of sight until the commit."""
+        return posixpath.join(self.root, STAGING)
+
+    def exists(self) -> bool:
+        """Whether it has a log.
+
+        :raises LandingError: it has none, but there are files: whose are they?
+        """
+        if self._newest() >= 0:
+            return True
+        root = Path(self.root)
+        if root.is_dir() and any(not entry.name.startswith(("_", ".")) for entry in root.iterdir()):
+            raise LandingError(
+                f"{self.name} has files, but no log of Ottla's in {LOG}/: land in a folder of its own"
+            )
+        return False
+
+    def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+        """The first commit; that somebody else just made it is fine."""
+        self._log.mkdir(parents=True, exist_ok=True)
+        first = {
+            "schema": to_ddl(schema),
+            "partition_by": list(partition_by),
+            "add": [],
+            "remove": [],
+            "state": json.loads(State().to_json()),
+        }
+        if _create(self._path(0), json.dumps(first)):
+            _sync(self._log)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the commits since the version looked at, and finish moves that a killed writer left."""
+        newest = self._newest()
+        if newest < 0:
+            raise LandingError(f"{self.name} is no table: there is no log in {LOG}/")
+        start = self._version
+        if start < newest - CHECKPOINT_EVERY:
+            start = newest - newest % CHECKPOINT_EVERY - 1
+        for version in range(start + 1, newest + 1):
+            commit = self._read(version)
+            if "checkpoint" in commit:
+                self._files = {one["path"]: DataFile.from_json(one) for one in commit["checkpoint"]}
+            else:
+                for path in commit["remove"]:
+                    self._files.pop(path, None)
+                for one in commit["add"]:
+                    self._files[one["path"]] = DataFile.from_json(one)
+            self._last = commit
+        self._version = newest
+        # Moves of the last commit alone can be undone work: nothing is committed before those of the one before it.
+        self._move([one["path"] for one in self._last["add"]], self._last["remove"])
+
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+        return from_ddl(self._opened()["schema"])
+
+    def partition_by(self) -> list[str]:
+        """The columns that it is partitioned by."""
+        return list(self._opened()["partition_by"])
+
+    def data_files(self) -> list[DataFile]:
+        """Its files."""
+        self._opened()
+        return list(self._files.values())
+
+    def state(self, topics: Sequence[str] = ()) -> State:
+        """What the last commit says."""
+        return State.from_json(json.dumps(self._opened()["state"]))
+
+    def add_columns(self, fields: Sequence[pa.Field]) -> None:
+        """A commit of its own."""
+        while True:
+            self.refresh()
+            has = self.schema()
+            new = [one for one in fields if one.name not in has.names]
+            if not new:
+                return
+            try:
+                self._append({"schema": to_ddl(pa.schema([*has, *new])), "add": [], "remove": []})
+            except Stale:
+                continue
+            self.refresh()
+
+    def _write(self, commit: Commit, state: State) -> None:
+        missing = [path for path in commit.removed if path not in self._files]
+        if missing:
+            raise LandingError(f"{self.name}: {missing[0]} is not in the table any more; run it again")
+        self._append(
+            {
+                "add": [one.to_json() for one in commit.files],
+                "remove": list(commit.removed),
+                "state": json.loads(state.to_json()),
+            }
+        )
+
+    def _append(self, change: dict[str, Any]) -> None:
+        kept = {name: self._last[name] for name in ("schema", "partition_by", "state")}
+        version = self._version + 1
+        entry = {**kept, **change}
+        if version % CHECKPOINT_EVERY == 0:
+            files = {path: one for path, one in self._files.items() if path not in set(entry["remove"])}
+            entry["checkpoint"] = [one.to_json() for one in files.values()] + entry["add"]
+        for one in entry["add"]:
+            _sync(Path(self.root) / STAGING / one["path"])
+        if not _create(self._path(version), json.dumps(entry)):
+            raise Stale(f"commit {version} is another's")
+        _sync(self._log)
+
+    def _move(self, added: Sequence[str], removed: Sequence[str]) -> None:
+        for path in added:
+            staged, final = Path(self.root) / STAGING / path, Path(self.root) / path
+            if not staged.exists():
+                continue
+            final.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.replace(staged, final)
+            except FileNotFoundError:
+                # Another process opened the table at this moment and was faster.
+                continue
+        # Whoever lists the folder must not see rows twice, so files that were compacted go at once.
+        self.delete(removed)
+
+    def clean(self, older_than: float) -> tuple[int, int]:
+        """What killed tasks left in staging, files of no commit, and commits that a checkpoint has made needless."""
+        self.refresh()
+        staged = unneeded(self.fs, self.staging, set(), older_than)
+        count = self.delete([path for path, _ in staged], self.staging)
+        others = [
+            (path, size)
+            for path, size in unneeded(self.fs, self.root, set(self._files), older_than)
+            if not path.startswith((STAGING, LOG))
+        ]
+        count += self.delete([path for path, _ in others])
+        for version in range(self._version - _KEPT - self._version % CHECKPOINT_EVERY, -1, -1):
+            if not self._path(version).exists():
+                break
+            self._path(version).unlink(missing_ok=True)
+        return count, sum(size for _, size in staged + others)
+
+    def _newest(self) -> int:
+        """The number of the last commit; -1 for none. They have no gaps, so it looks on from the last known."""
+        version = self._version
+        if version < 0:
+            names = [entry.name for entry in self._log.glob("*.json")] if self._log.is_dir() else []
+            version = max(
+                (int(name.removesuffix(".json")) for name in names if name[:1].isdigit()), default=-1
+            )
+        while self._path(version + 1).exists():
+            version += 1
+        return version
+
+    def _path(self, version: int) -> Path:
+        return self._log / f"{version:020d}.json"
+
+    def _read(self, version: int) -> dict[str, Any]:
+        try:
+            found = json.loads(self._path(version).read_bytes())
+        except (OSError, ValueError) as error:
+            raise LandingError(f"{self.name}: commit {version} in {LOG}/ can't be read: {error}") from error
+        if not isinstance(found, dict):
+            raise LandingError(f"{self.name}: commit {version} in {LOG}/ is no commit")
+        return found
+
+    def _opened(self) -> dict[str, Any]:
+        if not self._last:
+            self.refresh()
+        return self._last
+
+
+def _create(path: Path, text: str) -> bool:
+    """Create a file with ``text`` in it, whole or not at all; False if there is one."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    with part.open("x", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        return False
+    finally:
+        part.unlink()
+    return True
+
+
+def _sync(path: Path) -> None:
+    """Bring a file, or a folder's entries, to the disk."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return  # A file that was moved already, by the attempt before this one.
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,69 @@
+"""Where a table lives: a folder that all of Spark's machines see, or a place in an object store that Arrow knows."""
+
+from __future__ import annotations
+
+import posixpath
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from pyarrow import fs as pafs
+
+from ottla_pipeline.landing.errors import BadSetting
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+"""The folder of rows whose partition column is null, as Hive, Spark and Arrow call it."""
+
+
+def place(uri: str) -> tuple[pafs.FileSystem, str]:
+    """The file system and the path on it.
+
+    :raises BadSetting: Arrow knows no such place.
+    """
+    if "://" not in uri:
+        return pafs.LocalFileSystem(), str(Path(uri).expanduser().absolute())
+    try:
+        filesystem, path = pafs.FileSystem.from_uri(uri)
+    except (ValueError, OSError) as error:
+        raise BadSetting(f"the table's place {uri!r} can't be used: {str(error).splitlines()[0]}") from error
+    return filesystem, path.rstrip("/")
+
+
+def is_local(filesystem: pafs.FileSystem) -> bool:
+    """Whether files are made and moved by the operating system."""
+    return isinstance(filesystem, pafs.LocalFileSystem)
+
+
+def folder_of(partition: Iterable[tuple[str, str | None]]) -> str:
+    """``day=2013-01-01/carrier=UA``, as Hive names folders; an empty text for none."""
+    return "/".join(
+        f"{quote(name, safe='')}={NULL if value is None else quote(value, safe=' ')}"
+        for name, value in partition
+    )
+
+
+def partition_of(path: str) -> dict[str, str | None]:
+    """The values that a path's folders name."""
+    found: dict[str, str | None] = {}
+    for part in path.split("/")[:-1]:
+        name, equals, value = part.partition("=")
+        if equals:
+            found[unquote(name)] = None if value == NULL else unquote(value)
+    return found
+
+
+def unneeded(
+    filesystem: pafs.FileSystem, folder: str, needed: set[str], older_than: float
+) -> list[tuple[str, int]]:
+    """Parquet files below ``folder``, as paths in it and sizes, that are not ``needed`` and old enough."""
+    selector = pafs.FileSelector(folder, recursive=True, allow_not_found=True)
+    oldest = time.time() - older_than
+    found = []
+    for info in filesystem.get_file_info(selector):
+        if info.type is not pafs.FileType.File or not info.path.endswith(".parquet"):
+            continue
+        path = posixpath.relpath(info.path, folder)
+        if path not in needed and not path.startswith("_delta_log/") and (info.mtime_ns or 0) / 1e9 <= oldest:
+            found.append((path, info.size))
+    return found
