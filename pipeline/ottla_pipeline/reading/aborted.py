@@ -1,0 +1,83 @@
+"""Which batches belong to transactions that were aborted: readers of committed records pass them over.
+
+Over the wire a broker says which producer's transactions, from which offset on, were aborted; each ends with its marker
+in the log. The index beside a segment file names the marker's offset as well. Source: Kafka's ``CompletedFetch``,
+``TransactionIndex`` (KIP-98).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ottla_protocol.records.batch import CONTROL, TRANSACTIONAL, CorruptRecordError, crc_is_valid, read_header
+from ottla_protocol.records.control import ABORT, control_type
+from ottla_protocol.records.record import decode_records
+
+from .batches import AT, ATTRIBUTES, BASE, LAST, PRODUCER
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .batches import Batches
+
+
+class Aborted(NamedTuple):
+    """A transaction: its producer, its first offset, and the offset of its marker, None where that isn't known."""
+
+    producer: int
+    first: int
+    last: int | None = None
+
+
+def in_aborted(found: Batches, aborted: Sequence[Aborted]) -> NDArray[np.bool_]:
+    """For each batch, whether it is part of one of these transactions.
+
+    Those without a last offset end with their marker; ``found`` then has all batches from where the broker was asked
+    from. Raises CorruptRecordError for a marker that can't be read.
+    """
+    table = found.table
+    producers = table[:, PRODUCER]
+    kinds = table[:, ATTRIBUTES]
+    part = np.zeros(len(table), np.bool_)
+    open_ended = [each for each in aborted if each.last is None]
+    for producer, first, last in aborted:
+        if last is not None:
+            part |= (producers == producer) & (table[:, BASE] >= first) & (table[:, LAST] <= last)
+    if open_ended:
+        part |= _by_markers(found, open_ended)
+    part &= (kinds & (TRANSACTIONAL | CONTROL)) == TRANSACTIONAL
+    return part
+
+
+def _by_markers(found: Batches, aborted: Sequence[Aborted]) -> NDArray[np.bool_]:
+    """As ``in_aborted``, of control batches too, going from batch to batch."""
+    table = found.table
+    part = np.zeros(len(table), np.bool_)
+    coming = sorted(((each.first, each.producer) for each in aborted), reverse=True)
+    dropping: set[int] = set()
+    rows = np.flatnonzero(table[:, PRODUCER] >= 0)
+    for row, last, producer, attributes in zip(
+        rows.tolist(),
+        *(table[rows, column].tolist() for column in (LAST, PRODUCER, ATTRIBUTES)),
+        strict=True,
+    ):
+        while coming and coming[-1][0] <= last:
+            dropping.add(coming.pop()[1])
+        if producer in dropping:
+            part[row] = True
+            if attributes & CONTROL and _aborts(found, int(table[row, AT])):
+                dropping.remove(producer)
+    return part
+
+
+def _aborts(found: Batches, at: int) -> bool:
+    """Whether a control batch is the marker of an abort."""
+    view = found.data.data
+    header = read_header(view, at)
+    if not crc_is_valid(view, at, header):
+        raise CorruptRecordError("the checksum of a transaction's marker is wrong")
+    records = decode_records(view, at, header)
+    return bool(records) and control_type(records[0].key) == ABORT

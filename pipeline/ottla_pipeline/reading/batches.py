@@ -1,0 +1,121 @@
+"""A run of bytes as a table of the batches in it: where each begins, its offsets, what is to be known before decoding.
+
+The table has a row a batch and these columns, all int64. It is made by ``kernels.walk`` or, without numba, here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ottla_protocol.records.batch import HEADER_SIZE, CorruptRecordError, read_header
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Octets: TypeAlias = NDArray[np.uint8]
+    Table: TypeAlias = NDArray[np.int64]
+    Walk: TypeAlias = Callable[[Octets, int, int, int, int, Table], tuple[int, int, int, int]]
+
+AT: Final = 0
+SIZE: Final = 1
+BASE: Final = 2
+LAST: Final = 3
+EPOCH: Final = 4
+ATTRIBUTES: Final = 5
+COUNT: Final = 6
+STAMP: Final = 7
+MAX_STAMP: Final = 8
+PRODUCER: Final = 9
+CRC: Final = 10
+WIDTH: Final = 11
+
+GOOD: Final = 0
+BROKEN: Final = 1
+DISORDER: Final = 2
+
+_ROWS: Final = 4096
+
+
+class Batches(NamedTuple):
+    """Whole batches in ``data``, up to the one that reaches the range's end.
+
+    ``size`` bytes of it are looked at; ``expected`` is the least offset that may follow. ``problem`` says why what
+    follows can't be a batch; None where the bytes just end.
+    """
+
+    data: Octets
+    table: Table
+    size: int
+    expected: int
+    problem: str | None
+
+
+def find_batches(
+    data: Octets, expected: int, end: int, walk: Walk | None = None, *, room: int = _ROWS
+) -> Batches:
+    """The batches that ``data`` begins with. ``expected`` is the least offset that the first may begin with."""
+    walk = walk or _walk
+    tables: list[Table] = []
+    at = 0
+    while True:
+        table = np.empty((room, WIDTH), np.int64)
+        rows, at, expected, status = walk(data, at, len(data), expected, end, table)
+        tables.append(table[:rows])
+        if rows < room:
+            break
+    found = tables[0] if len(tables) == 1 else np.concatenate(tables)
+    problem = None if status == GOOD else _problem(data, at, expected)
+    return Batches(data, found, at, expected, problem)
+
+
+def _problem(data: Octets, at: int, expected: int) -> str:
+    """What is wrong with the batch at ``at``."""
+    try:
+        header = read_header(data.data, at)
+    except CorruptRecordError as error:
+        return str(error)
+    offsets = f"{header.base_offset} to {header.last_offset}"
+    return f"a record batch has the offsets {offsets} where none below {expected} can be"
+
+
+def _walk(
+    data: Octets, at: int, stop: int, expected: int, end: int, table: Table
+) -> tuple[int, int, int, int]:
+    """``kernels.walk`` in Python."""
+    row = 0
+    view = data.data
+    while row < len(table) and expected < end and stop - at >= HEADER_SIZE:
+        try:
+            header = read_header(view, at)
+        except CorruptRecordError:
+            return row, at, expected, BROKEN
+        if header.size > stop - at:
+            break
+        base, last = header.base_offset, header.last_offset
+        if base < expected or last < base:
+            return row, at, expected, DISORDER
+        table[row] = (
+            at,
+            header.size,
+            base,
+            last,
+            header.partition_leader_epoch,
+            header.attributes & 0xFFFF,
+            header.record_count,
+            header.base_timestamp,
+            header.max_timestamp,
+            header.producer_id,
+            header.crc,
+        )
+        row += 1
+        at += header.size
+        expected = last + 1
+    return row, at, expected, GOOD
+
+
+def as_octets(buffer: object) -> Octets:
+    """A buffer's bytes as an array, without a copy."""
+    return np.frombuffer(buffer, np.uint8)  # type: ignore[call-overload, no-any-return]

@@ -1,0 +1,49 @@
+"""Arrow arrays out of numpy's, and the columns that are the same in every row."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from .schema import schema
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_STEP: Final = 1 << 16
+
+
+def array(type_: pa.DataType, rows: int, *buffers: NDArray[Any] | None, nulls: int = 0) -> pa.Array:
+    """An array of ``rows``: validity (None: no nulls), then the type's own buffers, which may be longer than needed."""
+    made = [None if buffer is None else pa.py_buffer(buffer) for buffer in buffers]
+    return pa.Array.from_buffers(type_, rows, made, nulls)
+
+
+def constants(topic: str, partition: int, log_append_time: bool, rows: int) -> dict[str, pa.Array]:
+    """The columns topic, partition and timestampType of so many rows."""
+    room = -(-rows // _STEP) * _STEP
+    return {
+        "topic": _text(topic, room).slice(0, rows),
+        "partition": _number(partition, room).slice(0, rows),
+        "timestampType": _number(int(log_append_time), room).slice(0, rows),
+    }
+
+
+@lru_cache(maxsize=4)
+def _text(text: str, rows: int) -> pa.Array:
+    data = text.encode()
+    edges = np.arange(rows + 1, dtype=np.int32) * np.int32(len(data))
+    return array(pa.string(), rows, None, edges, np.frombuffer(data * rows, np.uint8))
+
+
+@lru_cache(maxsize=8)
+def _number(number: int, rows: int) -> pa.Array:
+    return array(pa.int32(), rows, None, np.full(rows, number, np.int32))
+
+
+def record_batch(columns: dict[str, pa.Array], wanted: tuple[str, ...]) -> pa.RecordBatch:
+    """The wanted ones of ``columns``, in their order."""
+    return pa.RecordBatch.from_arrays([columns[name] for name in wanted], schema=schema(wanted))

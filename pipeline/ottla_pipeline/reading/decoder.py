@@ -1,0 +1,152 @@
+"""From batches to rows of one range: which of them count, whether they are whole, and what happens where not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ottla_protocol.records.batch import CODEC_MASK, CONTROL, LOG_APPEND_TIME, CorruptRecordError
+from ottla_protocol.records.crc import crc32c
+
+from .aborted import in_aborted
+from .batches import AT, ATTRIBUTES, BASE, COUNT, CRC, EPOCH, LAST, SIZE
+from .errors import CorruptBatch, CorruptData, DataLoss
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .aborted import Aborted
+    from .batches import Batches, Octets, Table
+    from .compiled import CompiledEngine
+    from .errors import LossKind
+    from .plain import PlainEngine
+    from .ranges import Range, ReadSettings
+
+log = logging.getLogger("ottla_pipeline")
+
+_CHECKED_FROM: Final = 21
+_GROUP_BYTES: Final = 16 * 1024 * 1024
+_COMPRESSED_BYTES: Final = 2 * 1024 * 1024
+"""Bytes of batches that are decoded together; of compressed ones fewer, as nobody knows what they become."""
+
+
+class Decoder:
+    """One range's. ``set_aside`` gets the batches that can't be decoded where these aren't to raise."""
+
+    def __init__(
+        self,
+        range: Range,
+        settings: ReadSettings,
+        engine: CompiledEngine | PlainEngine,
+        set_aside: Callable[[CorruptBatch], None] | None,
+    ) -> None:
+        self._range = range
+        self._settings = settings
+        self._engine = engine
+        self._set_aside = set_aside
+        self._rewritten = False
+        self._first = range.start
+
+    def rows(self, found: Batches, aborted: Sequence[Aborted]) -> Iterator[pa.RecordBatch]:
+        """The range's records in ``found``, without those of ``aborted`` transactions and those that came before.
+
+        Raises CorruptData, DataLoss.
+        """
+        table = found.table
+        range = self._range
+        inside = (table[:, LAST] >= self._first) & (table[:, BASE] < range.end)
+        self._check_epochs(table[inside])
+        if aborted:
+            try:
+                inside &= ~in_aborted(found, aborted)
+            except CorruptRecordError as error:
+                raise self._corrupt(found.expected, str(error)) from error
+        inside &= (table[:, COUNT] != 0) & (table[:, ATTRIBUTES] & CONTROL == 0)
+        for group in _groups(table[inside], self._settings.batch_rows):
+            yield from self._group(found.data, group)
+        self._first = max(self._first, found.expected)
+        if found.problem is not None and self._first < range.end:
+            raise self._corrupt(self._first, found.problem)
+
+    def lost(self, kind: LossKind, first: int, last: int) -> None:
+        """Offsets ``first`` to ``last`` have gone: raise DataLoss, or say so and go on, as the settings have it."""
+        loss = DataLoss(kind, self._range.topic, self._range.partition, first, last)
+        if self._settings.fail_on_data_loss:
+            raise loss
+        log.warning("%s", loss)
+
+    def _check_epochs(self, table: Table) -> None:
+        """Batches of a later leader than the one that told the range's end replace others, which were lost."""
+        known = self._range.leader_epoch
+        if known < 0 or self._rewritten:
+            return
+        later = table[table[:, EPOCH] > known]
+        if len(later):
+            self._rewritten = True
+            self.lost("truncation", max(int(later[0, BASE]), self._first), self._range.end - 1)
+
+    def _group(self, data: Octets, group: Table) -> Iterator[pa.RecordBatch]:
+        group = self._intact(data, group)
+        if not len(group):
+            return
+        try:
+            batches = self._engine.decode(data, group, self._first)
+        except CorruptRecordError as error:
+            if len(group) > 1:
+                for row in np.split(group, len(group)):
+                    yield from self._group(data, row)
+            else:
+                self._refuse(data, group[0], str(error))
+            return
+        most = 2 * self._settings.batch_rows
+        for batch in batches:
+            if batch.num_rows <= most:
+                yield batch
+            else:
+                for at in range(0, batch.num_rows, self._settings.batch_rows):
+                    yield batch.slice(at, self._settings.batch_rows)
+
+    def _intact(self, data: Octets, group: Table) -> Table:
+        """The batches whose checksum is right; the others are refused."""
+        view = data.data
+        places = zip(*(group[:, column].tolist() for column in (AT, SIZE, CRC)), strict=True)
+        bad = [
+            row
+            for row, (at, size, crc) in enumerate(places)
+            if crc32c(view[at + _CHECKED_FROM : at + size]) != crc
+        ]
+        for row in bad:
+            self._refuse(data, group[row], "its checksum is wrong")
+        return np.delete(group, bad, 0) if bad else group
+
+    def _refuse(self, data: Octets, row: Table, reason: str) -> None:
+        range = self._range
+        first = max(int(row[BASE]), self._first)
+        if self._set_aside is None:
+            raise self._corrupt(first, reason)
+        last = min(int(row[LAST]), range.end - 1)
+        at, size = int(row[AT]), int(row[SIZE])
+        self._set_aside(
+            CorruptBatch(range.topic, range.partition, first, last, reason, data[at : at + size].tobytes())
+        )
+
+    def _corrupt(self, offset: int, reason: str) -> CorruptData:
+        return CorruptData(self._range.topic, self._range.partition, offset, reason)
+
+
+def _groups(table: Table, batch_rows: int) -> Iterator[Table]:
+    """Batches to decode together: of one kind, with about ``batch_rows`` records, and not too large."""
+    if not len(table):
+        return
+    kinds = table[:, ATTRIBUTES] & (LOG_APPEND_TIME | CODEC_MASK)
+    compressed = kinds & CODEC_MASK != 0
+    limits = np.where(compressed, _COMPRESSED_BYTES, _GROUP_BYTES)
+    marks = np.empty((len(table), 3), np.int64)
+    marks[:, 0] = np.where(compressed, 16, 0) | kinds & LOG_APPEND_TIME
+    marks[:, 1] = (np.cumsum(table[:, COUNT]) - table[:, COUNT]) // batch_rows
+    marks[:, 2] = (np.cumsum(table[:, SIZE]) - table[:, SIZE]) // limits
+    borders = np.flatnonzero((marks[1:] != marks[:-1]).any(axis=1)) + 1
+    yield from np.split(table, borders)

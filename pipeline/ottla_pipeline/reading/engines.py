@@ -1,0 +1,47 @@
+"""Which decoder a read gets: the compiled one where it is there already or pays, else the plain one."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from .plain import PlainEngine
+
+if TYPE_CHECKING:
+    from .compiled import CompiledEngine
+    from .ranges import Range
+
+log = logging.getLogger("ottla_pipeline")
+
+WORTH_COMPILING: Final = 100_000
+"""Records: with fewer, loading the compiled loops (0.4 s, once a process) takes longer than doing without them."""
+
+
+def engine_for(range: Range, wanted: tuple[str, ...]) -> CompiledEngine | PlainEngine:
+    """The decoder for a range."""
+    loaded = "ottla_pipeline.reading.kernels" in sys.modules
+    if (loaded or range.end - range.start >= WORTH_COMPILING) and can_compile():
+        from .compiled import CompiledEngine
+
+        return CompiledEngine(range, wanted)
+    return PlainEngine(range, wanted)
+
+
+@cache
+def can_compile() -> bool:
+    """Whether the compiled loops are to be had; says so once where numba is there and fails."""
+    if find_spec("numba") is None:
+        return False
+    import numba.core.config
+
+    if getattr(numba.core.config, "DISABLE_JIT", 0):
+        return False
+    try:
+        from . import kernels
+    except (ImportError, OSError, RuntimeError, numba.core.errors.NumbaError) as error:
+        log.warning("records are decoded without numba, several times slower: %s", str(error).split("\n")[0])
+        return False
+    return kernels is not None

@@ -1,0 +1,75 @@
+"""What reading a range can come to. Each is one line that names the partition, the offsets and what to do.
+
+ReadError          the range can't be read now: no broker, no leader, segment files that can't be used
+  CorruptData      a batch that breaks the format, or whose bytes aren't those that were written
+  DataLoss         records that were there when the range was planned have gone; ``kind`` says how
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+LossKind: TypeAlias = Literal["retention", "deletion", "truncation", "recreated"]
+"""retention: the log's start has passed them (DeleteRecords too); deletion: the topic or partition has gone;
+truncation: the log ends before them, or others were written in their place (an unclean election); recreated: the topic
+is another one by the same name.
+"""
+
+_HOW: Final[dict[LossKind, str]] = {
+    "retention": "the log starts behind them: retention or DeleteRecords took them",
+    "deletion": "the topic was deleted",
+    "truncation": "the log was cut off before them, as after an unclean leader election",
+    "recreated": "the topic was deleted and made again, and is another one by the same name",
+}
+
+
+class ReadError(Exception):
+    """A range, or what is left of it, that can't be read."""
+
+
+class CorruptData(ReadError):
+    """A record batch that can't be decoded: ``offset`` is the first wanted of it, ``reason`` what is wrong."""
+
+    def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
+        super().__init__(
+            f"{topic}-{partition}: the record batch at offset {offset} can't be read: {reason}; set"
+            " onCorrupt=deadletter to set such batches aside, or start behind it"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.topic, self.partition, self.offset, self.reason)
+
+
+class DataLoss(ReadError):
+    """Offsets ``first`` to ``last`` (inclusive) of a partition have gone."""
+
+    def __init__(self, kind: LossKind, topic: str, partition: int, first: int, last: int) -> None:
+        super().__init__(
+            f"{topic}-{partition}: offsets {first} to {last} are lost ({kind}): {_HOW[kind]}; set failOnDataLoss=false"
+            " to go on without them"
+        )
+        self.kind = kind
+        self.topic = topic
+        self.partition = partition
+        self.first = first
+        self.last = last
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.kind, self.topic, self.partition, self.first, self.last)
+
+
+@dataclass(frozen=True)
+class CorruptBatch:
+    """A batch that was set aside (``on_corrupt="deadletter"``): offsets ``first`` to ``last``, and its bytes."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+    reason: str
+    data: bytes

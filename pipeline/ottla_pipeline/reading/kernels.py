@@ -1,0 +1,404 @@
+"""The loops that run once a batch and once a record, compiled by numba; they need no interpreter and hold no lock.
+
+Imported only where it pays (see ``engines``): importing numba takes 0.3 s, and compiling, once a machine where a cache
+can be written, some seconds. All of it is in this one file because numba's cache is renewed when the file changes.
+
+What the loops accept is right: every length is held against the end of its record before it is followed. Whatever is
+unusual, a broken batch included, they leave to ``ottla_protocol``, which accepts it or says what is wrong. The format
+stands in ``ottla_protocol.records.batch`` and ``ottla_protocol.records.record``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+import numba.core.cgutils
+import numba.extending
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Numba's own annotations know nothing of what a function becomes.
+types: Any = numba.types
+njit: Any = numba.njit
+cgutils: Any = numba.core.cgutils
+
+# Read-only, so that both kinds of buffers are taken.
+_DATA = types.Array(types.uint8, 1, "C", readonly=True)
+_EDGES = types.Array(types.int32, 1, "C", readonly=True)
+_OCTETS = types.Array(types.uint8, 1, "C")
+_INT32S = types.Array(types.int32, 1, "C")
+_INT64S = types.Array(types.int64, 1, "C")
+_UINT64S = types.Array(types.uint64, 1, "C")
+_TABLE = types.Array(types.int64, 2, "C")
+
+_MAX_MILLIS = (2**63 - 1) // 1000
+_GOOD, _BROKEN, _DISORDER = 0, 1, 2
+
+
+def _compiled(*signature: Any) -> Callable[[F], F]:
+    """Compile now, or take it from the cache; without a cache where there is no place for one."""
+
+    def compile(function: F) -> F:
+        options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
+        try:
+            compiled: F = njit(signature, cache=True, **options)(function)
+        except (RuntimeError, OSError):
+            # Numba found no folder that it may write to, or the disk is full.
+            compiled = njit(signature, **options)(function)
+        return compiled
+
+    return compile
+
+
+_inlined: Callable[[F], F] = njit(nogil=True, error_model="numpy", boundscheck=False)
+_intrinsic: Callable[[F], Any] = numba.extending.intrinsic
+
+
+@_intrinsic
+def _copy(typing: Any, target: Any, at: Any, source: Any, start: Any, size: Any) -> Any:
+    """``memcpy``: numba's own copy of a slice is a loop, with checks before it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        into, into_at, of, of_at, count = arguments
+        to = context.make_array(signature.args[0])(context, builder, into).data
+        begin = context.make_array(signature.args[2])(context, builder, of).data
+        cgutils.raw_memcpy(
+            builder, builder.gep(to, [into_at]), builder.gep(begin, [of_at]), count, itemsize=1
+        )
+        return context.get_dummy_value()
+
+    return types.void(target, types.int64, source, types.int64, types.int64), generate
+
+
+@_inlined
+def _int32(data: Any, at: int) -> Any:
+    number = (
+        (types.int64(data[at]) << 24)
+        | (types.int64(data[at + 1]) << 16)
+        | (types.int64(data[at + 2]) << 8)
+        | types.int64(data[at + 3])
+    )
+    return number - ((number & 0x80000000) << 1)
+
+
+@_inlined
+def _int64(data: Any, at: int) -> Any:
+    return (_int32(data, at) << 32) | (_int32(data, at + 4) & 0xFFFFFFFF)
+
+
+@_compiled(_DATA, types.int64, types.int64, types.int64, types.int64, _TABLE)
+def walk(data: Any, at: int, stop: int, expected: int, end: int, table: Any) -> tuple[int, int, int, int]:
+    """Note the headers of the batches from ``at`` on, one a row of ``table``, up to the one that reaches ``end``.
+
+    ``expected`` is the least offset that the next batch may begin with. Returns rows, the place and the expected offset
+    behind them, and 0 for a batch that is cut off or no more room, 1 for bytes that can't be a batch, 2 for offsets
+    that go back. Columns as in ``batches``.
+    """
+    row = 0
+    while row < table.shape[0] and expected < end and stop - at >= 61:
+        length = _int32(data, at + 8)
+        if data[at + 16] != 2 or length < 49:
+            return row, at, expected, _BROKEN
+        if length + 12 > stop - at:
+            break
+        base = _int64(data, at)
+        last = base + _int32(data, at + 23)
+        if base < expected or last < base:
+            return row, at, expected, _DISORDER
+        table[row, 0] = at
+        table[row, 1] = length + 12
+        table[row, 2] = base
+        table[row, 3] = last
+        table[row, 4] = _int32(data, at + 12)
+        table[row, 5] = (types.int64(data[at + 21]) << 8) | types.int64(data[at + 22])
+        table[row, 6] = _int32(data, at + 57)
+        table[row, 7] = _int64(data, at + 27)
+        table[row, 8] = _int64(data, at + 35)
+        table[row, 9] = _int64(data, at + 43)
+        table[row, 10] = _int32(data, at + 17) & 0xFFFFFFFF
+        row += 1
+        at += length + 12
+        expected = last + 1
+    return row, at, expected, _GOOD
+
+
+@_inlined
+def _varint(data: Any, at: int, end: int, most: int) -> Any:
+    """A number of at most so many bytes as it is written (zigzag), and the place behind it: -1 where there is none."""
+    number = types.uint64(0)
+    shift = types.uint64(0)
+    for _ in range(most):
+        if at >= end:
+            return number, types.int64(-1)
+        byte = types.uint64(data[at])
+        at += 1
+        number |= (byte & types.uint64(127)) << shift
+        if byte < types.uint64(128):
+            return number, types.int64(at)
+        shift += types.uint64(7)
+    return number, types.int64(-1)
+
+
+@_inlined
+def _size(data: Any, at: int, end: int) -> Any:
+    """The size of a field, -1 for null, and the place behind it: -1 for what is no size, or runs over ``end``."""
+    number, at = _varint(data, at, end, 5)
+    if at < 0 or number > types.uint64(0xFFFFFFFF):
+        return types.int64(0), types.int64(-1)
+    if number & types.uint64(1):
+        if number == types.uint64(1):
+            return types.int64(-1), at
+        return types.int64(0), types.int64(-1)
+    size = types.int64(number >> types.uint64(1))
+    if at + size > end:
+        return types.int64(0), types.int64(-1)
+    return size, at
+
+
+@_inlined
+def _pass_headers(data: Any, at: int, end: int) -> Any:
+    """The number of headers at ``at``, the place behind them (-1 if they are unusual), bytes of names and of values."""
+    count, at = _size(data, at, end)
+    names = types.int64(0)
+    values = types.int64(0)
+    if at < 0 or count <= 0 or count > (end - at) // 2:
+        return count, types.int64(-1), names, values
+    for _ in range(count):
+        size, at = _size(data, at, end)
+        if at < 0 or size < 0 or at + size >= end:
+            return count, types.int64(-1), names, values
+        names += size
+        size, at = _size(data, at + size, end)
+        if at < 0:
+            return count, types.int64(-1), names, values
+        if size > 0:
+            values += size
+            at += size
+    return count, at, names, values
+
+
+@_inlined
+def _clear(bits: Any, row: int) -> None:
+    """Say in a bitmap of Arrow's that the row is null."""
+    bits[row >> 3] &= types.uint8(255 - (1 << (row & 7)))
+
+
+@_compiled(
+    *(_DATA, _TABLE, types.int64, types.int64, types.boolean, types.boolean),
+    *(_INT64S, _INT64S, _OCTETS, _INT32S, _OCTETS, _OCTETS, _INT32S, _OCTETS, _OCTETS, _INT64S, _INT64S),
+)
+def decode(
+    data: Any,
+    pieces: Any,
+    first: int,
+    end: int,
+    want_keys: bool,
+    want_values: bool,
+    offsets: Any,
+    stamps: Any,
+    stamp_bits: Any,
+    key_edges: Any,
+    keys: Any,
+    key_bits: Any,
+    value_edges: Any,
+    values: Any,
+    value_bits: Any,
+    headers_at: Any,
+    totals: Any,
+) -> bool:
+    """The records from offset ``first`` up to ``end`` (exclusive) of all pieces, as Arrow's buffers.
+
+    A piece is a batch's records uncompressed: from, to, their number, base offset, base timestamp, and whether that is
+    the append time, which all of them have. Columns without room (size 0) aren't filled. Timestamps become
+    microseconds, null where 64 bits can't say them. ``headers_at`` is where a row's headers begin, -1 for none.
+
+    False where something is unusual: the buffers are of no use then. ``totals``: rows, bytes of keys, of values, nulls
+    among timestamps, keys, values, then headers, bytes of their names, of their values.
+    """
+    row = key_size = value_size = types.int64(0)
+    stamp_nulls = key_nulls = value_nulls = types.int64(0)
+    header_count = name_bytes = header_bytes = types.int64(0)
+    want_offsets = offsets.shape[0] > 0
+    want_stamps = stamps.shape[0] > 0
+    want_headers = headers_at.shape[0] > 0
+    if want_keys:
+        key_edges[0] = 0
+    if want_values:
+        value_edges[0] = 0
+    for piece in range(pieces.shape[0]):
+        at = pieces[piece, 0]
+        stop = pieces[piece, 1]
+        base = pieces[piece, 3]
+        stamp_base = pieces[piece, 4]
+        append_time = pieces[piece, 5] != 0
+        good = True
+        for _ in range(pieces[piece, 2]):
+            good = False
+            number, at = _varint(data, at, stop, 5)
+            if at < 0 or (number & types.uint64(1)) != 0 or number > types.uint64(0xFFFFFFFF):
+                break
+            behind = at + types.int64(number >> types.uint64(1))
+            # Behind the length is a byte of attributes, which nothing is made of.
+            if behind > stop:
+                break
+            number, at = _varint(data, at + 1, behind, 9)
+            if at < 0:
+                break
+            stamp = stamp_base
+            if not append_time:
+                stamp += types.int64(number >> types.uint64(1)) ^ -types.int64(number & types.uint64(1))
+            number, at = _varint(data, at, behind, 5)
+            if at < 0 or (number & types.uint64(1)) != 0 or number > types.uint64(0xFFFFFFFF):
+                break
+            delta = types.int64(number >> types.uint64(1))
+            key, at = _size(data, at, behind)
+            if at < 0:
+                break
+            key_at = at
+            if key > 0:
+                at += key
+            value, at = _size(data, at, behind)
+            if at < 0:
+                break
+            value_at = at
+            if value > 0:
+                at += value
+            if at >= behind:
+                break
+            header_at = types.int64(-1)
+            count = names = others = types.int64(0)
+            if data[at] == 0:
+                at += 1
+            else:
+                header_at = at
+                count, at, names, others = _pass_headers(data, at, behind)
+            if at != behind:
+                break
+            good = True
+            offset = base + delta
+            if offset < first or offset >= end:
+                continue
+            if want_offsets:
+                offsets[row] = offset
+            if want_stamps:
+                if -_MAX_MILLIS <= stamp <= _MAX_MILLIS:
+                    stamps[row] = stamp * 1000
+                else:
+                    stamps[row] = 0
+                    _clear(stamp_bits, row)
+                    stamp_nulls += 1
+            if want_keys:
+                if key > 0:
+                    _copy(keys, key_size, data, key_at, key)
+                    key_size += key
+                elif key < 0:
+                    _clear(key_bits, row)
+                    key_nulls += 1
+                key_edges[row + 1] = key_size
+            if want_values:
+                if value > 0:
+                    _copy(values, value_size, data, value_at, value)
+                    value_size += value
+                elif value < 0:
+                    _clear(value_bits, row)
+                    value_nulls += 1
+                value_edges[row + 1] = value_size
+            if want_headers:
+                headers_at[row] = header_at
+                if header_at >= 0:
+                    header_count += count
+                    name_bytes += names
+                    header_bytes += others
+            row += 1
+        if not good or at != stop:
+            return False
+    totals[0] = row
+    totals[1] = key_size
+    totals[2] = value_size
+    totals[3] = stamp_nulls
+    totals[4] = key_nulls
+    totals[5] = value_nulls
+    totals[6] = header_count
+    totals[7] = name_bytes
+    totals[8] = header_bytes
+    return True
+
+
+@_compiled(
+    _DATA, _INT64S, _INT32S, _OCTETS, _INT32S, _OCTETS, _INT32S, _OCTETS, _OCTETS,
+)  # fmt: skip
+def decode_headers(
+    data: Any,
+    headers_at: Any,
+    list_edges: Any,
+    list_bits: Any,
+    name_edges: Any,
+    names: Any,
+    value_edges: Any,
+    values: Any,
+    value_bits: Any,
+) -> bool:
+    """The headers at the places that ``decode`` has found; whether all names are of ASCII alone."""
+    pair = types.int64(0)
+    name_size = types.int64(0)
+    value_size = types.int64(0)
+    high = types.uint8(0)
+    list_edges[0] = name_edges[0] = value_edges[0] = 0
+    for row in range(headers_at.shape[0]):
+        at = headers_at[row]
+        if at < 0:
+            _clear(list_bits, row)
+        else:
+            end = types.int64(data.shape[0])
+            count, at = _size(data, at, end)
+            for _ in range(count):
+                size, at = _size(data, at, end)
+                for place in range(at, at + size):
+                    high |= data[place]
+                _copy(names, name_size, data, at, size)
+                name_size += size
+                size, at = _size(data, at + size, end)
+                if size < 0:
+                    _clear(value_bits, pair)
+                else:
+                    _copy(values, value_size, data, at, size)
+                    value_size += size
+                    at += size
+                pair += 1
+                name_edges[pair] = name_size
+                value_edges[pair] = value_size
+        list_edges[row + 1] = pair
+    return bool(high < 128)
+
+
+@_inlined
+def _mix(number: Any) -> Any:
+    number = (number ^ (number >> types.uint64(30))) * types.uint64(0xBF58476D1CE4E5B9)
+    number = (number ^ (number >> types.uint64(27))) * types.uint64(0x94D049BB133111EB)
+    return number ^ (number >> types.uint64(31))
+
+
+@_compiled(_DATA, _EDGES, _UINT64S)
+def hash_fields(data: Any, edges: Any, hashes: Any) -> None:
+    """The hash of each field between two edges, as ``hashing`` has it."""
+    for row in range(hashes.shape[0]):
+        start = types.int64(edges[row])
+        size = types.int64(edges[row + 1]) - start
+        total = types.uint64(size) + types.uint64(0xD1B54A32D192ED03)
+        place = types.uint64(0)
+        whole = start + (size & ~7)
+        for at in range(start, whole, 8):
+            place += types.uint64(0x9E3779B97F4A7C15)
+            word = types.uint64(0)
+            for byte in range(8):
+                word |= types.uint64(data[at + byte]) << types.uint64(8 * byte)
+            total += _mix(word + place)
+        if size & 7:
+            place += types.uint64(0x9E3779B97F4A7C15)
+            word = types.uint64(0)
+            for byte in range(size & 7):
+                word |= types.uint64(data[whole + byte]) << types.uint64(8 * byte)
+            total += _mix(word + place)
+        hashes[row] = _mix(total)

@@ -1,0 +1,96 @@
+"""What is to be read, and how: small values that travel from the planner to a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+from uuid import UUID
+
+Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
+Segments: TypeAlias = Literal["auto", "always", "never"]
+OnCorrupt: TypeAlias = Literal["fail", "deadletter"]
+
+COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+"""The columns of Spark's Kafka source, in its order; ``headers`` comes behind them where it is asked for."""
+HEADERS: Final = "headers"
+
+
+@dataclass(frozen=True)
+class SegmentPlace:
+    """Where a broker says that it keeps the partition's log.
+
+    ``folder`` is the broker's data folder (of DescribeLogDirs), not the partition's own in it. ``cluster_id`` and
+    ``broker_id`` are held against the folder's meta.properties: an executor on another machine may have another
+    broker's data at the same place.
+    """
+
+    folder: str
+    cluster_id: str
+    broker_id: int
+
+
+@dataclass(frozen=True)
+class Range:
+    """Offsets ``start`` to ``end`` (exclusive) of a partition, within the high watermark or last stable offset.
+
+    ``topic_id`` is a UUID as text in any of its forms, empty where the broker has none. ``leader_epoch`` is the epoch
+    of the leader that ``end`` was asked of: a batch of a later epoch before ``end`` was written in place of one that
+    was lost. With -1 that isn't noticed.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    leader_epoch: int = -1
+    segments: SegmentPlace | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end:
+            raise ValueError(
+                f"{self.topic}-{self.partition}: offsets {self.start} to {self.end} are no range"
+            )
+
+    @property
+    def topic_uuid(self) -> bytes | None:
+        """The topic's id as 16 bytes; None where it isn't known."""
+        return UUID(self.topic_id).bytes if self.topic_id else None
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    """How to read. ``columns`` are those to decode, in the order that they are to have.
+
+    ``client`` are Kafka's names for client settings without the prefix ``kafka.``, with values as text. ``batch_rows``
+    is about how many rows a record batch has; ``fetch_bytes`` the most that one fetch, or one look into a segment file,
+    brings; about four times that is held in memory. With ``on_corrupt="deadletter"`` batches that can't be decoded are
+    given to whoever reads instead of raising.
+    """
+
+    bootstrap_servers: str
+    client: Mapping[str, str] = field(default_factory=dict)
+    columns: tuple[str, ...] = COLUMNS
+    headers: bool = False
+    isolation: Isolation = "read_uncommitted"
+    segments: Segments = "auto"
+    on_corrupt: OnCorrupt = "fail"
+    fail_on_data_loss: bool = True
+    batch_rows: int = 65536
+    fetch_bytes: int = 16 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.columns if name not in COLUMNS and name != HEADERS]
+        if unknown:
+            raise ValueError(f"there is no column {unknown[0]!r}; there are {', '.join((*COLUMNS, HEADERS))}")
+        for name in ("batch_rows", "fetch_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, it has to be above 0")
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The columns, with the headers behind them where ``headers`` asks for them."""
+        if self.headers and HEADERS not in self.columns:
+            return (*self.columns, HEADERS)
+        return self.columns

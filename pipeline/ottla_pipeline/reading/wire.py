@@ -1,0 +1,386 @@
+"""A range over the wire: one connection to the leader, and the next fetch on its way while the last is decoded.
+
+The event loop runs in a thread of its own; chunks come out of it one at a time. At most three are held: one that is
+decoded, one that waits, one that is coming. Source: Java's ``Fetcher``, ``AbstractFetch`` (KIP-320, KIP-392, KIP-516).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla_client.cluster import Cluster
+from ottla_client.consumer.lookups import ask_epochs, find_offsets
+from ottla_client.deadline import Deadline
+from ottla_client.errors import BrokerError, ClientError, is_retriable
+from ottla_client.sync.runner import Runner
+from ottla_client.types import TopicPartition
+from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.errors import RETRIABLE, ErrorCode, error_code
+from ottla_protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from ottla_protocol.records.batch import CorruptRecordError, read_header
+
+from .aborted import Aborted
+from .batches import Batches, as_octets, find_batches
+from .errors import CorruptData, ReadError
+from .options import DEFAULT_API_TIMEOUT, cluster_options, number
+
+if TYPE_CHECKING:
+    from .batches import Walk
+    from .errors import LossKind
+    from .ranges import Range, ReadSettings
+
+log = logging.getLogger("ottla_pipeline")
+
+LEAST_VERSION: Final = 4
+"""Before it, brokers (older than 0.11) send formats without batches."""
+LAST_BY_NAME: Final = 12
+WAIT_MS: Final = 250
+"""How long a fetch may wait at the broker. What is asked for is there, as a rule."""
+GONE_SECONDS: Final = 3.0
+"""A topic is unknown to a broker that has just started; after so long it has been deleted."""
+EMPTY_ANSWERS: Final = 2
+"""So many answers without records, from a log that reaches the range's end, mean that there are none."""
+FIRST_BYTES: Final = 1024 * 1024
+_EARLIEST, _LATEST = -2, -1
+_UNKNOWN: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+
+class Chunk(NamedTuple):
+    """Batches one behind the other, and the aborted transactions among them."""
+
+    found: Batches
+    aborted: list[Aborted]
+
+
+def read_wire(
+    range: Range,
+    settings: ReadSettings,
+    start: int,
+    walk: Walk | None,
+    lost: Callable[[LossKind, int, int], None],
+) -> Iterator[Chunk]:
+    """The chunks that hold the range's records from ``start`` on; those at its ends may hold others.
+
+    ``lost`` is told of records that have gone, and raises unless the read is to go on without them. Raises ReadError.
+    """
+    runner = Runner("ottla-read")
+    try:
+        wire = runner.call(_opened(range, settings, start, walk, lost))
+        try:
+            while (chunk := runner.call(wire.next())) is not None:
+                yield chunk
+        finally:
+            runner.call(wire.close())
+    except ClientError as error:
+        raise ReadError(f"{range.topic}-{range.partition}: {error}") from error
+    finally:
+        runner.stop(5.0)
+
+
+async def _opened(
+    range: Range,
+    settings: ReadSettings,
+    start: int,
+    walk: Walk | None,
+    lost: Callable[[LossKind, int, int], None],
+) -> Wire:
+    cluster = Cluster(
+        settings.bootstrap_servers, **{"client_id": "ottla-pipeline", **cluster_options(settings.client)}
+    )
+    wire = Wire(cluster, range, settings, start, walk, lost)
+    await cluster.start(Deadline(cluster.request_timeout))
+    wire.begin()
+    return wire
+
+
+class Wire:
+    """Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        range: Range,
+        settings: ReadSettings,
+        start: int,
+        walk: Walk | None,
+        lost: Callable[[LossKind, int, int], None],
+    ) -> None:
+        self._cluster = cluster
+        self._range = range
+        self._settings = settings
+        self._partition = TopicPartition(range.topic, range.partition)
+        self._walk = walk
+        self._lost = lost
+        self._position = start
+        self._bytes_read = 0
+        self._records_read = 0
+        self._replica: int | None = None
+        self._empty = 0
+        self._unknown: Deadline | None = None
+        self._validated = range.leader_epoch
+        self._patience = number(settings.client, DEFAULT_API_TIMEOUT, 60_000) / 1000
+        self._chunks: asyncio.Queue[Chunk | BaseException | None] = asyncio.Queue(1)
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def next(self) -> Chunk | None:
+        """The next chunk; None behind the last. Raises what ended the reading."""
+        chunk = await self._chunks.get()
+        if isinstance(chunk, BaseException):
+            raise chunk
+        return chunk
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._cluster.close()
+
+    async def _run(self) -> None:
+        try:
+            await self._check_topic(Deadline(self._patience))
+            while self._position < self._range.end:
+                chunk = await self._next_chunk()
+                if chunk is not None:
+                    await self._chunks.put(chunk)
+        except Exception as error:
+            await self._chunks.put(error)
+        else:
+            await self._chunks.put(None)
+
+    # ---- one fetch
+
+    async def _next_chunk(self) -> Chunk | None:
+        """The batches from the position on, which moves behind them; None where it has moved without any."""
+        deadline = Deadline(self._patience)
+        failures = 0
+        trouble: ClientError | None = None
+        while True:
+            try:
+                answer, throttled = await self._fetch(deadline)
+                code = error_code(answer.error_code)
+                if not code and answer.records:
+                    return self._take(answer)
+                if not code:
+                    if not throttled and await self._is_over(answer, deadline):
+                        return None
+                elif code is ErrorCode.OFFSET_OUT_OF_RANGE and self._replica is None:
+                    if await self._out_of_range(deadline):
+                        return None
+                elif code is ErrorCode.CORRUPT_MESSAGE:
+                    raise CorruptData(
+                        *self._partition, self._position, "the broker says that its log is corrupt there"
+                    )
+                elif code not in RETRIABLE and code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise BrokerError(code, f"can't be read at offset {self._position}: {code.name}")
+                self._replica = None
+                trouble = BrokerError(code, f"the last answer was {code.name}") if code else None
+            except ClientError as error:
+                if not is_retriable(error):
+                    raise
+                self._replica = None
+                trouble = error
+            failures += 1
+            delay = self._cluster.backoff.after(failures)
+            if deadline.left() <= delay:
+                raise ReadError(
+                    f"{self._partition}: nothing could be read at offset {self._position} for"
+                    f" {self._patience:.3g} s: {trouble or 'the broker sends no records'}"
+                )
+            await asyncio.sleep(delay)
+            if trouble is not None:
+                await self._refresh(deadline)
+                if self._position >= self._range.end:
+                    return None
+
+    async def _refresh(self, deadline: Deadline) -> None:
+        try:
+            await self._check_topic(deadline.within(self._cluster.request_timeout))
+        except ClientError as error:
+            if not is_retriable(error):
+                raise
+            log.debug("%s: metadata can't be had yet: %s", self._partition, error)
+
+    async def _fetch(self, deadline: Deadline) -> tuple[PartitionData, bool]:
+        """One fetch, and whether the broker held it back for a quota."""
+        cluster, range, settings = self._cluster, self._range, self._settings
+        leader = cluster.leader(range.topic, range.partition)
+        node = leader if self._replica is None else self._replica
+        if node is None:
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"{self._partition} has no leader")
+        connection = await cluster.dedicated(node, deadline, "fetch")
+        version = connection.version_of(ApiKey.FETCH)
+        if version < LEAST_VERSION:
+            raise ReadError(
+                f"{connection.host}:{connection.port} is older than 0.11: it has no fetch that this reader takes"
+            )
+        topic = cluster.topic(range.topic)
+        topic_id = None if topic is None else topic.id
+        if topic_id is None:
+            version = min(version, LAST_BY_NAME)
+        epoch = None if topic is None else topic.partitions[range.partition].leader_epoch
+        size = self._fetch_bytes()
+        names = {"topic": range.topic} if version <= LAST_BY_NAME else {"topic_id": topic_id}
+        partition = FetchPartition(
+            partition=range.partition,
+            current_leader_epoch=-1 if epoch is None else epoch,
+            fetch_offset=self._position,
+            partition_max_bytes=size,
+        )
+        request = FetchRequest(
+            max_wait_ms=WAIT_MS,
+            min_bytes=1,
+            max_bytes=size,
+            isolation_level=int(settings.isolation == "read_committed"),
+            topics=[FetchTopic(**names, partitions=[partition])],
+            rack_id=settings.client.get("client.rack", ""),
+        )
+        timeout = deadline.left(cluster.request_timeout) + WAIT_MS / 1000
+        response: FetchResponse = await connection.submit(request, timeout=timeout, version=version)
+        code = error_code(response.error_code)
+        if code:
+            raise BrokerError(code, f"broker {node} refused to be read from: {code.name}")
+        for each in response.responses:
+            for data in each.partitions:
+                if data.preferred_read_replica >= 0:
+                    self._replica = data.preferred_read_replica
+                return data, response.throttle_time_ms > 0
+        raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"broker {node} answered without {self._partition}")
+
+    def _fetch_bytes(self) -> int:
+        """How much to ask for: what is left of the range, by the size of the records so far, and a little more."""
+        most = self._settings.fetch_bytes
+        if not self._records_read:
+            return min(most, max(FIRST_BYTES, 1024 * (self._range.end - self._position)))
+        each = self._bytes_read / self._records_read
+        return min(most, int(1.1 * each * (self._range.end - self._position)) + FIRST_BYTES // 8)
+
+    def _take(self, answer: PartitionData) -> Chunk | None:
+        """What has come, and the position behind it."""
+        self._empty = 0
+        data = as_octets(answer.records)
+        found = find_batches(data, -1, self._range.end, self._walk)
+        if not len(found.table) and found.problem is None:
+            found = found._replace(problem=_not_a_batch(found))
+        if found.problem is not None:
+            # Nothing behind it can be found: the decoder is going to say so.
+            behind, found = self._range.end, found._replace(expected=max(found.expected, self._position))
+        else:
+            behind = found.expected
+        if behind <= self._position:
+            found = found._replace(
+                problem=f"the broker sent batches up to {found.expected - 1} only", expected=self._position
+            )
+            behind = self._range.end
+        self._bytes_read += found.size
+        self._records_read += min(behind, self._range.end) - self._position
+        self._position = behind
+        aborted = [Aborted(each.producer_id, each.first_offset) for each in answer.aborted_transactions or ()]
+        return Chunk(found, aborted if self._settings.isolation == "read_committed" else [])
+
+    # ---- what has gone
+
+    async def _check_topic(self, deadline: Deadline) -> None:
+        """Ask for the topic's leaders; notice that it is another topic, or that an older log came back (KIP-320)."""
+        range, cluster = self._range, self._cluster
+        topics = await cluster.fetch_topics((range.topic,), deadline)
+        topic = topics.get(range.topic)
+        if topic is None or error_code(topic.error) in _UNKNOWN:
+            self._unknown = self._unknown or Deadline(GONE_SECONDS)
+            if self._unknown.passed():
+                self._stop("deletion")
+            return
+        self._unknown = None
+        if topic.error:
+            return
+        wanted = range.topic_uuid
+        if wanted is not None and topic.id is not None and topic.id != wanted:
+            self._stop("recreated")
+            return
+        if range.partition not in topic.partitions:
+            self._stop("deletion")
+            return
+        placed = topic.partitions[range.partition]
+        if range.leader_epoch < 0 or placed.leader is None or placed.leader_epoch is None:
+            return
+        if placed.leader_epoch <= self._validated:
+            return
+        ends = await ask_epochs(
+            cluster, placed.leader, {self._partition: (range.leader_epoch, placed.leader_epoch)}, deadline
+        )
+        end = None if ends is None else ends.get(self._partition)
+        if end is None or end.code:
+            return
+        self._validated = placed.leader_epoch
+        if end.epoch >= 0 and 0 <= end.end_offset < range.end:
+            self._lost("truncation", max(end.end_offset, self._position), range.end - 1)
+
+    def _stop(self, kind: LossKind) -> None:
+        """All that is left of the range has gone."""
+        if self._position < self._range.end:
+            self._lost(kind, self._position, self._range.end - 1)
+            self._position = self._range.end
+
+    async def _bound(self, which: int, deadline: Deadline) -> int:
+        """The log's first offset, or the one behind its high watermark."""
+        found = await find_offsets(self._cluster, {self._partition: which}, 0, deadline)
+        at = found[self._partition]
+        return 0 if at is None else at.offset
+
+    async def _out_of_range(self, deadline: Deadline) -> bool:
+        """The log doesn't have the position; whether it has moved."""
+        position, end = self._position, self._range.end
+        earliest = await self._bound(_EARLIEST, deadline)
+        if position < earliest:
+            behind = min(earliest, end)
+            self._lost("retention", position, behind - 1)
+            self._position = behind
+            return True
+        if await self._bound(_LATEST, deadline) < position:
+            self._stop("truncation")
+            return True
+        return False
+
+    async def _is_over(self, answer: PartitionData, deadline: Deadline) -> bool:
+        """The log has no records at the position: whether that is all, or they were cut off."""
+        end = self._range.end
+        reach = answer.high_watermark
+        if self._settings.isolation == "read_committed":
+            reach = min(reach, answer.last_stable_offset)
+        if reach < end:
+            self._empty = 0
+            if await self._bound(_LATEST, deadline) < end:
+                self._stop("truncation")
+                return True
+            return False
+        self._empty += 1
+        if self._empty < EMPTY_ANSWERS:
+            return False
+        self._position = end
+        return True
+
+
+def _not_a_batch(found: Batches) -> str:
+    size = len(found.data)
+    try:
+        header = read_header(found.data.data)
+    except CorruptRecordError as error:
+        return str(error)
+    return f"the broker sent {size} bytes of a record batch of {header.size}"
