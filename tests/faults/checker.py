@@ -87,7 +87,6 @@ def _promises(history: History, at: dict[tuple[int, int], Value]) -> Iterator[An
 
 def _contents(history: History) -> Iterator[Anomaly]:
     for partition, records in history.log.items():
-        numbers: dict[str, list[int]] = defaultdict(list)
         for before, after in pairwise(records):
             if after.offset != before.offset + 1:
                 yield Anomaly("hole", f"partition {partition}: {before.offset} is followed by {after.offset}")
@@ -97,23 +96,41 @@ def _contents(history: History) -> Iterator[Anomaly]:
                 yield Anomaly(
                     "foreign", f"{partition}:{got.offset} has {_name(got.value)}, which nobody sent"
                 )
-            else:
-                numbers[producer].append(number)
-        for producer, seen in numbers.items():
-            if not history.idempotent[producer]:
-                # It may send a record again that has arrived, and to a new leader what comes after one that is still
-                # under way to the old one.
-                continue
-            doubled = [number for number, count in Counter(seen).items() if count > 1]
-            if doubled:
-                yield Anomaly(
-                    "doubled", f"partition {partition}: {len(doubled)} of {producer}, the first {doubled[0]}"
-                )
-            wrong = next(((a, b) for a, b in pairwise(dict.fromkeys(seen)) if b < a), None)
-            if wrong is not None:
-                yield Anomaly(
-                    "disordered", f"partition {partition}: {producer}'s {wrong[1]} comes after its {wrong[0]}"
-                )
+    for (partition, producer, _), seen in _written(history).items():
+        if not history.idempotent[producer]:
+            # It may send a record again that has arrived, and to a new leader what comes after one that is still
+            # under way to the old one.
+            continue
+        doubled = [number for number, count in Counter(seen).items() if count > 1]
+        if doubled:
+            yield Anomaly(
+                "doubled", f"partition {partition}: {len(doubled)} of {producer}, the first {doubled[0]}"
+            )
+        wrong = next(((a, b) for a, b in pairwise(dict.fromkeys(seen)) if b < a), None)
+        if wrong is not None:
+            yield Anomaly(
+                "disordered", f"partition {partition}: {producer}'s {wrong[1]} comes after its {wrong[0]}"
+            )
+
+
+def _written(history: History) -> dict[tuple[int, str, tuple[int, int] | None], list[int]]:
+    """The numbers of the records of each partition and producer, and epoch of it where it has taken several."""
+    found: dict[tuple[int, str, tuple[int, int] | None], list[int]] = defaultdict(list)
+    for got in _log(history):
+        producer, number = got.value
+        if 0 <= number < history.sent.get((producer, got.partition), 0):
+            epoch = history.epochs.get((got.partition, got.offset)) if producer in history.bumped else None
+            found[got.partition, producer, epoch].append(number)
+    return found
+
+
+def sent_anew(history: History) -> int:
+    """How many records an idempotent producer has written again after it had taken a new epoch."""
+    numbers: dict[tuple[int, str], Counter[int]] = defaultdict(Counter)
+    for (partition, producer, _), seen in _written(history).items():
+        if producer in history.bumped:
+            numbers[partition, producer].update(set(seen))
+    return sum(1 for each in numbers.values() for count in each.values() if count > 1)
 
 
 def _readings(history: History, at: dict[tuple[int, int], Value]) -> Iterator[Anomaly]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.faults.ensemble import Ensemble
 from tests.faults.network import ZOOKEEPER, Network
+from tests.faults.stepped import step
 from tests.support.cluster import QUICK
 from tests.support.processes import BrokerProcess, free_port
 from tests.support.waiting import wait_for
@@ -22,6 +23,7 @@ SESSION_SECONDS = 4.0
 MOST_LAG_SECONDS = 4.0
 _METADATA_VERSION = 12
 _RECOVERY_SECONDS = 60.0
+_PROGRAM = Path(__file__).with_name("stepped.py")
 
 _SETTINGS: Mapping[str, object] = {
     **QUICK,
@@ -42,10 +44,13 @@ _SETTINGS: Mapping[str, object] = {
 class Member(BrokerProcess):
     """A broker whose peers find it behind a door, and which finds ZooKeeper behind doors of its own."""
 
-    def __init__(self, folder: Path, number: int, network: Network, ensemble: Ensemble) -> None:
+    def __init__(self, folder: Path, number: int, network: Network, ensemble: Ensemble, defect: str) -> None:
         super().__init__(folder)
         self.number = number
         self.frozen = False
+        self._defect = defect
+        self._clock = folder.parent / f"{folder.name}.clock"
+        self.step_clock(0)
         self._network = network
         inner = free_port()
         door = network.door(str(number), inner)
@@ -64,7 +69,8 @@ class Member(BrokerProcess):
     @property
     def command(self) -> list[str]:
         sets = [part for key, value in self.settings.items() for part in ("--set", f"{key}={value}")]
-        return [sys.executable, "-m", "ottla_broker", "--data-dir", str(self.folder), *sets]
+        program = [sys.executable, str(_PROGRAM), str(self._clock), self._defect]
+        return [*program, "--data-dir", str(self.folder), *sets]
 
     def start(self, timeout: float = 60.0) -> BrokerProcess:
         self._network.open(str(self.number))
@@ -94,6 +100,10 @@ class Member(BrokerProcess):
         """All its data is gone; who it is, too."""
         shutil.rmtree(self.folder)
 
+    def step_clock(self, seconds: float) -> None:
+        """Its machine's clock is from now on so much ahead of the real time, or, below 0, behind it."""
+        step(self._clock, seconds)
+
     def metadata(self, topic: str | None = None) -> MetadataResponse:
         wanted = [] if topic is None else [MetadataRequestTopic(name=topic)]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
@@ -103,12 +113,19 @@ class Member(BrokerProcess):
 
 
 class FaultCluster:
-    """See above. ``topics`` are those that have to be in sync before the cluster counts as whole."""
+    """See above. ``topics`` are those that have to be in sync before the cluster counts as whole.
 
-    def __init__(self, folder: Path, network: Network, topics: tuple[str, ...]) -> None:
+    ``defect``: the name of one in ``planted.py`` that the brokers are to have.
+    """
+
+    def __init__(
+        self, folder: Path, network: Network, topics: tuple[str, ...], defect: str | None = None
+    ) -> None:
         self.network = network
         self.ensemble = Ensemble(folder)
-        self.members = {n: Member(folder / f"broker-{n}", n, network, self.ensemble) for n in (1, 2, 3)}
+        self.members = {
+            n: Member(folder / f"broker-{n}", n, network, self.ensemble, defect or "-") for n in (1, 2, 3)
+        }
         self.topics = topics
 
     @property
@@ -215,6 +232,7 @@ class FaultCluster:
         self.ensemble.start()
         for member in self.members.values():
             member.thaw()
+            member.step_clock(0)
             if not member.running:
                 member.start()
 

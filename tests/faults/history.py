@@ -74,6 +74,8 @@ class History:
         commits, told: offsets of the group that were committed, and that somebody was told it had.
         quiet: spans of time in which nothing was broken, and the cluster whole.
         log: what stands in each partition in the end, in order of offsets, as a consumer reads it.
+        epochs: under which id and epoch of its producer a record was written, by partition and offset.
+        bumped: producers that have taken a new epoch by themselves.
         complaints: what a client gave up over: fatal errors, offsets that are out of range.
     """
 
@@ -86,4 +88,6 @@ class History:
     told: list[Commit] = field(default_factory=list)
     quiet: list[tuple[float, float]] = field(default_factory=list)
     log: dict[int, list[Got]] = field(default_factory=dict)
+    epochs: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    bumped: set[str] = field(default_factory=set)
     complaints: list[str] = field(default_factory=list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import threading
@@ -26,6 +27,7 @@ _EAGER: dict[str, Any] = {
     "log_level": 0,
 }
 _NEVER_MS = 600_000
+_STATISTICS_MS = 5_000
 
 
 class Clock:
@@ -90,13 +92,14 @@ class _Diary(logging.Handler):
         text = record.getMessage()
         if "bump" in text.lower():
             self._writer.diary.append(f"{self._writer.name} at {self._writer.clock():.3f} s: {text}")
+            self._writer.history.bumped.add(self._writer.name)
 
 
 class Writer(_Client):
     """A producer with acks=all that sends a record to each partition, again and again.
 
     ``gap`` is the longest time between two acknowledgements since it was last set to 0, ``last`` when the last came,
-    ``diary`` what it says of having begun anew.
+    ``diary`` what it says of having begun anew, ``statistics`` librdkafka's own, some seconds old.
     """
 
     def __init__(
@@ -108,6 +111,7 @@ class Writer(_Client):
         topic: str,
         partitions: int,
         idempotent: bool,
+        in_flight: int,
         pause: float,
     ) -> None:
         super().__init__(name, history, clock)
@@ -115,6 +119,7 @@ class Writer(_Client):
         self.last = clock()
         self.latest: dict[int, float] = dict.fromkeys(range(partitions), 0.0)
         self.diary: list[str] = []
+        self.statistics: dict[str, Any] = {}
         logger = logging.Logger(name)
         logger.addHandler(_Diary(self))
         self._topic = topic
@@ -126,18 +131,23 @@ class Writer(_Client):
                 "bootstrap.servers": bootstrap,
                 "acks": "all",
                 "enable.idempotence": idempotent,
-                "max.in.flight": 5 if idempotent else 1,
+                "max.in.flight": in_flight,
                 "linger.ms": 2,
                 "request.timeout.ms": 5_000,
                 "delivery.timeout.ms": _NEVER_MS,
+                "statistics.interval.ms": _STATISTICS_MS,
                 "message.send.max.retries": 1_000_000,
                 "compression.type": "lz4" if idempotent else "none",
                 **_EAGER,
                 **({"debug": "eos", "log_level": 7} if idempotent else {}),
             },
             error_cb=self.failed,
+            stats_cb=self._take_statistics,
             logger=logger,
         )
+
+    def _take_statistics(self, text: str) -> None:
+        self.statistics = json.loads(text)
 
     def step(self) -> None:
         for partition in self.latest:
@@ -167,10 +177,39 @@ class Writer(_Client):
         self.history.sent[self.name, partition] = self._number + 1
         self._producer.produce(self._topic, value.encode(), partition=partition, on_delivery=delivered)
 
+    def state(self) -> str:
+        """What it waits for, as librdkafka has it: its connections, and what is queued where."""
+        brokers = [
+            f"{name} {broker['state']} {broker['outbuf_cnt']} out {broker['waitresp_cnt']} under way"
+            for name, broker in self.statistics.get("brokers", {}).items()
+        ]
+        topic = self.statistics.get("topics", {}).get(self._topic, {})
+        partitions = [
+            f"{name} led by {each['leader']}: {each['msgq_cnt']} + {each['xmit_msgq_cnt']} queued,"
+            f" {each['msgs_inflight']} under way"
+            for name, each in topic.get("partitions", {}).items()
+            if name != "-1"
+        ]
+        return "; ".join([*brokers, *partitions])
+
     def finish(self) -> None:
         left = self._producer.flush(60)
         if left:
             self.history.complaints.append(f"{self.name}: {left} records were never answered")
+
+
+def attempt(bootstrap: str, topic: str, partitions: int, timeout: float = 20.0) -> str:
+    """What a producer that begins now hears from each partition. Its records are nobody's: the run has failed."""
+    heard: dict[int, str] = dict.fromkeys(range(partitions), "nothing")
+    producer = ck.Producer({"bootstrap.servers": bootstrap, "acks": "all", **_EAGER})
+
+    def delivered(error: ck.KafkaError | None, message: ck.Message) -> None:
+        heard[message.partition() or 0] = str(error or f"acknowledged at {message.offset()}")
+
+    for partition in range(partitions):
+        producer.produce(topic, b"attempt", partition=partition, on_delivery=delivered)
+    producer.flush(timeout)
+    return f"a new producer hears {heard}"
 
 
 def _consumer(

@@ -37,7 +37,7 @@ class Nemesis:
             "bounce": self._bounce,
             "freeze the leader": lambda: self._freeze("leader"),
             "freeze the controller": lambda: self._freeze("controller"),
-            "freeze": lambda: self._freeze(self._role()),
+            "freeze": lambda: self._freeze(self._role("freeze")),
             "freeze for a moment": self._freeze_for_a_moment,
             "stop ZooKeeper": self._stop_zookeeper,
             "kill one ZooKeeper": self._kill_one_zookeeper,
@@ -52,7 +52,10 @@ class Nemesis:
             "cut off from ZooKeeper": self._cut_from_zookeeper,
             "cut off from all": self._cut_from_all,
             "refuse connections": self._refuse,
+            "step a clock": self._step_a_clock,
+            "step all clocks": self._step_all_clocks,
         }
+        self._roles: dict[str, list[str]] = {}
 
     def order(self) -> Iterator[str]:
         """Kinds without end: all of them once, in random order, then again in another."""
@@ -63,8 +66,13 @@ class Nemesis:
 
     # ---- whom
 
-    def _role(self) -> str:
-        return self.chance.choice(_ROLES)
+    def _role(self, blow: str) -> str:
+        """By chance, but each role has been struck by a kind of blow before any is struck again."""
+        left = self._roles.get(blow)
+        if not left:
+            left = self._roles[blow] = list(_ROLES)
+            self.chance.shuffle(left)
+        return left.pop()
 
     def _who(self, role: str) -> Member:
         cluster = self.cluster
@@ -108,7 +116,7 @@ class Nemesis:
         return f"brokers {order}, started as {again}"
 
     def _stop(self) -> str:
-        role = self._role()
+        role = self._role("stop")
         victim = self._who(role)
         code = victim.stop()
         assert code == 0, f"broker {victim.number}, the {role}, was stopped and ended with {code}"
@@ -117,7 +125,7 @@ class Nemesis:
         return f"broker {victim.number}, the {role}"
 
     def _bounce(self) -> str:
-        role = self._role()
+        role = self._role("bounce")
         victim = self._who(role)
         times = self.chance.randint(1, 3)
         for _ in range(times):
@@ -134,7 +142,7 @@ class Nemesis:
         return f"broker {victim.number}, the {role}"
 
     def _freeze_for_a_moment(self) -> str:
-        role = self._role()
+        role = self._role("freeze for a moment")
         victim = self._who(role)
         victim.freeze()
         self._pause(0.2, SESSION_SECONDS / 2)
@@ -168,7 +176,7 @@ class Nemesis:
         return f"server {number}{', which led' if number == leader else ''}"
 
     def _expire(self) -> str:
-        role = self._role()
+        role = self._role("expire a session")
         victim = self._who(role)
         self.cluster.ensemble.expire(self.cluster.network.sessions[str(victim.number)])
         self._pause(0, 2)
@@ -183,7 +191,7 @@ class Nemesis:
         return f"broker {victim.number}"
 
     def _tear(self) -> str:
-        role = self._role()
+        role = self._role("tear a tail")
         victim = self._down(role)
         cut = []
         for path in self._segments(victim):
@@ -197,7 +205,7 @@ class Nemesis:
         return f"broker {victim.number}, the {role}: {', '.join(cut)}"
 
     def _nonsense(self) -> str:
-        role = self._role()
+        role = self._role("nonsense at a tail")
         victim = self._who(role)
         victim.kill()
         damage = [
@@ -228,9 +236,9 @@ class Nemesis:
 
     # ---- the network
 
-    def _two(self) -> tuple[str, str]:
+    def _two(self, blow: str) -> tuple[str, str]:
         """A broker of importance, and another."""
-        one = str(self._who(self._role()).number)
+        one = str(self._who(self._role(blow)).number)
         other = self.chance.choice([str(number) for number in self.cluster.members if str(number) != one])
         return one, other
 
@@ -239,14 +247,14 @@ class Nemesis:
         self.cluster.network.pass_all()
 
     def _cut_both_ways(self) -> str:
-        one, other = self._two()
+        one, other = self._two("cut both ways")
         self.cluster.network.block(one, other)
         self.cluster.network.block(other, one)
         self._lasting()
         return f"{one} and {other}"
 
     def _cut_one_way(self) -> str:
-        one, other = self._two()
+        one, other = self._two("cut one way")
         if self.chance.random() < 0.5:
             one, other = other, one
         self.cluster.network.block(one, other)
@@ -254,13 +262,13 @@ class Nemesis:
         return f"from {one} to {other}"
 
     def _sever(self) -> str:
-        one, other = self._two()
+        one, other = self._two("reset a link")
         self.cluster.network.sever(one, other)
         self._lasting()
         return f"{one} and {other}"
 
     def _cut_off(self) -> str:
-        one, _ = self._two()
+        one, _ = self._two("cut off from the others")
         self._block_peers(one)
         self._lasting()
         return f"broker {one}, which has ZooKeeper"
@@ -275,14 +283,14 @@ class Nemesis:
         self.cluster.network.block(ZOOKEEPER, one)
 
     def _cut_from_zookeeper(self) -> str:
-        one, _ = self._two()
+        one, _ = self._two("cut off from ZooKeeper")
         self._block_zookeeper(one)
         self._past_the_session()
         self.cluster.network.pass_all()
         return f"broker {one}"
 
     def _cut_from_all(self) -> str:
-        one, _ = self._two()
+        one, _ = self._two("cut off from all")
         self._block_zookeeper(one)
         self._block_peers(one)
         self._past_the_session()
@@ -291,7 +299,7 @@ class Nemesis:
 
     def _refuse(self) -> str:
         """The others take a broker for dead which is not."""
-        one, _ = self._two()
+        one, _ = self._two("refuse connections")
         network = self.cluster.network
         network.shut(one)
         for other in self.cluster.members:
@@ -301,3 +309,39 @@ class Nemesis:
         network.open(one)
         network.pass_all()
         return f"broker {one} refuses its peers, and serves clients"
+
+    # ---- clocks
+
+    def _off(self) -> float:
+        """A step of a second to 20 hours, of either sign: less than a day, after which producers are forgotten."""
+        return float(self.chance.choice((-1, 1)) * 10 ** self.chance.uniform(0, 4.857))
+
+    def _step_a_clock(self) -> str:
+        role = self._role("step a clock")
+        victim = self._who(role)
+        steps = self._step([victim])
+        if self.chance.random() < 0.3:
+            # A machine that starts with a wrong clock, and is told the time later.
+            victim.kill()
+            victim.step_clock(off := self._off())
+            victim.start()
+            self._pause(0, 2)
+            victim.step_clock(0)
+            steps += f", started with {off:+.0f} s"
+        return f"{steps}, the {role}"
+
+    def _step_all_clocks(self) -> str:
+        return self._step(list(self.cluster.members.values()))
+
+    def _step(self, victims: list[Member]) -> str:
+        """Each clock goes wrong, maybe once more, and is set right."""
+        steps = []
+        for _ in range(self.chance.randint(1, 2)):
+            for victim in victims:
+                off = self._off()
+                victim.step_clock(off)
+                steps.append(f"broker {victim.number} {off:+.0f} s")
+            self._pause(0.5, 3)
+        for victim in victims:
+            victim.step_clock(0)
+        return ", ".join(steps)

@@ -49,8 +49,7 @@ class _Door:
     target: str
     source: str | None
     """Who comes through it; None: the first request says."""
-    server: asyncio.Server | None = None
-    open: bool = True
+    listener: socket.socket | None = None
 
 
 @dataclass(eq=False)
@@ -161,8 +160,7 @@ class Network:
 
     async def _close(self) -> None:
         for door in self._doors.values():
-            if door.server is not None:
-                door.server.close()
+            self._shut_door(door)
         tasks = list(self._accepted)
         for task in tasks:
             task.cancel()
@@ -170,25 +168,43 @@ class Network:
             await asyncio.wait(tasks)
 
     async def _open(self, door: _Door) -> None:
-        if door.server is None:
+        if door.listener is None:
+            door.listener = socket.create_server(("127.0.0.1", door.port), backlog=100)
+            door.listener.setblocking(False)
+            self._loop.add_reader(door.listener, self._accept, door)
 
-            def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                task = asyncio.ensure_future(self._connect(door, reader, writer))
-                self._accepted.add(task)
-                task.add_done_callback(self._accepted.discard)
-
-            door.server = await asyncio.start_server(accepted, "127.0.0.1", door.port)
+    # Not asyncio's server: one that is closed while it takes a connection leaves that open, and never tells of it.
+    def _accept(self, door: _Door) -> None:
+        if door.listener is None:
+            return
+        try:
+            taken, _ = door.listener.accept()
+        except OSError:
+            return  # whoever came has gone again
+        taken.setblocking(False)
+        task = self._loop.create_task(self._connect(door, taken))
+        self._accepted.add(task)
+        task.add_done_callback(self._accepted.discard)
+        # A task that is cancelled before it has begun leaves it as it is.
+        task.add_done_callback(lambda _: taken.close())
 
     async def _shut(self, target: str) -> None:
         for door in self._doors.values():
-            if door.target == target and door.server is not None:
-                server, door.server = door.server, None
-                server.close()
+            if door.target == target:
+                self._shut_door(door)
 
-    async def _connect(self, door: _Door, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _shut_door(self, door: _Door) -> None:
+        listener, door.listener = door.listener, None
+        if listener is not None:
+            self._loop.remove_reader(listener)
+            listener.close()
+
+    async def _connect(self, door: _Door, taken: socket.socket) -> None:
+        writer: asyncio.StreamWriter | None = None
         beyond: asyncio.StreamWriter | None = None
         passing: _Passing | None = None
         try:
+            reader, writer = await asyncio.open_connection(sock=taken)
             first = b""
             source = door.source
             if source is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.faults.checker import check, stale_answers, summary
+from tests.faults.checker import check, sent_anew, stale_answers, summary
 from tests.faults.history import Acked, Commit, Got, History, Run, Value
 
 
@@ -178,6 +178,29 @@ def test_a_stale_answer_while_something_is_broken_is_counted() -> None:
     history.quiet = [(0.0, 2.1), (2.3, 100.0)]
     assert check(history) == []
     assert stale_answers(history) == 1
+
+
+def sent_again_in(history: History, epoch: int) -> None:
+    add(history, Got(0, 6, value(5)))
+    history.epochs = {(0, offset): (1000, 0) for offset in range(6)} | {(0, 6): (1000, epoch)}
+
+
+def test_what_a_producer_sends_anew_in_a_new_epoch_is_counted() -> None:
+    history = good()
+    sent_again_in(history, 1)
+    history.bumped.add("a")
+    assert check(history) == []
+    assert sent_anew(history) == 1
+
+
+@pytest.mark.parametrize(("epoch", "bumped"), [(0, True), (1, False)])
+def test_a_record_that_is_doubled_in_one_epoch_is_found(epoch: int, bumped: bool) -> None:
+    history = good()
+    sent_again_in(history, epoch)
+    if bumped:
+        history.bumped.add("a")
+    assert [anomaly.kind for anomaly in check(history)] == ["doubled"]
+    assert sent_anew(history) == 0
 
 
 @given(

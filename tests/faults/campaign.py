@@ -1,0 +1,235 @@
+"""A run of blows against a cluster under load: what is started, in which order, and what is told of it."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Collection
+
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.faults.checker import stale_answers
+from tests.faults.cluster import FaultCluster
+from tests.faults.conftest import Plan
+from tests.faults.history import History
+from tests.faults.load import GROUP, Clock, GroupMember, Inquirer, Reader, Writer, attempt, read_log
+from tests.faults.nemesis import OFFSETS, Nemesis
+from tests.support.waiting import wait_for
+
+from ottla_broker.coordinator.partitioning import partition_for
+from ottla_protocol.records.batch import iter_headers
+
+TOPIC = "acknowledged"
+PARTITIONS = 4
+_OFFSETS_PARTITIONS = 5
+_PROGRESS_SECONDS = 60.0
+
+
+class Load:
+    """All clients of a run."""
+
+    def __init__(
+        self, cluster: FaultCluster, seed: int, pause: float, kinds: Collection[str] = ("idempotent", "plain")
+    ) -> None:
+        self.history = History()
+        self.clock = Clock()
+        self.pause = pause
+        self.bootstrap = cluster.bootstrap
+        common = (self.history, self.clock, cluster.bootstrap, TOPIC)
+        # One of the idempotent producers has several batches under way, which have to keep their order.
+        self.writers = [
+            Writer(f"{kind}-{n}", *common, PARTITIONS, kind == "idempotent", in_flight, pause)
+            for n, kind, in_flight in (
+                (0, "idempotent", 5),
+                (0, "plain", 1),
+                (1, "idempotent", 1),
+                (1, "plain", 1),
+            )
+            if kind in kinds
+        ]
+        self.readers = [Reader(f"reader-{n}", *common, PARTITIONS) for n in range(2)]
+        self.inquirer = Inquirer("inquirer", *common, PARTITIONS)
+        self.inquirer.begin()
+        self.members = [GroupMember(f"member-{n}", *common, seed + n) for n in range(2)]
+
+    def start(self) -> None:
+        for client in (*self.writers, *self.readers, self.inquirer, *self.members):
+            client.start()
+
+    def wait_for_progress(self) -> None:
+        """Every producer gets on in every partition, and the group commits."""
+        now = self.clock()
+        for writer in self.writers:
+            try:
+                wait_for(
+                    lambda writer=writer: min(writer.latest.values()) > now,
+                    f"{writer.name} to get on",
+                    _PROGRESS_SECONDS,
+                    0.05,
+                )
+            except AssertionError:
+                last = {partition: round(time, 3) for partition, time in writer.latest.items()}
+                raise AssertionError(
+                    f"{writer.name} has not got on since {now:.3f}; last acknowledged, by partition: {last}\n"
+                    f"{writer.name}: {writer.state()}\n{attempt(self.bootstrap, TOPIC, PARTITIONS)}"
+                ) from None
+        wait_for(
+            lambda: max(member.committed_at for member in self.members) > now,
+            "the group to commit",
+            _PROGRESS_SECONDS,
+            0.05,
+        )
+
+    def longest_gap(self) -> float:
+        """The longest that a producer has waited for an acknowledgement since the last call."""
+        now = self.clock()
+        longest = max(max(writer.gap, now - writer.last) for writer in self.writers)
+        for writer in self.writers:
+            writer.gap = 0.0
+        return longest
+
+    def finish(self, cluster: FaultCluster) -> None:
+        """Stop writing, have everything read, and read the log once more."""
+        for writer in self.writers:
+            writer.stop()
+        for writer in self.writers:
+            writer.join()
+        acked: dict[int, int] = defaultdict(int)
+        for each in self.history.acked:
+            acked[each.partition] = max(acked[each.partition], each.offset + 1)
+        log, wrong = read_log(cluster.bootstrap, TOPIC, PARTITIONS, acked)
+        self.history.log = log
+        if wrong:
+            self.history.complaints.append(f"the last reader: {wrong}")
+        ends = {partition: len(records) for partition, records in log.items()}
+        for reader in self.readers:
+            reader.stop()
+            reader.join()
+            reader.read_to(ends, 60)
+        self._let_the_group_read(ends)
+        for client in (self.inquirer, *self.members):
+            client.stop()
+            client.join()
+
+    def _let_the_group_read(self, ends: dict[int, int]) -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            committed: dict[int, int] = defaultdict(int)
+            for commit in list(self.history.commits):
+                committed[commit.partition] = max(committed[commit.partition], commit.offset)
+            if all(committed[partition] >= end for partition, end in ends.items()):
+                return
+            time.sleep(0.1)
+
+
+def create(cluster: FaultCluster) -> None:
+    """Small segments: what breaks finds logs rolling, and indexes to be made anew."""
+    configs = {"min.insync.replicas": "2", "segment.bytes": "100000", "segment.index.bytes": "4096"}
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    new = [NewTopic(TOPIC, PARTITIONS, 3, config=configs)]
+    new.append(NewTopic(OFFSETS, _OFFSETS_PARTITIONS, 3, config={"cleanup.policy": "compact"}))
+    for future in admin.create_topics(new, operation_timeout=30).values():
+        future.result(30)
+
+
+def run(cluster: FaultCluster, plan: Plan, timeline: list[str]) -> History:
+    """Strike until the time is up; what the clients saw."""
+    cluster.start()
+    create(cluster)
+    # A long run writes more slowly, for all of it is held in memory.
+    load = Load(cluster, plan.seed, 0.05 if plan.seconds < 300 else 0.15, plan.producers)
+    try:
+        return strike_on(cluster, load, plan, timeline)
+    except AssertionError:
+        timeline += load.history.complaints[:5]
+        raise
+
+
+def strike_on(cluster: FaultCluster, load: Load, plan: Plan, timeline: list[str]) -> History:
+    chance = random.Random(plan.seed)
+    nemesis = Nemesis(cluster, chance, TOPIC, PARTITIONS, plan.without_store)
+    nemesis.coordinating = partition_for(GROUP, _OFFSETS_PARTITIONS)
+    load.start()
+    cluster.wait_whole()
+    load.wait_for_progress()
+    load.longest_gap()
+    gaps: dict[str, list[float]] = defaultdict(list)
+    clock = load.clock
+
+    def say(began: float, text: str) -> None:
+        timeline.append(f"{began:8.3f} {text}")
+        print(timeline[-1], flush=True)
+
+    for name in nemesis.order():
+        if plan.only and name not in plan.only:
+            continue
+        began = clock()
+        if began > plan.seconds:
+            break
+        try:
+            done = nemesis.blows[name]()
+        except Exception as error:
+            say(began, f"{name}: failed: {error}")
+            raise
+        # Now and then the next blow strikes a cluster that has not got up yet.
+        if chance.random() < 0.7:
+            struck = clock()
+            try:
+                cluster.wait_whole()
+                quiet = clock()
+                load.wait_for_progress()
+                load.history.quiet.append((quiet, clock()))
+            except AssertionError:
+                say(began, f"{name}: {done} until {struck:.3f}; the cluster has not got up by {clock():.3f}")
+                raise
+        gap = load.longest_gap()
+        gaps[name].append(gap)
+        say(began, f"{name}: {done}; over at {clock():.3f}, longest wait for an acknowledgement {gap:.2f} s")
+    cluster.heal()
+    cluster.wait_whole()
+    quiet = clock()
+    load.wait_for_progress()
+    load.finish(cluster)
+    load.history.quiet.append((quiet, clock()))
+    timeline += [line for writer in load.writers for line in writer.diary]
+    timeline.append(figures(load, gaps))
+    return load.history
+
+
+def figures(load: Load, gaps: dict[str, list[float]]) -> str:
+    """What was promised, and how long clients waited."""
+    history = load.history
+    lines = [
+        f"{len(history.acked)} records acknowledged, {sum(map(len, history.log.values()))} in the log,"
+        f" {len(history.commits)} commits, {len(history.told)} answers to what was committed"
+        f" ({stale_answers(history)} of them stale),"
+        f" {sum(member.rebalances for member in load.members)} assignments",
+        "longest waits for an acknowledgement, in seconds: median and most",
+    ]
+    for name in sorted(gaps):
+        times = gaps[name]
+        lines.append(f"    {name:24} {len(times):3} times {statistics.median(times):6.2f} {max(times):6.2f}")
+    return "\n".join(lines)
+
+
+def compare_replicas(cluster: FaultCluster, history: History) -> list[str]:
+    """Stop all brokers; each replica of a partition has to be the same, byte for byte. Notes who wrote what."""
+    cluster.wait_whole()
+    for member in cluster.members.values():
+        member.stop()
+    differing = []
+    for partition in range(PARTITIONS):
+        contents = {
+            number: b"".join(
+                path.read_bytes() for path in sorted((member.folder / f"{TOPIC}-{partition}").glob("*.log"))
+            )
+            for number, member in cluster.members.items()
+        }
+        if len(set(contents.values())) != 1:
+            sizes = {number: len(content) for number, content in contents.items()}
+            differing.append(f"replicas of partition {partition} differ; their sizes: {sizes}")
+        for _, header in iter_headers(contents[1]):
+            for offset in range(header.base_offset, header.last_offset + 1):
+                history.epochs[partition, offset] = header.producer_id, header.producer_epoch
+    return differing

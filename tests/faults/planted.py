@@ -1,0 +1,75 @@
+"""Defects that a broker can be started with (``stepped.py``), to see that the harness finds each.
+
+The first three show only when a blow makes the broken promise matter.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ottla_broker.coordinator import codes
+from ottla_broker.coordinator.group.commits import Commits
+from ottla_broker.handlers.fetch import Fetch
+from ottla_broker.log.producer_state import ProducerStates
+from ottla_broker.replica.replicated import ReplicatedPartition
+
+
+def _acknowledge_early() -> None:
+    """acks=all is answered when the leader has the records, and nobody else."""
+    ReplicatedPartition.committed = lambda self, end_offset, timeout_ms: None  # type: ignore[method-assign]
+
+
+def _forget_sequences() -> None:
+    """What an idempotent producer sends again is appended again."""
+    ProducerStates.check = lambda self, header, last, *, from_client: None  # type: ignore[method-assign]
+
+
+def _show_uncommitted() -> None:
+    """Consumers read to the log's end."""
+    ReplicatedPartition.last_stable_offset = property(  # type: ignore[assignment, method-assign]
+        lambda self: self.log.log_end_offset
+    )
+
+
+def _forget_commits() -> None:
+    """Every other commit of a group is answered and not kept."""
+    write = Commits._write
+    count = 0
+
+    def forget(self: Commits, group: Any, items: Any, fitting: Any, reply: Any) -> None:
+        nonlocal count
+        count += 1
+        if count % 2:
+            write(self, group, items, fitting, reply)
+        else:
+            reply([codes.NONE] * len(items))
+
+    Commits._write = forget  # type: ignore[method-assign]
+
+
+def _skip_records() -> None:
+    """Now and then a consumer gets what comes after the record that it asked for."""
+    read = Fetch._read_partition
+    chance = random.Random(1)
+
+    def skip(self: Fetch, spec: Any, answer: Any, left: int, min_one: bool) -> Any:
+        partition = self._partition(spec)
+        late = spec.fetch_offset + 1 < partition.high_watermark and chance.random() < 0.02
+        asked, spec.fetch_offset = spec.fetch_offset, spec.fetch_offset + late
+        try:
+            return read(self, spec, answer, left, min_one)
+        finally:
+            spec.fetch_offset = asked
+
+    Fetch._read_partition = skip  # type: ignore[method-assign]
+
+
+DEFECTS: Mapping[str, Callable[[], None]] = {
+    "acknowledge early": _acknowledge_early,
+    "forget sequences": _forget_sequences,
+    "show uncommitted": _show_uncommitted,
+    "forget commits": _forget_commits,
+    "skip records": _skip_records,
+}

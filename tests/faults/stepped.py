@@ -1,0 +1,52 @@
+"""``python stepped.py CLOCK DEFECT ...``: ``ottla broker ...`` on a machine whose clock can be stepped.
+
+CLOCK is a file with how far off the clock is, in nanoseconds, read whenever the broker asks what time it is: whoever
+writes another number steps the clock, as ``date --set`` does. What runs at a steady pace (timers, deadlines) is not
+touched, as on a real machine. DEFECT is the name of one in ``planted.py``, or ``-`` for none.
+"""
+
+from __future__ import annotations
+
+import importlib
+import mmap
+import struct
+import sys
+import time
+from pathlib import Path
+
+OFFSET = struct.Struct("<q")
+
+
+def step(clock: Path, seconds: float) -> None:
+    """Have the broker that was started with this file believe that it is so much later than it is."""
+    with clock.open("r+b" if clock.exists() else "wb") as file:
+        file.write(OFFSET.pack(int(seconds * 1e9)))
+
+
+def _take_time_from(clock: Path) -> None:
+    with clock.open("rb") as file:
+        offset = mmap.mmap(file.fileno(), OFFSET.size, access=mmap.ACCESS_READ)
+    real_ns = time.time_ns
+
+    def time_ns() -> int:
+        return real_ns() + int(OFFSET.unpack_from(offset)[0])
+
+    time.time_ns = time_ns
+    time.time = lambda: time_ns() / 1e9
+
+
+def main() -> None:
+    clock, defect = sys.argv[1:3]
+    del sys.argv[1:3]
+    # The tests' folder itself has no modules for the broker.
+    sys.path[0] = str(Path(__file__).parents[2])
+    _take_time_from(Path(clock))
+    if defect != "-":
+        importlib.import_module("tests.faults.planted").DEFECTS[defect]()
+    from ottla_broker.cli import broker
+
+    broker(prog_name="ottla broker")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""The harness finds what it is there to find: brokers with a defect, struck where it hurts.
+
+Three minutes; run with ``OTTLA_FAULT_PLANTED=1``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.faults.campaign import TOPIC, run
+from tests.faults.checker import check, summary
+from tests.faults.cluster import FaultCluster
+from tests.faults.conftest import Plan
+from tests.faults.nemesis import OFFSETS
+from tests.faults.network import Network
+
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("OTTLA_FAULT_PLANTED"), reason="OTTLA_FAULT_PLANTED=1 runs it"
+)
+
+
+@pytest.mark.parametrize(
+    ("defect", "blow", "producer", "kinds"),
+    [
+        # An idempotent producer gives up where the broker forgets what it has acknowledged.
+        ("acknowledge early", "cut off from all", "plain", {"lost"}),
+        ("forget sequences", "freeze the leader", "idempotent", {"doubled"}),
+        ("show uncommitted", "cut off from all", "plain", {"vanished", "differs"}),
+        ("forget commits", "kill the follower", "plain", {"commit went back"}),
+        ("skip records", "kill the follower", "plain", {"skipped", "unseen"}),
+    ],
+)
+def test_a_planted_defect_is_found(
+    tmp_path: Path, defect: str, blow: str, producer: str, kinds: set[str]
+) -> None:
+    with Network() as network:
+        cluster = FaultCluster(tmp_path, network, (TOPIC, OFFSETS), defect)
+        try:
+            history = run(cluster, Plan(1, 12.0, 0.0, (blow,), producers=(producer,)), [])
+        finally:
+            cluster.close()
+    found = check(history)
+    print(summary(found, 2))
+    assert kinds & {anomaly.kind for anomaly in found}, summary(found)
