@@ -1,0 +1,209 @@
+"""What can be set for writing. Names and meanings are those of Spark's Kafka connector, and of Kafka's producer.
+
+What goes beyond: ``skipReplayed``, ``onTooLarge``, ``deadLetterTopic``, ``lookBackRecords``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final, Literal, TypeAlias, cast
+
+from ottla_pipeline.source import kafka
+from ottla_pipeline.source.errors import OptionError
+from ottla_pipeline.source.units import one_of, truth, whole
+
+log = logging.getLogger("ottla_pipeline")
+
+SkipReplayed: TypeAlias = Literal["task", "batch", "never"]
+OnTooLarge: TypeAlias = Literal["fail", "skip", "deadletter"]
+
+_OWN: Final = (
+    "topic",
+    "includeHeaders",
+    "skipReplayed",
+    "lookBackRecords",
+    "onTooLarge",
+    "deadLetterTopic",
+)
+_SPARKS: Final = ("checkpointLocation", "queryName")
+"""Spark's own, which it hands to sinks as well."""
+
+_NUMBERS: Final = {
+    "linger.ms": 0,
+    "batch.size": 0,
+    "max.request.size": 1,
+    "buffer.memory": 1,
+    "max.block.ms": 0,
+    "delivery.timeout.ms": 1,
+    "max.in.flight.requests.per.connection": 1,
+}
+"""Settings of the producer that are whole numbers, and the least that each may be."""
+_LEVELS: Final = ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
+_PRODUCER: Final = (
+    *_NUMBERS,
+    *_LEVELS,
+    "acks",
+    "bootstrap.servers",
+    "compression.type",
+    "enable.idempotence",
+    *kafka.CONNECTING,
+)
+_WITHOUT_EFFECT: Final = frozenset(
+    {
+        "auto.include.jmx.reporter",
+        "client.dns.lookup",
+        "enable.metrics.push",
+        "metadata.max.idle.ms",
+        "metadata.recovery.strategy",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "receive.buffer.bytes",
+        "retries",
+        "security.providers",
+        "send.buffer.bytes",
+        "socket.connection.setup.timeout.max.ms",
+        "socket.connection.setup.timeout.ms",
+        "ssl.cipher.suites",
+        "ssl.enabled.protocols",
+        "ssl.engine.factory.class",
+        "ssl.keymanager.algorithm",
+        "ssl.keystore.password",
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+        "ssl.truststore.password",
+        "transaction.timeout.ms",
+    }
+)
+"""Settings of Java's producer that change nothing of what is written here."""
+_REFUSED: Final[Mapping[str, str]] = {
+    "interceptor.classes": "interceptors are Java classes, and may change what is written",
+    "key.serializer": "keys are written as they are; cast them to string or binary in the DataFrame",
+    "partitioner.class": "partitioners are Java classes; a column partition says where a row goes",
+    "partitioner.ignore.keys": "rows without a key, or with a partition of their own, go where their key doesn't say",
+    "transactional.id": "rows are not written in transactions; skipReplayed recognises what was written before",
+    "value.serializer": "values are written as they are; cast them to string or binary in the DataFrame",
+}
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """All options of a writer, checked. ``client`` has Kafka's settings without ``kafka.``, brokers not among them."""
+
+    bootstrap_servers: str
+    client: Mapping[str, str]
+    topic: str | None = None
+    skip_replayed: SkipReplayed = "task"
+    look_back: int = 10_000_000
+    """Offsets of a partition that are looked through at most for what an earlier try has written."""
+    on_too_large: OnTooLarge = "fail"
+    dead_letter_topic: str | None = None
+
+    def producer(self) -> dict[str, Any]:
+        """Keyword arguments for ``ottla_client``'s Producer. Raises OptionError."""
+        made = kafka.client_options(self.client)
+        for name, least in _NUMBERS.items():
+            if name in self.client:
+                made[name.replace(".", "_")] = whole(f"kafka.{name}", self.client[name], least)
+        if "acks" in self.client:
+            acks = one_of("kafka.acks", self.client["acks"], ("all", "-1", "0", "1"))
+            made["acks"] = "all" if acks == "-1" else acks
+        if "enable.idempotence" in self.client:
+            made["enable_idempotence"] = truth("kafka.enable.idempotence", self.client["enable.idempotence"])
+        codec = one_of(
+            "kafka.compression.type",
+            self.client.get("compression.type", "none"),
+            ("none", "gzip", "snappy", "lz4", "zstd"),
+        )
+        if codec != "none":
+            made["compression_type"] = codec
+            level = f"compression.{codec}.level"
+            if level in self.client:
+                made["compression_level"] = whole(f"kafka.{level}", self.client[level], -(2**31))
+        made.setdefault("delivery_timeout_ms", 120_000)
+        least_time = made.get("linger_ms", 5) + made.get("request_timeout_ms", 30_000)
+        if "delivery.timeout.ms" not in self.client:
+            made["delivery_timeout_ms"] = max(made["delivery_timeout_ms"], least_time)
+        return made
+
+
+def resolve(options: Mapping[str, str]) -> WriteOptions:
+    """The options of a writer. Raises OptionError: one line that names the option and what is right."""
+    given = {name.lower(): value for name, value in options.items()}
+    _check_names(options)
+    client = {
+        name.removeprefix("kafka."): value
+        for name, value in given.items()
+        if name.startswith("kafka.") and name.removeprefix("kafka.") not in _WITHOUT_EFFECT
+    }
+    servers = client.pop("bootstrap.servers", "").strip()
+    if not servers:
+        raise OptionError(
+            "the option kafka.bootstrap.servers is missing; it is host:port of one broker or several"
+        )
+    if "includeheaders" in given:
+        # Spark's connector lets the column decide, too; that the option is one is all there is to check.
+        truth("includeHeaders", given["includeheaders"])
+    dead = given.get("deadlettertopic", "").strip() or None
+    what = one_of("onTooLarge", given.get("ontoolarge", "fail"), ("fail", "skip", "deadletter"))
+    if (what == "deadletter") != (dead is not None):
+        raise OptionError(
+            "onTooLarge is deadletter, and there is no topic for it: set deadLetterTopic"
+            if dead is None
+            else f"deadLetterTopic is set, and nothing goes there: onTooLarge is {what}, and it has to be deadletter"
+        )
+    topic = given.get("topic")
+    if topic is not None and not topic.strip():
+        raise OptionError("the option topic is empty; name a topic, or leave it out and have a column topic")
+    made = WriteOptions(
+        servers,
+        client,
+        None if topic is None else topic.strip(),
+        cast(
+            "SkipReplayed",
+            one_of("skipReplayed", given.get("skipreplayed", "task"), ("task", "batch", "never")),
+        ),
+        whole("lookBackRecords", given.get("lookbackrecords", "10000000"), 1),
+        cast("OnTooLarge", what),
+        dead,
+    )
+    made.producer()
+    return made
+
+
+def _check_names(options: Mapping[str, str]) -> None:
+    own = {name.lower(): name for name in (*_OWN, *_SPARKS)}
+    for name in options:
+        lower = name.lower()
+        if lower in own:
+            continue
+        bare = lower.removeprefix("kafka.")
+        if lower != bare:
+            if bare in _PRODUCER:
+                continue
+            if why := _REFUSED.get(bare) or (kafka.refusal(bare) if bare.startswith("sasl.") else None):
+                raise OptionError(f"the option {name} can't be set: {why}")
+            if bare in _WITHOUT_EFFECT:
+                log.warning("the option %s has no effect here: it is for Java's producer alone", name)
+                continue
+        every = {**own, **{f"kafka.{each}": f"kafka.{each}" for each in (*_PRODUCER, *_WITHOUT_EFFECT)}}
+        near = (
+            [f"kafka.{lower}"]
+            if f"kafka.{lower}" in every
+            else get_close_matches(lower, every, n=2, cutoff=0.6)
+        )
+        hint = (
+            f"; did you mean {' or '.join(every[each] for each in near)}?"
+            if near
+            else "; docs/spark-writing.md lists those that there are"
+        )
+        raise OptionError(f"there is no option {name!r} for writing{hint}")

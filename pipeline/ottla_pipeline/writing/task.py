@@ -1,0 +1,258 @@
+"""One task's records on their way: to the producer, past those that are there already; what is too large goes aside."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ottla_client.errors import RecordTooLargeError, RequestTimeoutError
+from ottla_client.producer import BatchDeliveryError
+from ottla_client.sync import Producer
+from ottla_client.types import TopicPartition
+from ottla_pipeline.source import kafka
+
+from .errors import RecordTooLarge, WriteError
+from .large import PART, dead_letters, records_of
+from .marks import BEGUN, DONE, Mark, Marks
+from .replay import Already, digests_of, find
+from .rows import BATCH_OVERHEAD, Layout, Rows, header_size, joined
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ottla_client.sync import BatchDelivery
+
+    from .identity import Identity
+    from .options import WriteOptions
+
+
+@dataclass
+class Tally:
+    """What a task has done, by topic. ``topics`` has those that rows were for, written or not."""
+
+    topics: set[str] = field(default_factory=set)
+    written: Counter[str] = field(default_factory=Counter)
+    already: Counter[str] = field(default_factory=Counter)
+    """Rows that an earlier try had written."""
+    too_large: Counter[str] = field(default_factory=Counter)
+    unmatched: Counter[str] = field(default_factory=Counter)
+    """Records of an earlier try that are no longer among the rows."""
+
+
+@dataclass
+class _Topic:
+    """What is known of a topic before the first row is sent there."""
+
+    already: Already
+    finished: bool = False
+    """The whole batch is in it: it was done, and only Spark didn't get to know."""
+
+
+@contextmanager
+def _producer(servers: str, arguments: dict[str, Any]) -> Iterator[Producer]:
+    """A producer that, when something has failed, sends no more of what is in its buffer."""
+    producer = Producer(servers, **arguments)
+    producer.start()
+    try:
+        yield producer
+    except BaseException:
+        with suppress(RequestTimeoutError):
+            producer.close(timeout=0)
+        raise
+    producer.close()
+
+
+class TaskWriter:
+    """Writes the rows of one task. Everything is acknowledged when ``write`` returns; it belongs to one thread."""
+
+    def __init__(self, options: WriteOptions, layout: Layout, identity: Identity) -> None:
+        self._options = options
+        self._layout = layout
+        self._identity = identity
+        self._skipping = options.skip_replayed != "never"
+        producer = options.producer()
+        self._limit = min(
+            producer.get("max_request_size", 1_048_576), producer.get("buffer_memory", 33_554_432)
+        )
+        self._arguments = producer
+        self._producer: Producer | None = None
+        self._topics: dict[str, _Topic] = {}
+        self._pending: deque[tuple[BatchDelivery, Rows]] = deque()
+        self.tally = Tally()
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Tally:
+        """Raises WriteError, RecordTooLarge, and what ``ottla_client`` raises."""
+        with ExitStack() as stack:
+            for batch in batches:
+                if not batch.num_rows:
+                    continue
+                if self._producer is None:
+                    self._producer = stack.enter_context(
+                        _producer(self._options.bootstrap_servers, self._arguments)
+                    )
+                for rows in self._layout.split(batch):
+                    self._put(rows)
+                    self._settle(wait=False)
+            # What a broker found too large comes to light here, and may have its own records sent.
+            while self._pending:
+                self._settle(wait=True)
+        for name, topic in self._topics.items():
+            # What other tasks have written may be among theirs again.
+            if self._options.skip_replayed == "task" and len(topic.already):
+                self.tally.unmatched[name] = len(topic.already)
+        return self.tally
+
+    # ---- a batch of rows
+
+    def _put(self, rows: Rows) -> None:
+        topic = self._topics.get(rows.topic)
+        if topic is None:
+            topic = self._topics[rows.topic] = self._look_back(rows.topic)
+            self.tally.topics.add(rows.topic)
+        if topic.finished:
+            self.tally.already[rows.topic] += len(rows)
+            return
+        if len(topic.already):
+            there = topic.already.take(digests_of(rows))
+            self.tally.already[rows.topic] += int(there.sum())
+            rows = rows.take(~there)
+        own = self._identity.header(rows.partition is not None) if self._skipping else None
+        if len(rows):
+            large = rows.sizes(header_size(own) if own else 0) + BATCH_OVERHEAD > self._limit
+            if large.any():
+                self._set_aside(rows.take(large), None)
+                rows = rows.take(~large)
+        if not len(rows):
+            return
+        assert self._producer is not None
+        delivery = self._producer.send_batch(
+            rows.topic,
+            rows.value_list(),
+            keys=rows.key_list(),
+            partition=rows.partition,
+            headers=joined(rows.header_lists(), own, len(rows)),
+        )
+        self._pending.append((delivery, rows))
+
+    def _settle(self, *, wait: bool) -> None:
+        """Look at deliveries in their order: those that are done, and with ``wait`` the first one in any case."""
+        while self._pending and (wait or self._pending[0][0].done()):
+            wait = False
+            delivery, rows = self._pending.popleft()
+            try:
+                delivery.result()
+            except BatchDeliveryError as error:
+                self._refused(error, rows)
+            else:
+                self.tally.written[rows.topic] += len(rows)
+
+    def _refused(self, error: BatchDeliveryError, rows: Rows) -> None:
+        """Some of ``rows`` were not taken: those too large for the topic are set aside, all else ends the task."""
+        reasons: dict[int, str] = {}
+        for places, why in error.failed:
+            if not isinstance(why, RecordTooLargeError):
+                raise WriteError(str(error)) from why
+            reasons.update((place, str(why)) for place in places)
+        large = np.zeros(len(rows), np.bool_)
+        large[list(reasons)] = True
+        self.tally.written[rows.topic] += len(rows) - len(reasons)
+        self._set_aside(rows.take(large), [reasons[place] for place in sorted(reasons)])
+
+    def _set_aside(self, rows: Rows, errors: list[str] | None) -> None:
+        """Records that are too large; without ``errors`` it is the producer that doesn't take them."""
+        what = self._options.on_too_large
+        if errors is None:
+            sizes = rows.sizes(0).tolist()
+            name = "kafka.max.request.size" if self._limit < self._buffer else "kafka.buffer.memory"
+            errors = [
+                f"a record for topic {rows.topic} is about {size} bytes, more than {name} ({self._limit}): raise that "
+                "and, if it is lower, the topic's max.message.bytes"
+                for size in sizes
+            ]
+        if what == "fail":
+            raise RecordTooLarge(f"{errors[0]}; or set onTooLarge to skip or deadletter")
+        target = self._options.dead_letter_topic
+        if target is not None and rows.topic == target:
+            raise RecordTooLarge(f"a part of a dead letter is too large for topic {target}: {errors[0]}")
+        self.tally.too_large[rows.topic] += len(rows)
+        if target is not None:
+            part = max(1, min(PART, self._limit // 2))
+            for record in records_of(rows, errors):
+                self._put(dead_letters(record, target, part))
+
+    @property
+    def _buffer(self) -> int:
+        buffer: int = self._arguments.get("buffer_memory", 33_554_432)
+        return buffer
+
+    # ---- what an earlier try has written
+
+    def _look_back(self, topic: str) -> _Topic:
+        """Before the first row for ``topic``: note where the batch begins there, or find what is there of it."""
+        if not self._skipping:
+            return _Topic(Already())
+        assert self._producer is not None
+        identity = self._identity
+        # This makes the topic where the broker may; and waits until it is known.
+        partitions = [TopicPartition(topic, number) for number in self._producer.partitions_for(topic)]
+        client = kafka.client_options(self._options.client)
+        timeout = kafka.call_timeout(self._options.client)
+        with Marks(self._options.bootstrap_servers, client, identity.group, timeout) as marks:
+            # In this order: the offsets of a mark that is not there yet can't lie behind what others of this batch
+            # write, who set one first.
+            ends = marks.ends(partitions)
+            every = marks.read()
+            mine = {partition: every[partition] for partition in partitions if partition in every}
+            if any(mark.state == DONE and mark.batch >= identity.batch for mark in mine.values()):
+                return _Topic(Already(), finished=True)
+            if not mine and (every or identity.batch == 0):
+                begun = {p: Mark(end, BEGUN, identity.batch, identity.run) for p, end in ends.items()}
+                marks.set(begun)
+                return _Topic(Already())
+            # Within one run a batch comes once, after the one before it was finished; and where this run has begun
+            # it, nothing was before.
+            if identity.attempt == 0 and (
+                any(mark.state == DONE and mark.run == identity.run for mark in every.values())
+                or any(mark.state == BEGUN and mark.run == identity.run for mark in mine.values())
+            ):
+                return _Topic(Already())
+            spans = self._spans(marks, ends, mine)
+            found = find(
+                {"bootstrap_servers": self._options.bootstrap_servers, **client},
+                spans,
+                identity,
+                self._options.skip_replayed == "batch",
+            )
+            if not mine:
+                # Of no run: others have to look as well.
+                marks.set({p: Mark(start, BEGUN, identity.batch, "-") for p, (start, _) in spans.items()})
+            return _Topic(found)
+
+    def _spans(
+        self,
+        marks: Marks,
+        ends: dict[TopicPartition, int],
+        mine: dict[TopicPartition, Mark],
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Where to look: behind the mark, and at the tail where there are no marks or they fit no more.
+
+        Marks are forgotten when a stream stands still for longer than the broker keeps offsets of groups, and fit no
+        more when a topic was made again. A partition without one, among others that have theirs, is a new one.
+        """
+        most = self._options.look_back
+        starts = marks.starts(list(ends))
+        spans = {}
+        for partition, end in ends.items():
+            first = starts[partition]
+            mark = mine.get(partition)
+            if not mine or (mark is not None and mark.offset > end):
+                spans[partition] = (max(first, end - most), end)
+            else:
+                start = max(first, 0 if mark is None else mark.offset)
+                spans[partition] = (start, min(end, start + most))
+        return spans

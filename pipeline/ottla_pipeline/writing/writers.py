@@ -1,0 +1,211 @@
+"""What Spark calls: a writer for a batch and one for a stream, made on the driver and sent to the tasks."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from ottla_client.errors import ClientError
+from ottla_pipeline.source import kafka
+from ottla_pipeline.source.errors import spoken
+
+from .errors import WriteError
+from .identity import Identity
+from .options import WriteOptions, resolve
+from .rows import Layout
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from .marks import Marks
+    from .task import Tally
+
+log = logging.getLogger("ottla_pipeline")
+
+_QUERY = "sql.streaming.queryId"
+_BATCH = "streaming.sql.batchId"
+_RUN = "spark.jobGroup.id"
+"""What Spark tells tasks of a streaming query; a run is one start of it."""
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task tells the driver when it is through. Counters are by topic."""
+
+    identity: Identity
+    topics: set[str] = field(default_factory=set)
+    written: Counter[str] = field(default_factory=Counter)
+    already: Counter[str] = field(default_factory=Counter)
+    """Rows that an earlier try of the batch had written."""
+    too_large: Counter[str] = field(default_factory=Counter)
+    unmatched: Counter[str] = field(default_factory=Counter)
+    """Records of an earlier try that were not among the task's rows this time."""
+
+
+class _Writer:
+    """What both have in common."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options: WriteOptions = resolve(options)
+        self._layout = Layout.of(schema, self._options.topic)
+
+    def _write(self, batches: Iterator[pa.RecordBatch], identity: Identity) -> Written:
+        from .task import TaskWriter
+
+        tally: Tally = TaskWriter(self._options, self._layout, identity).write(batches)
+        return Written(identity, tally.topics, tally.written, tally.already, tally.too_large, tally.unmatched)
+
+    def _marks(self, identity: Identity) -> Marks:
+        from .marks import Marks
+
+        client = self._options.client
+        return Marks(
+            self._options.bootstrap_servers,
+            kafka.client_options(client),
+            identity.group,
+            kafka.call_timeout(client),
+        )
+
+    @property
+    def _skipping(self) -> bool:
+        return self._options.skip_replayed != "never"
+
+    def _context(self) -> TaskContext:
+        context = TaskContext.get()
+        if context is None:
+            raise WriteError("rows can be written in a task of Spark only")
+        if self._skipping and context.getLocalProperty("spark.speculation") == "true":
+            raise WriteError(
+                "spark.speculation is on, and two tries of a task at once would write its rows twice: turn it off, or "
+                "set skipReplayed=never"
+            )
+        return context
+
+    def _report(self, messages: Sequence[WriterCommitMessage | None], what: str) -> list[Written]:
+        """What tasks have told, and a line in the log for what is worth one."""
+        told = [each for each in messages if isinstance(each, Written)]
+        for attribute, level, text in (
+            ("already", logging.INFO, "%d rows for topic %s had been written by an earlier try of %s"),
+            ("too_large", logging.WARNING, f"%d records for topic %s were too large, in %s: {self._aside()}"),
+            (
+                "unmatched",
+                logging.WARNING,
+                "%d records that an earlier try has written to topic %s are not among the rows of %s this time: the "
+                "query's rows changed, or its tasks were cut otherwise",
+            ),
+        ):
+            total: Counter[str] = Counter()
+            for each in told:
+                total.update(getattr(each, attribute))
+            for topic, count in sorted(total.items()):
+                if count:
+                    log.log(level, text, count, topic, what)
+        return told
+
+    def _aside(self) -> str:
+        dead = self._options.dead_letter_topic
+        return "they were left out" if dead is None else f"they are in topic {dead}"
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """Writes a DataFrame once. A task that Spark tries again skips what its earlier tries have written.
+
+    Raises OptionError, WriteError.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise WriteError('topics can\'t be overwritten; the mode for writing to them is "append"')
+        super().__init__(options, schema)
+        self._identity = Identity(str(uuid4()), 0, 0, run="batch", streaming=False)
+
+    @spoken
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        context = self._context()
+        identity = Identity(
+            self._identity.writer,
+            0,
+            context.partitionId(),
+            self._identity.run,
+            context.attemptNumber(),
+            streaming=False,
+        )
+        return self._write(iterator, identity)
+
+    @spoken
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        if any(each.topics for each in self._report(messages, "this write")):
+            self._forget()
+
+    @spoken
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        told = self._report(messages, "this write")
+        written = sum(sum(each.written.values()) for each in told)
+        log.warning(
+            "a write failed; %d records of the tasks that were through, and some of others, stay in their topics with "
+            "the header ottla.write beginning with %s",
+            written,
+            self._identity.writer,
+        )
+        self._forget()
+
+    def _forget(self) -> None:
+        """The marks have served. That they stay is no failure of the write: brokers forget them by themselves."""
+        if not self._skipping:
+            return
+        try:
+            with self._marks(self._identity) as marks:
+                marks.forget()
+        except ClientError as error:
+            log.info("the group %s stays until the broker forgets it: %s", self._identity.group, error)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Writes micro-batches. One that is run again, after a failure or a new start, skips what it has written already.
+
+    In complete mode each micro-batch has all rows, and all are written, as Spark's Kafka sink has it. Raises
+    OptionError, WriteError.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema)
+
+    @spoken
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        context = self._context()
+        query, batch, run = (context.getLocalProperty(name) for name in (_QUERY, _BATCH, _RUN))
+        if query is None or batch is None or run is None:
+            raise WriteError("Spark doesn't say which streaming query and batch this task is of")
+        identity = Identity(query, int(batch), context.partitionId(), run, context.attemptNumber())
+        return self._write(iterator, identity)
+
+    @spoken
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        told = self._report(messages, f"batch {batchId}")
+        topics = set().union(*(each.topics for each in told))
+        if topics and self._skipping:
+            identity = told[0].identity
+            with self._marks(identity) as marks:
+                marks.done(topics, batchId, identity.run)
+
+    @spoken
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        told = self._report(messages, f"batch {batchId}")
+        log.warning(
+            "batch %d failed; %d records of the tasks that were through, and some of others, are in their topics%s",
+            batchId,
+            sum(sum(each.written.values()) for each in told),
+            ", and the batch won't write them again" if self._skipping else "",
+        )
