@@ -129,10 +129,9 @@ class WriteOptions:
             level = f"compression.{codec}.level"
             if level in self.client:
                 made["compression_level"] = whole(f"kafka.{level}", self.client[level], -(2**31))
-        made.setdefault("delivery_timeout_ms", 120_000)
-        least_time = made.get("linger_ms", 5) + made.get("request_timeout_ms", 30_000)
-        if "delivery.timeout.ms" not in self.client:
-            made["delivery_timeout_ms"] = max(made["delivery_timeout_ms"], least_time)
+        if "delivery_timeout_ms" not in made:
+            needed = made.get("linger_ms", 5) + made.get("request_timeout_ms", 30_000)
+            made["delivery_timeout_ms"] = max(120_000, needed)
         return made
 
 
