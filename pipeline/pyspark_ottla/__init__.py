@@ -1,7 +1,7 @@
-"""Lets Spark find ``format("ottla")`` without registration: Spark imports every package whose name begins with pyspark_.
+"""Lets Spark find ``format("ottla")`` without registration: it imports every package whose name begins with pyspark_.
 
 It does so whenever any Python data source is asked for, and an import that fails here would fail all of them. So where
-half of Ottla is missing, as in an archive that was packed without it, there is no ``DefaultSource``, and a line says why.
+half of Ottla is missing, as in an archive packed without it, there is no ``DefaultSource``, and a line says why.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Spark for the tests of the pipeline: one session for all of them, and a standalone cluster for those that need one."""
+"""Spark for the tests of the pipeline: one session for all, and a standalone cluster for those that need one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
     from tests.support.spark import StandaloneCluster
 
 # Small and quiet: no web page, no ports but loopback's, little memory, few tasks.

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyspark
-
 from tests.support.processes import free_port
 
 HOME = Path(pyspark.__file__).parent

@@ -35,7 +35,7 @@ class OttlaReader(DataSourceReader):
         return [RangePartition(range) for range in planned(self.options).ranges] or [RangePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read(self.options, self.columns, partition)
+        return batches(partition, self.options, self.columns)
 
 
 @spoken
@@ -57,12 +57,3 @@ def planned(options: SourceOptions) -> Plan:
                     f" {options.ending.option} at {end[partition]}"
                 )
         return plan(broker, options, Offsets(start, ids), Offsets(end, ids))
-
-
-def read(
-    options: SourceOptions, columns: tuple[str, ...], partition: InputPartition
-) -> Iterator[pa.RecordBatch]:
-    """A task: the records of its range; nothing where there is no range at all."""
-    if partition.value is None:
-        return iter(())
-    return batches(partition.value, options.read_settings(columns))

@@ -43,18 +43,22 @@ class OttlaDataSource(DataSource):
     @spoken
     def reader(self, schema: StructType) -> DataSourceReader:
         from .batch import OttlaReader
-        from .options import resolve
+        from .options import need_dead_letter_topic, resolve
         from .tasks import columns_of
 
-        return OttlaReader(resolve(self.options, stream=False), columns_of(schema))
+        options = resolve(self.options, stream=False)
+        need_dead_letter_topic(options)
+        return OttlaReader(options, columns_of(schema))
 
     @spoken
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from .options import resolve
+        from .options import need_dead_letter_topic, resolve
         from .stream import OttlaStreamReader
         from .tasks import columns_of
 
-        return OttlaStreamReader(resolve(self.options, stream=True), columns_of(schema))
+        options = resolve(self.options, stream=True)
+        need_dead_letter_topic(options)
+        return OttlaStreamReader(options, columns_of(schema))
 
     @spoken
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

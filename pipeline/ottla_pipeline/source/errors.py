@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -29,27 +30,35 @@ class LossError(SourceError):
     """Records that were to be read are gone, and ``failOnDataLoss`` is true; the text says which and why."""
 
 
-def spoken(method: Callable[P, T]) -> Callable[P, T]:
-    """A method that Spark calls in a Python process of its own: what it raises reaches the user as one line.
+@contextmanager
+def speaking() -> Iterator[None]:
+    """Whatever is raised within reaches the user as one line, from a process of Spark's own.
 
     Spark sends the text of an exception with its traceback to the user, unless the process says not to, and ends the
     process afterwards. Our errors say all in their own line, so they ask for that line alone; any other exception is a
     defect, and keeps its traceback.
     """
+    # Heavier than this module may be at import.
+    from ottla_client.errors import ClientError
+    from ottla_pipeline.reading.errors import ReadError
+
+    try:
+        yield
+    except (SourceError, ClientError, ReadError) as error:
+        if _in_sparks_process():
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        if isinstance(error, ClientError):
+            raise SourceError(str(error)) from error
+        raise
+
+
+def spoken(method: Callable[P, T]) -> Callable[P, T]:
+    """A method that Spark calls, ``speaking``."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        # Heavier than this module may be at import.
-        from ottla_client.errors import ClientError
-
-        try:
+        with speaking():
             return method(*args, **kwargs)
-        except (SourceError, ClientError) as error:
-            if _in_sparks_process():
-                os.environ["SPARK_HIDE_TRACEBACK"] = "1"
-            if isinstance(error, SourceError):
-                raise
-            raise SourceError(str(error)) from error
 
     return call
 

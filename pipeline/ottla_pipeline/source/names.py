@@ -126,7 +126,15 @@ OPTIONS: Final = (
     Option(
         "onCorrupt",
         "`fail`",
-        "What to do with a record batch that can't be decoded: `fail`, or `deadletter` to leave it out and log it.",
+        "What to do with a record batch that can't be decoded: `fail`, or `deadletter` to put it aside in"
+        " `deadLetterTopic` and go on.",
+        "New.",
+    ),
+    Option(
+        "deadLetterTopic",
+        "",
+        "A topic for record batches that can't be decoded: their bytes as a value, where they were and why in headers."
+        " A task that is tried again puts them there again.",
         "New.",
     ),
     Option(

@@ -94,6 +94,7 @@ class SourceOptions:
     splits: Splits = field(default_factory=Splits)
     segments: Segments = "auto"
     on_corrupt: OnCorrupt = "fail"
+    dead_letter_topic: str | None = None
     offset_retries: int = 3
     offset_retry_seconds: float = 1.0
 
@@ -181,6 +182,7 @@ def resolve(options: Mapping[str, str], *, stream: bool, beside: Iterable[str] =
         on_corrupt=cast(
             "OnCorrupt", one_of("onCorrupt", given.get("oncorrupt", "fail"), ("fail", "deadletter"))
         ),
+        dead_letter_topic=given.get("deadlettertopic", "").strip() or None,
         offset_retries=whole("fetchOffset.numRetries", given.get("fetchoffset.numretries", "3"), 0),
         offset_retry_seconds=whole(
             "fetchOffset.retryIntervalMs", given.get("fetchoffset.retryintervalms", "1000"), 0
@@ -190,6 +192,18 @@ def resolve(options: Mapping[str, str], *, stream: bool, beside: Iterable[str] =
     made._fetch_size()
     _agree(made, stream)
     return made
+
+
+def need_dead_letter_topic(options: SourceOptions) -> None:
+    """For readers that have no other place for dead letters. Raises OptionError."""
+    if options.on_corrupt == "deadletter" and options.dead_letter_topic is None:
+        raise OptionError(
+            "onCorrupt is deadletter: set deadLetterTopic to the topic that takes what can't be decoded"
+        )
+    if options.on_corrupt != "deadletter" and options.dead_letter_topic is not None:
+        raise OptionError(
+            "deadLetterTopic is set, and nothing would go there: set onCorrupt=deadletter as well"
+        )
 
 
 def _suit(given: Mapping[str, str], stream: bool) -> None:

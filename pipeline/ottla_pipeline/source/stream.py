@@ -31,7 +31,6 @@ from pyspark.sql.streaming.datasource import (
 from ottla_client.types import TopicPartition
 
 from . import limits, loss
-from .batch import read
 from .broker import Broker, End, ids_of, select
 from .errors import spoken
 from .groups import GroupCommits
@@ -39,7 +38,7 @@ from .offsets import Offsets
 from .options import SourceOptions
 from .planning import density_of, plan
 from .resolving import start_of
-from .tasks import RangePartition
+from .tasks import RangePartition, batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,7 +147,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: the records of one of ``partitions``."""
-        return read(self.options, self.columns, partition)
+        return batches(partition, self.options, self.columns)
 
     @spoken
     def commit(self, end: dict[str, Any]) -> None:

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from .errors import OptionError
-from .options import COLUMNS, HEADERS
+from .deadletters import DeadLetters
+from .errors import OptionError, speaking
+from .options import COLUMNS, HEADERS, SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from ottla_pipeline.reading.ranges import Range, ReadSettings
+    from ottla_pipeline.reading.ranges import Range
 
 TYPES: Final = {
     "key": "binary",
@@ -54,8 +55,17 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
     return tuple(schema.fieldNames())
 
 
-def batches(range: Range, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
-    """The records of a range, as ``reading.read``."""
+def batches(
+    partition: InputPartition, options: SourceOptions, columns: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
+    """In a task: the records of its range; nothing where there is no range at all. Raises as ``reading.read``."""
     from ottla_pipeline.reading import read
 
-    return iter(read(range, settings))
+    if partition.value is None:
+        return
+    with speaking():
+        if options.on_corrupt == "deadletter":
+            with DeadLetters(options) as dead_letters:
+                yield from read(partition.value, options.read_settings(columns), dead_letters.put)
+        else:
+            yield from read(partition.value, options.read_settings(columns))

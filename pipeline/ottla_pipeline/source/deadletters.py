@@ -1,0 +1,71 @@
+"""Record batches that can't be decoded, put aside in a topic: a task's, when ``onCorrupt`` is ``deadletter``.
+
+The value is the batch's bytes. Headers say where it was and why it can't be read, as those of a landing job's dead
+letters do: ``ottla.topic``, ``ottla.partition``, ``ottla.offset``, ``ottla.last_offset``, ``ottla.error``.
+"""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from . import kafka
+from .options import SourceOptions
+
+if TYPE_CHECKING:
+    from ottla_client.sync import Producer
+    from ottla_pipeline.reading.errors import CorruptBatch
+
+log = logging.getLogger("ottla_pipeline")
+
+
+class DeadLetters:
+    """A task's; connects with the first batch. Each is acknowledged before the next records are read."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._producer: Producer | None = None
+
+    def put(self, batch: CorruptBatch) -> None:
+        """Send a batch. Raises what the client raises, as for one that is larger than the topic takes."""
+        topic = self._options.dead_letter_topic
+        assert topic is not None, "checked with the options"
+        headers = {
+            "ottla.topic": batch.topic,
+            "ottla.partition": batch.partition,
+            "ottla.offset": batch.first,
+            "ottla.last_offset": batch.last,
+            "ottla.error": f"the record batch can't be read: {batch.reason}",
+        }
+        encoded = [(name, str(value).encode()) for name, value in headers.items()]
+        self._sender().send(topic, value=batch.data, headers=encoded).result()
+        log.warning(
+            "%s-%d: offsets %d to %d can't be decoded (%s); they are put aside in topic %s",
+            batch.topic,
+            batch.partition,
+            batch.first,
+            batch.last,
+            batch.reason,
+            topic,
+        )
+
+    def _sender(self) -> Producer:
+        from ottla_client.sync import Producer
+
+        if self._producer is None:
+            # As large as can be: what is too large is the topic's to say (max.message.bytes).
+            options = kafka.client_options(self._options.client)
+            producer = Producer(self._options.bootstrap_servers, max_request_size=32 * 1024 * 1024, **options)
+            producer.start()
+            self._producer = producer
+        return self._producer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._producer is not None:
+            self._producer.close()
