@@ -32,6 +32,13 @@ class Aborted(NamedTuple):
     last: int | None = None
 
 
+class Chunk(NamedTuple):
+    """Batches one behind the other, and the aborted transactions that may be among them."""
+
+    found: Batches
+    aborted: Sequence[Aborted] = ()
+
+
 def in_aborted(found: Batches, aborted: Sequence[Aborted]) -> NDArray[np.bool_]:
     """For each batch, whether it is part of one of these transactions.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -18,8 +18,8 @@ from .errors import CorruptBatch, CorruptData, DataLoss
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .aborted import Aborted
-    from .batches import Batches, Octets, Table
+    from .aborted import Chunk
+    from .batches import Octets, Table
     from .compiled import CompiledEngine
     from .errors import LossKind
     from .plain import PlainEngine
@@ -49,12 +49,25 @@ class Decoder:
         self._set_aside = set_aside
         self._rewritten = False
         self._first = range.start
+        self._sure = True
 
-    def rows(self, found: Batches, aborted: Sequence[Aborted]) -> Iterator[pa.RecordBatch]:
-        """The range's records in ``found``, without those of ``aborted`` transactions and those that came before.
+    @property
+    def position(self) -> int:
+        """The next offset to decode: everything before it has been handed out."""
+        return self._first
 
-        Raises CorruptData, DataLoss.
+    def done(self) -> None:
+        """There is nothing more in the range."""
+        self._first = max(self._first, self._range.end)
+
+    def rows(self, chunk: Chunk, *, sure: bool = True) -> Iterator[pa.RecordBatch]:
+        """The range's records in ``chunk``, without those of aborted transactions and those that came before.
+
+        Unless ``sure``, batches that can't be decoded raise even where they are to be set aside. Raises CorruptData,
+        DataLoss.
         """
+        found, aborted = chunk
+        self._sure = sure
         table = found.table
         range = self._range
         inside = (table[:, LAST] >= self._first) & (table[:, BASE] < range.end)
@@ -89,18 +102,19 @@ class Decoder:
             self.lost("truncation", max(int(later[0, BASE]), self._first), self._range.end - 1)
 
     def _group(self, data: Octets, group: Table) -> Iterator[pa.RecordBatch]:
+        """Decode batches together, or each by itself where one is broken; the position goes behind them."""
+        behind = int(group[-1, LAST]) + 1
         group = self._intact(data, group)
-        if not len(group):
-            return
+        batches: list[pa.RecordBatch] = []
         try:
-            batches = self._engine.decode(data, group, self._first)
+            if len(group):
+                batches = self._engine.decode(data, group, self._first)
         except CorruptRecordError as error:
             if len(group) > 1:
                 for row in np.split(group, len(group)):
                     yield from self._group(data, row)
             else:
                 self._refuse(data, group[0], str(error))
-            return
         most = 2 * self._settings.batch_rows
         for batch in batches:
             if batch.num_rows <= most:
@@ -108,6 +122,7 @@ class Decoder:
             else:
                 for at in range(0, batch.num_rows, self._settings.batch_rows):
                     yield batch.slice(at, self._settings.batch_rows)
+        self._first = max(self._first, behind)
 
     def _intact(self, data: Octets, group: Table) -> Table:
         """The batches whose checksum is right; the others are refused."""
@@ -125,7 +140,7 @@ class Decoder:
     def _refuse(self, data: Octets, row: Table, reason: str) -> None:
         range = self._range
         first = max(int(row[BASE]), self._first)
-        if self._set_aside is None:
+        if self._set_aside is None or not self._sure:
             raise self._corrupt(first, reason)
         last = min(int(row[LAST]), range.end - 1)
         at, size = int(row[AT]), int(row[SIZE])

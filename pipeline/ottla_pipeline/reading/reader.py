@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from .errors import ReadError
+from .errors import CorruptData, ReadError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from .batches import Walk
+    from .decoder import Decoder
     from .errors import CorruptBatch
     from .ranges import Range, ReadSettings
+
+log = logging.getLogger("ottla_pipeline")
 
 
 def read(
@@ -33,5 +38,40 @@ def read(
 
     engine = engine_for(range, settings.wanted)
     decoder = Decoder(range, settings, engine, set_aside if settings.on_corrupt == "deadletter" else None)
-    for found, aborted in read_wire(range, settings, range.start, engine.walk, decoder.lost):
-        yield from decoder.rows(found, aborted)
+    if settings.segments == "always" or (settings.segments == "auto" and range.segments is not None):
+        yield from _from_segments(range, settings, decoder, engine.walk)
+    if decoder.position < range.end and settings.segments != "always":
+        for chunk in read_wire(range, settings, decoder.position, engine.walk, decoder.lost):
+            yield from decoder.rows(chunk)
+
+
+def _from_segments(
+    range: Range, settings: ReadSettings, decoder: Decoder, walk: Walk | None
+) -> Iterator[pa.RecordBatch]:
+    """What can be had from segment files. Unless they are all there is to be, the rest is left to the wire."""
+    from .folder import NotHere, Unsure
+    from .segments import read_segments
+
+    alone = settings.segments == "always"
+    try:
+        for chunk in read_segments(range, settings, range.start, walk, decoder.lost):
+            yield from decoder.rows(chunk, sure=alone)
+        decoder.done()
+    except (NotHere, Unsure) as why:
+        if alone:
+            raise ReadError(
+                f"{range.topic}-{range.partition}: segment files can't be read at offset {decoder.position}: {why};"
+                " segments=auto reads over the wire where they can't"
+            ) from why
+        log.log(
+            logging.DEBUG if isinstance(why, NotHere) else logging.INFO, "%s", _going_on(range, decoder, why)
+        )
+    except CorruptData as error:
+        # The broker may be cutting the file off at this moment; it knows what is in its log.
+        if alone:
+            raise
+        log.warning("%s", _going_on(range, decoder, error))
+
+
+def _going_on(range: Range, decoder: Decoder, why: Exception) -> str:
+    return f"{range.topic}-{range.partition} is read over the wire from offset {decoder.position} on: {why}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ottla_client.cluster import Cluster
 from ottla_client.consumer.lookups import ask_epochs, find_offsets
@@ -28,7 +28,7 @@ from ottla_protocol.messages.fetch import (
 )
 from ottla_protocol.records.batch import CorruptRecordError, read_header
 
-from .aborted import Aborted
+from .aborted import Aborted, Chunk
 from .batches import Batches, as_octets, find_batches
 from .errors import CorruptData, ReadError
 from .options import DEFAULT_API_TIMEOUT, cluster_options, number
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from .batches import Walk
     from .errors import LossKind
     from .ranges import Range, ReadSettings
+
+    Lost: TypeAlias = Callable[[LossKind, int, int], None]
 
 log = logging.getLogger("ottla_pipeline")
 
@@ -60,19 +62,12 @@ _UNKNOWN: Final = frozenset(
 )
 
 
-class Chunk(NamedTuple):
-    """Batches one behind the other, and the aborted transactions among them."""
-
-    found: Batches
-    aborted: list[Aborted]
-
-
 def read_wire(
     range: Range,
     settings: ReadSettings,
     start: int,
     walk: Walk | None,
-    lost: Callable[[LossKind, int, int], None],
+    lost: Lost,
 ) -> Iterator[Chunk]:
     """The chunks that hold the range's records from ``start`` on; those at its ends may hold others.
 
@@ -97,7 +92,7 @@ async def _opened(
     settings: ReadSettings,
     start: int,
     walk: Walk | None,
-    lost: Callable[[LossKind, int, int], None],
+    lost: Lost,
 ) -> Wire:
     cluster = Cluster(
         settings.bootstrap_servers, **{"client_id": "ottla-pipeline", **cluster_options(settings.client)}
@@ -118,7 +113,7 @@ class Wire:
         settings: ReadSettings,
         start: int,
         walk: Walk | None,
-        lost: Callable[[LossKind, int, int], None],
+        lost: Lost,
     ) -> None:
         self._cluster = cluster
         self._range = range

@@ -85,5 +85,5 @@ def test_numpy_and_the_compiled_loop_agree(values: list[bytes | None]) -> None:
 
 @pytest.mark.parametrize("text", ["", "12", "x:0000000000000000", "1:12", "1:zzzzzzzzzzzzzzzz"])
 def test_texts_that_are_none(text: str) -> None:
-    with pytest.raises(ValueError, match="checksum|literal"):
+    with pytest.raises(ValueError, match=r"checksum|literal"):
         Checksum.from_text(text)

@@ -1,0 +1,273 @@
+"""The decoder gives what ``ottla_protocol`` gives, compiled or not, and refuses what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.pipeline.reading.logs import ALL, TIME, batch, decode, expected, rows_of
+
+from ottla_pipeline.reading import CorruptBatch, CorruptData, DataLoss, Range
+from ottla_pipeline.reading.batches import as_octets, find_batches
+from ottla_protocol.records.batch import (
+    HEADER_SIZE,
+    CorruptRecordError,
+    iter_headers,
+    read_header,
+    write_crc,
+    write_header,
+)
+from ottla_protocol.records.record import Record, decode_records, encode_batch, encode_varint, rebuild_batch
+
+WAYS = ("plain", "compiled")
+EVERYTHING = Range("t", "", 0, 0, 2**62)
+
+sizes = st.sampled_from((0, 1, 62, 63, 64, 65, 8191, 8192)) | st.integers(0, 200)
+payloads = st.none() | sizes.map(lambda size: b"p" * size) | st.binary(max_size=40)
+deltas = st.sampled_from((0, 1, -1, 63, 64, -64, -65, 8191, 8192, -8193, 2**31, -(2**31), 2**41))
+times = st.just(TIME) | (deltas | st.integers(-10_000, 10_000)).map(lambda delta: TIME + delta)
+names = st.text(max_size=70) | st.just("\udcff\udc80x")
+headers = st.lists(st.tuples(names, st.none() | st.binary(max_size=70)), max_size=4).map(tuple)
+records = st.tuples(times, payloads, payloads, st.just(()) | st.just(()) | headers)
+batches = st.tuples(
+    st.lists(records, min_size=1, max_size=12), st.integers(0, 4), st.booleans(), st.integers(0, 3)
+)
+
+
+def log_of(made: list[tuple[list[Any], int, bool, int]]) -> bytearray:
+    """Batches one behind the other; so many records at the end of each are gone as after a compaction."""
+    data = bytearray()
+    offset = 3
+    for rows, codec, log_append_time, gone in made:
+        one = encode_batch(rows, base_offset=offset, codec=codec, log_append_time=log_append_time)
+        if gone:
+            header = read_header(one)
+            kept = decode_records(one)[gone - 1 : -1]
+            one = rebuild_batch(header, kept)
+        data += one
+        offset += len(rows) + gone
+    return data
+
+
+@pytest.mark.parametrize("way", WAYS)
+@given(st.lists(batches, min_size=1, max_size=5), st.integers(0, 40), st.integers(0, 40))
+def test_same_records(way: str, made: list[Any], start: int, length: int) -> None:
+    data = log_of(made)
+    for range in (EVERYTHING, Range("t", "", 0, start, start + length)):
+        assert rows_of(decode(data, range, way)) == expected(data, range)
+        assert rows_of(decode(data, range, way, batch_rows=1)) == expected(data, range)
+
+
+@given(st.lists(batches, min_size=1, max_size=3), st.sets(st.sampled_from(ALL), min_size=1))
+def test_only_the_columns_asked_for(made: list[Any], wanted: set[str]) -> None:
+    data = log_of(made)
+    whole = decode(data, EVERYTHING, "plain")
+    columns = tuple(wanted)
+    for way in WAYS:
+        part = decode(data, EVERYTHING, way, columns=columns)
+        assert part.equals(whole.select(list(columns)))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_spark_types(way: str) -> None:
+    table = decode(batch(0, 3), EVERYTHING, way)
+    types = [str(field.type) for field in table.schema]
+    assert types == [
+        *("binary", "binary", "string", "int32", "int64", "timestamp[us, tz=UTC]", "int32"),
+        "list<element: struct<key: string, value: binary>>",
+    ]
+    assert table.column("headers").null_count == 3
+
+
+def outcome(data: bytes | bytearray, way: str) -> list[Any] | None:
+    """The rows; None for corrupt data."""
+    try:
+        return rows_of(decode(data, EVERYTHING, way))
+    except CorruptData:
+        return None
+
+
+def by_protocol(data: bytes | bytearray) -> list[Any] | None:
+    try:
+        return expected(data, EVERYTHING)
+    except CorruptRecordError:
+        return None
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("codec", range(5))
+def test_every_bit_that_flips_is_noticed(way: str, codec: int) -> None:
+    """With the checksum as it was: nothing but the fields before it can change unseen."""
+    good = batch(0, 4, codec=codec)
+    rows = rows_of(decode(good, EVERYTHING, way))
+    for at in range(16, len(good)):
+        for bit in (1, 16, 128):
+            data = bytearray(good)
+            data[at] ^= bit
+            assert outcome(data, way) is None
+    assert outcome(good, way) == rows
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("codec", range(5))
+def test_every_bit_that_flips_under_a_right_checksum(way: str, codec: int) -> None:
+    """What the format forbids is refused, what it allows is read, exactly as ``ottla_protocol`` does."""
+    rows = [(TIME, b"k", b"v" * 70, (("h", b"x"), ("i", None))), (TIME + 70, None, None, ())]
+    good = encode_batch(rows, codec=codec)
+    for at in range(21, len(good)):
+        for bit in range(8):
+            data = bytearray(good)
+            data[at] ^= 1 << bit
+            write_crc(data, 0, len(data))
+            theirs = by_protocol(data)
+            header = read_header(data)
+            if header.last_offset_delta < 0 or header.is_control:
+                continue  # the walk refuses the one, and nobody reads the other
+            assert outcome(data, way) == theirs, f"byte {at}, bit {bit}"
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(records, min_size=1, max_size=4),
+    st.binary(min_size=1, max_size=12),
+    st.integers(0, 400),
+    st.booleans(),
+)
+def test_any_bytes_in_the_records(rows: list[Any], junk: bytes, at: int, insert: bool) -> None:
+    data = encode_batch(rows)
+    at = HEADER_SIZE + at % (len(data) - HEADER_SIZE)
+    data[at : at if insert else at + len(junk)] = junk
+    write_header(data, 0, read_header(data)._replace(batch_length=len(data) - 12))
+    write_crc(data, 0, len(data))
+    theirs = by_protocol(data)
+    for way in WAYS:
+        assert outcome(data, way) == theirs
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_numbers_of_any_length(way: str) -> None:
+    """Varints written longer than needed are allowed."""
+    body = b"\0" + b"\x82\x00" + b"\x80\x80\x00" + b"\x82\x80\x00" + b"k" + b"\x81\x00" + b"\x80\x00"
+    data = batch(0, 1)[:HEADER_SIZE] + encode_varint(len(body)) + body
+    write_header(data, 0, read_header(data)._replace(batch_length=len(data) - 12))
+    write_crc(data, 0, len(data))
+    assert outcome(data, way) == by_protocol(data) == [(0, (TIME + 1) * 1000, b"k", None, ())]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "time", [2**62, -(2**62), 2**63 - 1, 9_223_372_036_854_775, 9_223_372_036_854_776, -1]
+)
+def test_times_that_microseconds_cannot_say(way: str, time: int) -> None:
+    data = encode_batch([(time, None, b"v", ())] * 40)
+    assert outcome(data, way) == by_protocol(data)
+    assert (decode(data, EVERYTHING, way).column("timestamp").null_count > 0) == (abs(time) > 2**63 // 1000)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_batch_that_claims_what_cannot_be(way: str) -> None:
+    good = batch(0, 2)
+    header = read_header(good)
+    for change in (
+        {"record_count": 2**31 - 1},
+        {"record_count": -1},
+        {"record_count": 1},
+        {"base_offset": 2**63 - 10},
+        {"attributes": 5},
+    ):
+        data = bytearray(good)
+        write_header(data, 0, header._replace(**change))
+        write_crc(data, 0, len(data))
+        with pytest.raises(CorruptData, match="t-0: the record batch at offset"):
+            decode(data, Range("t", "", 0, 0, 2**63 - 1), way)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_good_comes_before_what_is_not(way: str) -> None:
+    data = batch(0, 5) + batch(5, 5) + batch(10, 5)
+    data[len(batch(0, 5)) + 70] ^= 1
+    aside: list[CorruptBatch] = []
+    table = decode(data, Range("t", "", 0, 2, 14), way, set_aside=aside)
+    assert table.column("offset").to_pylist() == [2, 3, 4, 10, 11, 12, 13]
+    (one,) = aside
+    assert (one.topic, one.partition, one.first, one.last) == ("t", 0, 5, 9)
+    assert one.reason == "its checksum is wrong"
+    assert one.data == data[len(batch(0, 5)) :][: len(one.data)]
+    with pytest.raises(CorruptData, match="at offset 5 can't be read: its checksum is wrong") as caught:
+        decode(data, Range("t", "", 0, 2, 14), way)
+    assert caught.value.offset == 5
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_one_broken_batch_among_many_of_a_group(way: str) -> None:
+    good = [batch(at, 5) for at in range(0, 50, 5)]
+    good[4][-1] = 2  # a header that isn't there
+    write_crc(good[4], 0, len(good[4]))
+    data = bytearray(b"".join(good))
+    aside: list[CorruptBatch] = []
+    table = decode(data, EVERYTHING, way, set_aside=aside)
+    assert table.column("offset").to_pylist() == [*range(20), *range(25, 50)]
+    assert [(one.first, one.last) for one in aside] == [(20, 24)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_bytes_that_are_no_batch(way: str) -> None:
+    data = batch(0, 5) + bytes(100)
+    with pytest.raises(CorruptData, match=r"at offset 5 .*magic.* 0"):
+        decode(data, EVERYTHING, way)
+    assert decode(data, Range("t", "", 0, 0, 5), way).num_rows == 5
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_offsets_that_go_back(way: str) -> None:
+    with pytest.raises(CorruptData, match="offsets 3 to 7 where none below 5 can be"):
+        decode(batch(0, 5) + batch(3, 5), EVERYTHING, way)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_records_written_in_place_of_lost_ones(way: str) -> None:
+    data = batch(0, 5, leader_epoch=3) + batch(5, 5, leader_epoch=4)
+    planned = Range("t", "", 0, 0, 10, leader_epoch=3)
+    with pytest.raises(DataLoss, match=r"offsets 5 to 9 are lost \(truncation\)"):
+        decode(data, planned, way)
+    assert decode(data, planned, way, fail_on_data_loss=False).num_rows == 10
+    assert decode(data, Range("t", "", 0, 0, 5, leader_epoch=3), way).num_rows == 5
+
+
+@given(st.binary(max_size=300), st.booleans())
+def test_both_walks_agree_on_any_bytes(junk: bytes, behind: bool) -> None:
+    kernels = pytest.importorskip("ottla_pipeline.reading.kernels")
+    data = as_octets(bytes(batch(0, 3)) + junk if behind else junk) if behind or junk else as_octets(b"\0")
+    one, other = find_batches(data, -1, 100), find_batches(data, -1, 100, kernels.walk)
+    assert one.table.tolist() == other.table.tolist()
+    assert one[2:] == other[2:]
+
+
+def test_small_tables_are_continued() -> None:
+    data = as_octets(b"".join(batch(at, 2) for at in range(0, 40, 2)))
+    one, few = find_batches(data, -1, 100), find_batches(data, -1, 100, room=3)
+    assert one.table.tolist() == few.table.tolist()
+    assert len(one.table) == len(list(iter_headers(data)))
+
+
+def test_large_batches_become_several() -> None:
+    rows = [(TIME, None, b"v", ())] * 100
+    decoded = decode(encode_batch(rows), EVERYTHING, "plain", batch_rows=30)
+    assert [len(chunk) for chunk in decoded.column("offset").chunks] == [30, 30, 30, 10]
+
+
+def test_pieces_of_arrow_stand_alone() -> None:
+    """The bytes that are decoded may be overwritten afterwards."""
+    data = batch(0, 100)
+    for way in WAYS:
+        copy = bytearray(data)
+        table = decode(copy, EVERYTHING, way)
+        before = rows_of(table)
+        copy[:] = bytes(len(copy))
+        assert rows_of(table) == before == [as_expected(record) for record in decode_records(data)]
+
+
+def as_expected(record: Record) -> tuple[Any, ...]:
+    return (record.offset, record.timestamp * 1000, record.key, record.value, ())
