@@ -66,15 +66,14 @@ class Segment:
 
     def seek(self, at: int, offset: int) -> None:
         """Go to ``at`` if a batch begins there that isn't behind ``offset``."""
-        data = os.pread(self._fd, HEADER_SIZE, at)
         try:
-            header = read_header(data)
-        except CorruptRecordError:
-            return
-        if not self.base <= header.base_offset <= offset or header.size > MAX_BATCH:
-            return
-        if crc_is_valid(os.pread(self._fd, header.size, at), 0, header):
-            self.at = at
+            header = read_header(os.pread(self._fd, HEADER_SIZE, max(at, 0)))
+            if not self.base <= header.base_offset <= offset or header.size > MAX_BATCH:
+                return
+            if crc_is_valid(os.pread(self._fd, header.size, max(at, 0)), 0, header):
+                self.at = max(at, 0)
+        except (CorruptRecordError, OSError):
+            return  # reading from the beginning finds it, or says what is wrong
 
     def read(self, buffer: memoryview) -> memoryview:
         """The bytes from here on, as many as there are and fit. Raises Unsure."""
@@ -123,7 +122,7 @@ class _Reader:
         self._lost = lost
         self._aborted = aborted
         self._alone = settings.segments == "always"
-        self._buffer = memoryview(bytearray(min(settings.fetch_bytes, WINDOW)))
+        self._buffer = memoryview(bytearray(max(min(settings.fetch_bytes, WINDOW), HEADER_SIZE)))
 
     def chunks(self) -> Iterator[Chunk]:
         segment: Segment | None = None
@@ -154,15 +153,13 @@ class _Reader:
                 # A problem comes up again, at the beginning of the next look.
                 yield Chunk(found._replace(problem=None), self._aborted)
                 continue
+            if not any(data[:HEADER_SIZE]):
+                return  # the file's end, or the rest of one that was made larger than needed
             if found.problem is not None:
-                if not any(data[:HEADER_SIZE]):
-                    return  # the rest of a file that was made larger than needed
                 self._doubt(found.problem)
-            if len(data) < len(buffer) or len(data) < HEADER_SIZE:
-                return
-            size = read_header(data).size
-            if size > MAX_BATCH:
-                self._doubt(f"a record batch claims {size} bytes")
+            size = read_header(data).size if len(data) >= HEADER_SIZE else HEADER_SIZE
+            if size > MAX_BATCH or len(data) < len(buffer):
+                self._doubt(f"a record batch of {size} bytes is cut off after {len(data)}")
             buffer = memoryview(bytearray(size))
 
     def _following(self, segment: Segment | None) -> Segment | None:
