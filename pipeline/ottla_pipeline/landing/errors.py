@@ -23,5 +23,5 @@ class DataGone(LandingError):
     """Records between where the table ends and where the log begins can't be landed any more."""
 
 
-class Unparsable(LandingError):
-    """A record's value can't be parsed, and nothing says where dead letters go."""
+class NotLanded(LandingError):
+    """A task could not land its range: a record that can't be parsed or read, say."""

@@ -1,7 +1,7 @@
 """Avro records of one schema, by fastavro.
 
-Bare (the encoding alone), or as Confluent's serializers write them: a zero byte and four of a schema's number first. The
-number is not looked up: every value must have been written with the schema that is given.
+Bare (the encoding alone), or as Confluent's serializers write them: a zero byte and four of a schema's number first.
+The number is not looked up: every value must have been written with the schema that is given.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,8 @@ def parser(settings: ParserSettings) -> Parser:
     """The parser of these settings."""
     makers: dict[str, Callable[[], Parser]] = {
         "raw": RawParser,
-        "json": lambda: JsonParser(_unpacked(settings.schema), grow=settings.grow),
-        "csv": lambda: CsvParser(_unpacked(settings.schema), settings.delimiter),
+        "json": lambda: JsonParser(unpacked(settings.schema), grow=settings.grow),
+        "csv": lambda: CsvParser(unpacked(settings.schema), settings.delimiter),
         "avro": lambda: AvroParser(settings.schema, confluent=settings.confluent),
     }
     return makers[settings.values]()
@@ -91,12 +91,19 @@ def columns(chosen: ParserSettings) -> pa.Schema:
     return SCHEMA if chosen.values == "raw" else parser(chosen).schema
 
 
+def with_columns(chosen: ParserSettings, new: pa.Schema) -> ParserSettings:
+    """The settings of a parser that knows ``new`` columns as well."""
+    known = unpacked(chosen.schema)
+    return replace(chosen, schema=packed(pa.schema([*known, *new])))
+
+
 def packed(schema: pa.Schema) -> str:
     """A schema as text, with everything that Arrow knows of it."""
     return base64.b64encode(schema.serialize().to_pybytes()).decode()
 
 
-def _unpacked(text: str) -> pa.Schema:
+def unpacked(text: str) -> pa.Schema:
+    """What :func:`packed` made."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 

@@ -23,6 +23,8 @@ from pyarrow import fs as pafs
 from ottla_pipeline.landing.errors import Collision, LandingError
 from ottla_pipeline.landing.ledger import Ledger, Offsets, Place, Span, Spans
 
+DEAD = "_dead"
+"""The folder below a table's root of dead letters that are on their way. Readers pass over it for its first letter."""
 ATTEMPTS = 20
 """Commits that lose to others' before the job gives up."""
 
@@ -114,6 +116,10 @@ class Commit:
     notes: Mapping[str, Any] = field(default_factory=dict)
     gaps: bool = False
     """Whether offsets may be left out."""
+    expects: Mapping[str, Any] = field(default_factory=dict)
+    """Notes as they were when this commit was prepared; it is refused if another has changed them."""
+    unless: tuple[str, Any] | None = None
+    """Nothing is to be done if a note has this value already: somebody else was faster with the very same."""
     rewrite: bool = False
     """The same rows in other files: readers of changes needn't look."""
 
@@ -160,7 +166,22 @@ class Table(ABC):
         """The folder on :attr:`fs` below which tasks write files, each where its path says."""
         return self.root
 
+    @property
+    def staging_uri(self) -> str:
+        """:attr:`staging` for a task on another machine."""
+        return self.root_uri
+
+    @property
+    def dead_uri(self) -> str:
+        """Where tasks write dead letters, which the driver brings to where they go."""
+        return f"{self.root_uri}/{DEAD}"
+
     # What a kind of table says of itself.
+
+    @property
+    @abstractmethod
+    def root_uri(self) -> str:
+        """:attr:`root` for a task on another machine."""
 
     @abstractmethod
     def exists(self) -> bool:
@@ -215,6 +236,13 @@ class Table(ABC):
         for attempt in range(ATTEMPTS):
             self.refresh()
             old = self.state(sorted({topic for topic, _ in commit.spans}))
+            if attempt and _is_in(old, commit):
+                return old
+            for key, value in commit.expects.items():
+                if old.notes.get(key) != value:
+                    raise Collision(f"{self.name}: another job has done the same meanwhile; run it again")
+            if commit.unless is not None and old.notes.get(commit.unless[0]) == commit.unless[1]:
+                return old
             state = self._after(old, commit)
             try:
                 self._write(commit, state)
@@ -251,9 +279,10 @@ class Table(ABC):
         """Its files, each as a path on :attr:`fs`."""
         return [posixpath.join(self.root, one.path) for one in self.data_files()]
 
-    def dataset(self) -> ds.Dataset:
-        """Its rows, for Arrow."""
-        files = self.files()
+    def dataset(self, some: Sequence[DataFile] | None = None) -> ds.Dataset:
+        """Its rows, or those of some of its files, for Arrow."""
+        chosen = self.data_files() if some is None else some
+        files = [posixpath.join(self.root, one.path) for one in chosen]
         if not files:
             return ds.dataset(self.schema().empty_table())
         if self.keeps_partition_columns:
@@ -264,7 +293,7 @@ class Table(ABC):
             schema=self.schema(),
             format=ds.ParquetFileFormat(),
             filesystem=self.fs,
-            partitions=[_expression(one.partition, kinds) for one in self.data_files()],
+            partitions=[_expression(one.partition, kinds) for one in chosen],
         )
 
     def read_offsets(self, topic: str, partition: int, names: Names = Names()) -> Iterator[pa.Array]:
@@ -273,6 +302,13 @@ class Table(ABC):
         for batch in self.dataset().to_batches(columns=[names.offset], filter=here):
             if len(batch):
                 yield batch.column(0)
+
+    def waiting(self) -> set[str]:
+        """Dead letters that a commit names, and that may not have been brought away: paths below the root."""
+        notes = self.state().notes
+        found = [one["path"] for one in (notes.get("dead") or {}).get("files", ())]
+        found += [one["path"] for one in (notes.get("replayed") or {}).get("kept", ())]
+        return {f"{DEAD}/{path}" for path in found}
 
     def discard(self, files: Iterable[DataFile]) -> int:
         """Delete files that are not to be committed: how many there were."""
@@ -288,6 +324,17 @@ class Table(ABC):
                 continue
             gone += 1
         return gone
+
+
+def _is_in(state: State, commit: Commit) -> bool:
+    """Whether a commit that seemed to lose has in truth been made: its answer was lost."""
+    same = (state.query_id, state.batch_id, state.run_id) == (commit.query_id, commit.batch_id, commit.run_id)
+    offsets = {place: state.ledger.next(place) for place in commit.spans}
+    return (
+        bool(commit.run_id and commit.spans)
+        and same
+        and all(offsets[place] == spans[-1].end for place, spans in commit.spans.items())
+    )
 
 
 def _expression(partition: Mapping[str, str | None], kinds: pa.Schema) -> ds.Expression:

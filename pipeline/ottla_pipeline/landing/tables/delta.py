@@ -35,10 +35,15 @@ class DeltaTable(Table):
 
     def __init__(self, uri: str, options: dict[str, str] | None = None) -> None:
         self.name = uri
-        self.fs, self.root = place(uri)
-        self._uri = uri if "://" in uri else self.root
+        self.fs, self.root = place(uri, options)
+        self._uri = uri if "://" in uri or options else self.root
         self._options = options
         self._table: Any = None
+
+    @property
+    def root_uri(self) -> str:
+        """The table's own."""
+        return self._uri
 
     def exists(self) -> bool:
         """Whether there is a Delta log."""
@@ -159,7 +164,7 @@ class DeltaTable(Table):
     def clean(self, older_than: float) -> tuple[int, int]:
         """Orphans of tasks that were killed, and files that only older versions of the table have."""
         self.refresh()
-        needed = {one.path for one in self.data_files()}
+        needed = {one.path for one in self.data_files()} | self.waiting()
         found = unneeded(self.fs, self.root, needed, older_than)
         return self.delete([path for path, _ in found]), sum(size for _, size in found)
 

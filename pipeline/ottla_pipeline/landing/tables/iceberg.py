@@ -51,6 +51,11 @@ class IcebergTable(Table):
         """The file system of its data files."""
         return place(self._data())[0]
 
+    @property
+    def root_uri(self) -> str:
+        """The folder of its data files."""
+        return self._data()
+
     def exists(self) -> bool:
         """Whether the catalogue has it."""
         return bool(self._catalogue().table_exists(self._identifier))
@@ -150,7 +155,7 @@ class IcebergTable(Table):
         """Files in the data folder that no snapshot has."""
         self.refresh()
         table = self._open()
-        needed: set[str] = set()
+        needed: set[str] = self.waiting()
         for snapshot in table.metadata.snapshots:
             for manifest in snapshot.manifests(table.io):
                 needed.update(

@@ -55,6 +55,16 @@ class ParquetTable(Table):
         """Out of sight until the commit."""
         return posixpath.join(self.root, STAGING)
 
+    @property
+    def root_uri(self) -> str:
+        """A path that all machines see."""
+        return self.root
+
+    @property
+    def staging_uri(self) -> str:
+        """As :attr:`staging`."""
+        return self.staging
+
     def exists(self) -> bool:
         """Whether it has a log.
 
@@ -182,7 +192,7 @@ class ParquetTable(Table):
         count = self.delete([path for path, _ in staged], self.staging)
         others = [
             (path, size)
-            for path, size in unneeded(self.fs, self.root, set(self._files), older_than)
+            for path, size in unneeded(self.fs, self.root, set(self._files) | self.waiting(), older_than)
             if not path.startswith((STAGING, LOG))
         ]
         count += self.delete([path for path, _ in others])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -16,11 +16,15 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 """The folder of rows whose partition column is null, as Hive, Spark and Arrow call it."""
 
 
-def place(uri: str) -> tuple[pafs.FileSystem, str]:
-    """The file system and the path on it.
+def place(uri: str, options: Mapping[str, str] | None = None) -> tuple[pafs.FileSystem, str]:
+    """The file system and the path on it. With ``options`` of an object store it is deltalake that goes there.
 
     :raises BadSetting: Arrow knows no such place.
     """
+    if options:
+        from deltalake.fs import DeltaStorageHandler
+
+        return pafs.PyFileSystem(DeltaStorageHandler(uri, dict(options))), ""
     if "://" not in uri:
         return pafs.LocalFileSystem(), str(Path(uri).expanduser().absolute())
     try:

@@ -1,0 +1,124 @@
+"""Few large files out of many small ones, and what nobody needs any more deleted.
+
+Landing may go on meanwhile: a commit of one is no obstacle for the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ottla_pipeline.landing.errors import BadSetting, LandingError
+from ottla_pipeline.landing.files import COMPRESSIONS, FileSettings, FileWriter, with_columns
+from ottla_pipeline.landing.tables import Commit, DataFile, Names, Table, open_table
+
+SMALL = 0.75
+"""Of the wanted size: what is smaller is joined with others."""
+AT_ONCE = 8
+"""So many files of the wanted size go into one commit, about: what a crash can cost."""
+DAY = 86_400.0
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What was done."""
+
+    before: int
+    after: int
+    """Files of the table."""
+    rewritten: int = 0
+    rows: int = 0
+    """How many files and rows were written anew."""
+    orphans: int = 0
+    orphan_bytes: int = 0
+    """Files that no version of the table needs, deleted."""
+
+
+def compact(
+    table: str,
+    format: str = "delta",
+    *,
+    target_file_size: int = 128 << 20,
+    compression: str = "zstd",
+    older_than: float = DAY,
+    catalog: Mapping[str, str] | None = None,
+    storage: Mapping[str, str] | None = None,
+    names: Names = Names(),  # noqa: B008
+) -> Compacted:
+    """Join a table's small files, and delete orphans older than so many seconds.
+
+    An orphan is a file that a task wrote and nobody committed: it was killed, or ended late. Jobs under way have such
+    files for as long as a batch lasts; so ``older_than`` has to be longer than any batch.
+
+    :raises LandingError: there is no such table, or somebody else rewrites it.
+    """
+    if compression not in COMPRESSIONS:
+        raise BadSetting(f"compression is {compression!r}: it can be {', '.join(COMPRESSIONS)}")
+    if target_file_size < 1 or older_than < 0:
+        raise BadSetting("target_file_size must be above 0, and older_than not below")
+    found = open_table(format, table, catalog=catalog, storage=storage)
+    if not found.exists():
+        raise LandingError(f"there is no {format} table {table}")
+    found.refresh()
+    before = len(found.data_files())
+    rewritten = rows = 0
+    for group in _groups(found.data_files(), target_file_size):
+        files = _rewrite(found, group, target_file_size, compression, names)
+        found.commit(Commit(files=files, removed=[one.path for one in group], rewrite=True))
+        rewritten += len(files)
+        rows += sum(one.rows for one in files)
+    found.refresh()
+    orphans, size = found.clean(older_than)
+    return Compacted(before, len(found.data_files()), rewritten, rows, orphans, size)
+
+
+def _groups(files: Sequence[DataFile], target: int) -> Iterator[list[DataFile]]:
+    """Small files of one partition that are to become fewer."""
+    by_partition: dict[tuple[tuple[str, str | None], ...], list[DataFile]] = {}
+    for one in files:
+        if one.size < target * SMALL:
+            by_partition.setdefault(tuple(sorted(one.partition.items())), []).append(one)
+    for small in by_partition.values():
+        group: list[DataFile] = []
+        size = 0
+        for one in small:
+            group.append(one)
+            size += one.size
+            if size >= target * AT_ONCE:
+                yield group
+                group, size = [], 0
+        if len(group) > 1:
+            yield group
+
+
+def _rewrite(
+    table: Table, group: Sequence[DataFile], target: int, compression: str, names: Names
+) -> list[DataFile]:
+    schema = table.schema()
+    rising = tuple(name for name in (names.offset, names.timestamp) if name in schema.names)
+    settings = FileSettings(
+        partition_by=tuple(table.partition_by()),
+        keep_partition_columns=table.keeps_partition_columns,
+        compression=compression,
+        target_size=target,
+        dictionaries=tuple(
+            one.name
+            for one in schema
+            if one.name not in rising
+            and not pa.types.is_binary(one.type)
+            and not pa.types.is_nested(one.type)
+        ),
+        rising=rising,
+    )
+    writer = FileWriter(table.fs, table.staging, schema, settings, "compact")
+    try:
+        # A file at a time: rows stay in their order, and memory is that of one row group.
+        for one in group:
+            for batch in table.dataset([one]).to_batches():
+                writer.write(with_columns(pa.Table.from_batches([batch]), schema))
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise

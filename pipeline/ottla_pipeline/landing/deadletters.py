@@ -1,0 +1,131 @@
+"""Dead letters: records that can't be parsed, and batches that can't be decoded, with where they were and why.
+
+As rows of a table::
+
+    topic, partition, offset   where the record is
+    last_offset                of a record batch that can't be decoded, its last offset; null for a record
+    timestamp, key, value      of the record; ``value`` of a batch is all its bytes
+    error                      why
+
+As records of a topic: key and value as they were, the rest in headers :data:`HEADERS`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ottla_pipeline.landing.files import FileSettings
+
+if TYPE_CHECKING:
+    from ottla_pipeline.reading import CorruptBatch
+
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("last_offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("error", pa.string()),
+    ]
+)
+FILES = FileSettings(dictionaries=("topic", "partition", "error"))
+HEADERS = (
+    "ottla.topic",
+    "ottla.partition",
+    "ottla.offset",
+    "ottla.timestamp",
+    "ottla.error",
+    "ottla.last_offset",
+)
+"""Of a dead letter in a topic, as UTF-8; the timestamp in ISO 8601, the last only of a batch that can't be decoded."""
+
+
+def rows(origin: pa.Table, records: pa.RecordBatch, errors: pa.Array) -> pa.Table:
+    """Rows of records that could not be parsed; ``origin`` begins with topic, partition, offset and timestamp."""
+    topic, partition, offset, timestamp = (origin.column(i) for i in range(4))
+    nothing = pa.nulls(len(records), pa.int64())
+    return pa.table(
+        [
+            topic,
+            partition,
+            offset,
+            nothing,
+            timestamp,
+            records.column("key"),
+            records.column("value"),
+            errors,
+        ],
+        schema=SCHEMA,
+    )
+
+
+def of_corrupt(corrupt: CorruptBatch) -> pa.Table:
+    """The row of a batch that could not be decoded."""
+    return pa.Table.from_pylist(
+        [
+            {
+                "topic": corrupt.topic,
+                "partition": corrupt.partition,
+                "offset": corrupt.first,
+                "last_offset": corrupt.last,
+                "value": corrupt.data,
+                "error": f"the record batch can't be read: {corrupt.reason}",
+            }
+        ],
+        schema=SCHEMA,
+    )
+
+
+def headers(row: dict[str, Any]) -> list[tuple[str, bytes]]:
+    """The headers of a row as a record."""
+    found = {
+        "ottla.topic": row["topic"],
+        "ottla.partition": row["partition"],
+        "ottla.offset": row["offset"],
+        "ottla.timestamp": None if row["timestamp"] is None else row["timestamp"].isoformat(),
+        "ottla.error": row["error"],
+        "ottla.last_offset": row["last_offset"],
+    }
+    return [(name, str(value).encode()) for name, value in found.items() if value is not None]
+
+
+def from_records(records: pa.RecordBatch, topic: str, partition: int) -> pa.Table:
+    """Dead letters that were read from a topic, as rows.
+
+    A record without our headers came from nowhere else than ``topic``.
+    """
+    found = []
+    for record in records.to_pylist():
+        named = {
+            pair["key"]: (pair["value"] or b"").decode(errors="replace") for pair in record["headers"] or ()
+        }
+        own = {
+            "topic": topic,
+            "partition": partition,
+            "offset": record["offset"],
+            "timestamp": record["timestamp"],
+        }
+        found.append({"key": record["key"], "value": record["value"], **own, **_where(named)})
+    return pa.Table.from_pylist(found, schema=SCHEMA)
+
+
+def _where(named: dict[str, str]) -> dict[str, Any]:
+    """What the headers say; nothing where they are not ours."""
+    try:
+        last, when = named.get("ottla.last_offset"), named.get("ottla.timestamp")
+        return {
+            "topic": named["ottla.topic"],
+            "partition": int(named["ottla.partition"]),
+            "offset": int(named["ottla.offset"]),
+            "last_offset": None if last is None else int(last),
+            "timestamp": None if when is None else dt.datetime.fromisoformat(when),
+            "error": named["ottla.error"],
+        }
+    except (KeyError, ValueError):
+        return {}

@@ -1,0 +1,90 @@
+"""How a query ended: what the user is told in one line, and after what it is worth another try."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ottla_pipeline.landing.errors import Collision, LandingError
+from ottla_pipeline.landing.evolution import merged
+from ottla_pipeline.landing.settings import Landing
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What the source says in Spark's Python processes reaches us inside of Spark's own words.
+_OWN = re.compile(r"(?:SourceError|OptionError|LossError|ReadError|LandingError|SchemaRefused): (.+)")
+_TWO = ("CONCURRENT_STREAM_LOG_UPDATE", "CONCURRENT_QUERY", "ConcurrentModificationException")
+_LONGEST = 500
+
+
+class Grown(Exception):
+    """Records have fields that the table has no columns for: these."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        super().__init__(", ".join(schema.names))
+        self.schema = schema
+
+    @classmethod
+    def of(cls, found: Sequence[pa.Schema]) -> Grown:
+        """From what several tasks found."""
+        schema = found[0]
+        for one in found[1:]:
+            schema = merged(schema, one)
+        return cls(schema)
+
+
+class Crashed(Exception):
+    """The query has ended with an error that isn't the job's own: a worker was killed, say."""
+
+
+def explained(error: Exception, failed: Sequence[BaseException], landing: Landing) -> Exception:
+    """What to raise for the error that ended a query; ``failed`` has what our own code raised in it."""
+    for own in failed:
+        if isinstance(own, LandingError | Grown):
+            return own
+    text = str(error)
+    if any(sign in text for sign in _TWO):
+        return Collision(
+            f"two jobs run on the checkpoint {landing.checkpoint}: stop one of them, and start the other again"
+        )
+    found = _OWN.findall(text)
+    if found:
+        return LandingError(found[-1].strip())
+    return Crashed(f"Spark's query ended: {_reason(text)}")
+
+
+def session() -> SparkSession:
+    """The session that there is, or a new one.
+
+    :raises LandingError: there is no Java, or Spark doesn't start.
+    """
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    home = os.environ.get("JAVA_HOME")
+    if not (shutil.which("java") or (home and (Path(home) / "bin" / "java").exists())):
+        raise LandingError("Spark needs Java 17 or later: install one, or set JAVA_HOME to it")
+    # Workers on this machine have to be of this very Python, which need not be the first on the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        return SparkSession.builder.appName("ottla landing").getOrCreate()
+    except Exception as error:
+        raise LandingError(f"Spark does not start: {_reason(str(error))}") from error
+
+
+def _reason(text: str) -> str:
+    """The line of Spark's words that says most: the last that names an exception, or the first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if re.match(r"(Caused by: )?[\w.]+(Exception|Error)\b", line)]
+    found = (causes or lines or ["for no reason that it gave"])[-1 if causes else 0]
+    return found if len(found) <= _LONGEST else found[:_LONGEST] + "…"

@@ -1,0 +1,248 @@
+"""Where dead letters go: a table or a topic.
+
+Tasks write them to files, and the commit that brings a batch into the table names these in its notes, under ``dead``:
+so a batch and its dead letters are safe in one step, or neither is. Only then they are brought to where they go, and
+the files deleted; after a crash the next run does what is left before anything else.
+
+* A table of dead letters notes whose it took last: bringing the same ones again does nothing.
+* For a topic the notes say where it ended before. Who goes on after a crash reads on from there, and sends what is not
+  there yet.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyarrow import fs as pafs
+
+from ottla_client.errors import ClientError
+from ottla_client.sync import Producer
+from ottla_pipeline.landing import deadletters
+from ottla_pipeline.landing.errors import BadSetting, LandingError
+from ottla_pipeline.landing.settings import Landing
+from ottla_pipeline.landing.tables import Commit, DataFile, Table, open_table
+from ottla_pipeline.landing.tables.base import DEAD
+from ottla_pipeline.reading import Range, ReadError, ReadSettings, read
+from ottla_pipeline.source.broker import Broker
+from ottla_pipeline.source.errors import SourceError
+from ottla_pipeline.source.kafka import client_options
+
+NOTE = "dead"
+"""The note of a table's commit: a token, the files with dead letters, and what :meth:`Grave.before` says."""
+_ROWS = 10_000
+"""Dead letters that are sent before it is waited for their acknowledgement."""
+
+Where = tuple[str, int, int]
+"""A record's topic, partition and offset."""
+
+
+class Grave(ABC):
+    """Takes the dead letters of one table's batches. One thread's."""
+
+    def __init__(self, table: Table) -> None:
+        self._from = table
+
+    def note(self, files: Sequence[DataFile]) -> dict[str, Any]:
+        """What a commit has to note so that these dead letters can't be lost."""
+        if not files:
+            return {NOTE: None}
+        return {
+            NOTE: {
+                "token": uuid.uuid4().hex,
+                "files": [one.to_json() for one in files],
+                "before": self.before(),
+            }
+        }
+
+    def settle(self) -> None:
+        """Bring away what the table's last commit names, if that wasn't done.
+
+        :raises LandingError: it can't be.
+        """
+        noted = self._from.state().notes.get(NOTE)
+        if not noted:
+            return
+        files = [one for one in map(DataFile.from_json, noted["files"]) if self._is_there(one)]
+        if files:
+            self.bring(files, noted)
+            self.discard(files)
+
+    @abstractmethod
+    def before(self) -> Any:
+        """What must be known to go on after a crash, as JSON."""
+
+    @abstractmethod
+    def bring(self, files: Sequence[DataFile], noted: dict[str, Any]) -> None:
+        """Bring what is in these files to where it goes; not again what came there before."""
+
+    def discard(self, files: Sequence[DataFile]) -> None:
+        """Delete files that tasks wrote."""
+        self._from.delete([one.path for one in files], self._folder)
+
+    def close(self) -> None:
+        """Let go of connections, where there are any."""
+        return
+
+    @property
+    def _folder(self) -> str:
+        return posixpath.join(self._from.root, DEAD)
+
+    def _path(self, one: DataFile) -> str:
+        return posixpath.join(self._folder, one.path)
+
+    def _is_there(self, one: DataFile) -> bool:
+        return bool(self._from.fs.get_file_info(self._path(one)).type is pafs.FileType.File)
+
+
+class TableGrave(Grave):
+    """A table of the landing's own format."""
+
+    def __init__(self, landing: Landing, table: Table) -> None:
+        super().__init__(table)
+        self.table = dead_table(landing)
+        if not self.table.exists():
+            self.table.create(deadletters.SCHEMA, ())
+        self.table.refresh()
+        if not self.table.schema().equals(deadletters.SCHEMA):
+            raise BadSetting(f"{self.table.name} is no table of dead letters: its columns are others")
+
+    def before(self) -> Any:
+        return None
+
+    def bring(self, files: Sequence[DataFile], noted: dict[str, Any]) -> None:
+        key = f"taken from {self._from.name}"
+        self._copy(files)
+        self.table.commit(Commit(files=files, notes={key: noted["token"]}, unless=(key, noted["token"])))
+
+    def settle_replay(self, name: str) -> None:
+        """Do to the dead letters what a replay's commit says: some files go, others come in their place."""
+        self._from.refresh()
+        noted = self._from.state().notes.get(name)
+        if not noted or "token" not in noted:
+            return
+        key = f"replayed into {self._from.name}"
+        self.table.refresh()
+        if self.table.state().notes.get(key) == noted["token"]:
+            return
+        kept = [DataFile.from_json(one) for one in noted["kept"]]
+        self._copy(kept)
+        self.table.commit(
+            Commit(
+                files=kept,
+                removed=noted["removed"],
+                notes={key: noted["token"]},
+                unless=(key, noted["token"]),
+            )
+        )
+        self.discard(kept)
+
+    def _copy(self, files: Sequence[DataFile]) -> None:
+        for one in files:
+            target = posixpath.join(self.table.staging, one.path)
+            self.table.fs.create_dir(posixpath.dirname(target), recursive=True)
+            pafs.copy_files(self._path(one), target, self._from.fs, self.table.fs)
+
+
+class TopicGrave(Grave):
+    """A topic; it has to exist."""
+
+    def __init__(self, landing: Landing, table: Table) -> None:
+        super().__init__(table)
+        self._servers, self._client = landing.bootstrap_servers, landing.client
+        self.tablepic = (landing.dead_letters or "").partition(":")[2]
+        self._producer: Producer | None = None
+        self._ends = self._look()
+
+    def before(self) -> Any:
+        return {"topic": self.tablepic, "ends": {str(at): end for at, end in self._ends.items()}}
+
+    def settle(self) -> None:
+        noted = self._from.state().notes.get(NOTE)
+        if noted and noted["before"] and noted["before"]["topic"] == self.tablepic:
+            noted["there"] = self._sent_since(noted["before"]["ends"])
+        super().settle()
+
+    def bring(self, files: Sequence[DataFile], noted: dict[str, Any]) -> None:
+        there: set[Where] = noted.get("there", set())
+        try:
+            producer = self._connected()
+            for rows in self._rows(files):
+                sent = [
+                    producer.send(self.tablepic, row["value"], row["key"], headers=deadletters.headers(row))
+                    for row in rows
+                    if (row["topic"], row["partition"], row["offset"]) not in there
+                ]
+                for one in sent:
+                    done = one.result()
+                    self._ends[done.partition] = max(self._ends.get(done.partition, 0), done.offset + 1)
+        except ClientError as error:
+            raise LandingError(
+                f"dead letters can't go to topic {self.tablepic}: {error}; they are kept, and sent when the job is run "
+                "again"
+            ) from error
+
+    def close(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close()
+
+    def _connected(self) -> Producer:
+        if self._producer is None:
+            producer = Producer(
+                self._servers, **{"client_id": "ottla-landing", **client_options(self._client)}
+            )
+            producer.start()
+            self._producer = producer
+        return self._producer
+
+    def _look(self) -> dict[int, int]:
+        """Where the topic ends now."""
+        try:
+            with Broker(self._servers, self._client) as broker:
+                found = broker.latest(broker.partitions([self.tablepic]))
+        except (ClientError, SourceError) as error:
+            raise LandingError(f"dead letters can't go to topic {self.tablepic}: {error}") from error
+        return {at.partition: end for at, end in found.items()}
+
+    def _sent_since(self, ends: dict[str, int]) -> set[Where]:
+        """Which records are dead letters in the topic behind these offsets."""
+        columns = ("key", "value", "offset", "timestamp", "headers")
+        settings = ReadSettings(
+            self._servers, self._client, columns, segments="never", fail_on_data_loss=False
+        )
+        found: set[Where] = set()
+        for partition, end in self._ends.items():
+            start = min(ends.get(str(partition), 0), end)
+            try:
+                for batch in read(Range(self.tablepic, "", partition, start, end), settings):
+                    for row in deadletters.from_records(batch, self.tablepic, partition).to_pylist():
+                        found.add((row["topic"], row["partition"], row["offset"]))
+            except ReadError as error:
+                raise LandingError(f"dead letters in topic {self.tablepic} can't be read: {error}") from error
+        return found
+
+    def _rows(self, files: Sequence[DataFile]) -> Iterator[list[dict[str, Any]]]:
+        for one in files:
+            with self._from.fs.open_input_file(self._path(one)) as source:
+                for batch in pq.ParquetFile(source).iter_batches(_ROWS):
+                    yield batch.to_pylist()
+
+
+def grave_of(landing: Landing, table: Table) -> Grave | None:
+    """Where the job's dead letters go; None where a record that can't be parsed ends it."""
+    if landing.dead_letters is None:
+        return None
+    if landing.dead_letters.startswith("table:"):
+        return TableGrave(landing, table)
+    return TopicGrave(landing, table)
+
+
+def dead_table(landing: Landing) -> Table:
+    """The table of a landing's dead letters, of the same format and in the same catalogue."""
+    where = (landing.dead_letters or "").partition(":")[2]
+    return open_table(landing.format, where, catalog=landing.catalog, storage=landing.storage)

@@ -1,0 +1,267 @@
+"""Dead letters, parsed again: with another schema, say, or by a parser that was mended. What fits is landed.
+
+The commit that lands it notes what was replayed: the files of the table of dead letters that it was in, and those that
+hold what still fails; or up to where the topic was read. So it is landed exactly once, like a batch; after a crash the
+next run first does to the dead letters what the note says. No Spark: it runs in this process, with bounded memory.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ottla_client.errors import ClientError
+from ottla_pipeline.landing import deadletters
+from ottla_pipeline.landing.errors import BadSetting, LandingError
+from ottla_pipeline.landing.evolution import merged
+from ottla_pipeline.landing.files import FileWriter
+from ottla_pipeline.landing.graves import Grave, TableGrave, grave_of
+from ottla_pipeline.landing.parsing import Parsed, ParserSettings, formats, parser
+from ottla_pipeline.landing.parsing.formats import unpacked
+from ottla_pipeline.landing.parsing.json import settled
+from ottla_pipeline.landing.settings import Landing
+from ottla_pipeline.landing.start import columns, table_of, task_of, values_of
+from ottla_pipeline.landing.tables import Commit, DataFile, Table
+from ottla_pipeline.landing.tables.storage import place
+from ottla_pipeline.landing.task import finished
+from ottla_pipeline.reading import Range, ReadError, ReadSettings, read
+from ottla_pipeline.source.broker import Broker, ids_of
+from ottla_pipeline.source.errors import SourceError
+from ottla_pipeline.source.options import Topics
+
+NOTE = "replayed"
+_ROWS = 10_000
+"""Dead letters that are parsed at a time."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What became of dead letters."""
+
+    landed: int = 0
+    failed: int = 0
+    """They are dead letters still, with the new errors."""
+    files: int = 0
+
+
+def replay(landing: Landing) -> Replayed:
+    """Parse the dead letters of a landing again, and land what fits.
+
+    In a table of dead letters only what still fails is left; in a topic that is sent again, behind what was replayed.
+
+    :raises LandingError: a line that says what went wrong.
+    """
+    if landing.dead_letters is None:
+        raise BadSetting("dead_letters doesn't say where they are: topic:NAME or table:PATH")
+    table = table_of(landing)
+    if not table.exists():
+        raise LandingError(f"there is no table {landing.table} to land dead letters in")
+    try:
+        return _Replay(landing, table).run()
+    except (SourceError, ClientError, ReadError) as error:
+        raise LandingError(str(error)) from error
+
+
+class _Replay:
+    """One run."""
+
+    def __init__(self, landing: Landing, table: Table) -> None:
+        self._landing = landing
+        self._table = table
+        table.refresh()
+        grave = grave_of(landing, table)
+        assert grave is not None
+        self._grave: Grave = grave
+
+    def run(self) -> Replayed:
+        """All dead letters that there are now."""
+        try:
+            self._grave.settle()
+            if isinstance(self._grave, TableGrave):
+                self._grave.settle_replay(NOTE)
+            self._table.refresh()
+            before = self._table.state().notes.get(NOTE)
+            values = values_of(self._landing, self._table, _no_sample)
+            while True:
+                columns(self._landing, self._table, formats.columns(values), exists=True)
+                done, unknown = self._once(values, before)
+                if unknown is None:
+                    return done
+                values = formats.with_columns(values, unknown)
+        finally:
+            self._grave.close()
+
+    def _once(self, values: ParserSettings, before: Any) -> tuple[Replayed, pa.Schema | None]:
+        """One pass; with columns that the table has not got, nothing was landed."""
+        reading = (
+            _FromTable(self._grave, self._table)
+            if isinstance(self._grave, TableGrave)
+            else _FromTopic(self._landing, before)
+        )
+        pass_ = _Pass(self._landing, self._table, values)
+        try:
+            for rows in reading.rows():
+                pass_.take(rows)
+        except BaseException:
+            pass_.abort()
+            raise
+        if pass_.unknown is not None:
+            pass_.abort()
+            return Replayed(), pass_.unknown
+        files, dead = pass_.close()
+        if not pass_.landed and not pass_.failed:
+            return Replayed(), None
+        if isinstance(self._grave, TableGrave):
+            note = {
+                "token": uuid.uuid4().hex,
+                "removed": reading.taken(),
+                "kept": [one.to_json() for one in dead],
+            }
+            notes: dict[str, Any] = {NOTE: note}
+        else:
+            notes = {NOTE: reading.taken(), **self._grave.note(dead)}
+        self._table.commit(Commit(files=files, notes=notes, expects={NOTE: before}))
+        self._table.refresh()
+        if isinstance(self._grave, TableGrave):
+            self._grave.settle_replay(NOTE)
+        else:
+            self._grave.settle()
+        return Replayed(pass_.landed, pass_.failed, len(files)), None
+
+
+class _Pass:
+    """Dead letters on their way into the table, or back."""
+
+    def __init__(self, landing: Landing, table: Table, values: ParserSettings) -> None:
+        task = task_of(landing, table, values, bury=True)
+        self._names = landing.names
+        self._dates = landing.dates
+        self._schema = unpacked(task.schema)
+        self._parser = parser(values)
+        self._files = FileWriter(*place(task.staging, task.storage), self._schema, task.files, "replay")
+        assert task.dead is not None
+        self._dead = FileWriter(
+            *place(task.dead, task.storage), deadletters.SCHEMA, deadletters.FILES, "dead"
+        )
+        self.landed = 0
+        self.failed = 0
+        self.unknown: pa.Schema | None = None
+
+    def take(self, rows: pa.Table) -> None:
+        """Some of them; what is of no use here (batches that can't be decoded) goes back as it is."""
+        whole = pc.is_valid(rows.column("last_offset"))
+        self._back(rows.filter(whole))
+        rows = rows.filter(pc.invert(whole)).combine_chunks()
+        if not len(rows):
+            return
+        values = rows.column("value").combine_chunks()
+        parsed = self._parser.parse(values)
+        self._note(parsed)
+        if parsed.failures:
+            failed = rows.take(pa.array([one.row for one in parsed.failures], pa.int64()))
+            errors = pa.array([one.error for one in parsed.failures], pa.string())
+            self._back(failed.set_column(failed.schema.get_field_index("error"), "error", errors))
+        if len(parsed.columns):
+            self._files.write(finished(parsed, self._origin(rows), self._dates, self._schema))
+            self.landed += len(parsed.columns)
+
+    def close(self) -> tuple[list[DataFile], list[DataFile]]:
+        """Files for the table, and of what is still dead."""
+        return self._files.close(), self._dead.close()
+
+    def abort(self) -> None:
+        """Delete what was written."""
+        self._files.abort()
+        self._dead.abort()
+
+    def _back(self, rows: pa.Table) -> None:
+        self._dead.write(rows)
+        self.failed += len(rows)
+
+    def _origin(self, rows: pa.Table) -> pa.Table:
+        wanted = ["topic", "partition", "offset", "timestamp"]
+        if self._names.key is not None:
+            wanted.append("key")
+        return rows.select(wanted).rename_columns([one.name for one in self._names.fields()])
+
+    def _note(self, parsed: Parsed) -> None:
+        found = settled(parsed.unknown) if parsed.unknown is not None else pa.schema([])
+        if len(found):
+            self.unknown = found if self.unknown is None else merged(self.unknown, found)
+
+
+class _FromTable:
+    """The dead letters of a table: those of topics that were landed in the main one."""
+
+    def __init__(self, grave: TableGrave, table: Table) -> None:
+        self._table = grave.table
+        self._table.refresh()
+        self._files = self._table.data_files()
+        self._topics = sorted({topic for topic, _ in table.state().ledger.spans})
+
+    def rows(self) -> Iterator[pa.Table]:
+        """In pieces. Files that hold dead letters of other topics as well are left alone."""
+        ours = pa.array(self._topics, pa.string())
+        taken = []
+        for one in self._files:
+            dataset = self._table.dataset([one])
+            others = dataset.count_rows(filter=~pc.field("topic").isin(ours))
+            if others:
+                continue
+            taken.append(one)
+            for batch in dataset.to_batches(batch_size=_ROWS, columns=deadletters.SCHEMA.names):
+                if len(batch):
+                    yield pa.Table.from_batches([batch]).cast(deadletters.SCHEMA)
+        self._files = taken
+
+    def taken(self) -> list[str]:
+        """The files that were read, all of each."""
+        return [one.path for one in self._files]
+
+
+class _FromTopic:
+    """The dead letters in a topic, from where the last replay ended."""
+
+    def __init__(self, landing: Landing, before: Any) -> None:
+        self._landing = landing
+        self._topic = (landing.dead_letters or "").partition(":")[2]
+        known: Mapping[str, int] = (
+            (before or {}).get("ends", {}) if (before or {}).get("topic") == self._topic else {}
+        )
+        with Broker(landing.bootstrap_servers, landing.client) as broker:
+            partitions = broker.partitions([self._topic])
+            earliest, latest = broker.earliest(partitions), broker.latest(partitions)
+            self._id = ids_of(broker.topics(Topics((self._topic,)))).get(self._topic, "")
+        self._ends = {at.partition: end for at, end in latest.items()}
+        self._starts = {
+            at.partition: min(max(first, known.get(str(at.partition), 0)), latest[at])
+            for at, first in earliest.items()
+        }
+
+    def rows(self) -> Iterator[pa.Table]:
+        """In pieces."""
+        settings = ReadSettings(
+            self._landing.bootstrap_servers,
+            self._landing.client,
+            ("key", "value", "offset", "timestamp", "headers"),
+            segments="never",
+        )
+        for partition, start in self._starts.items():
+            for batch in read(
+                Range(self._topic, self._id, partition, start, self._ends[partition]), settings
+            ):
+                for at in range(0, len(batch), _ROWS):
+                    yield deadletters.from_records(batch.slice(at, _ROWS), self._topic, partition)
+
+    def taken(self) -> dict[str, Any]:
+        """Up to where it was read."""
+        return {"topic": self._topic, "ends": {str(at): end for at, end in self._ends.items()}}
+
+
+def _no_sample() -> pa.Array:
+    raise LandingError("the table has no columns to parse dead letters into: give a schema")

@@ -1,0 +1,248 @@
+"""What a landing job is told, checked before anything is asked of a broker; and what it tells of its batches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from ottla_pipeline.landing.errors import BadSetting
+from ottla_pipeline.landing.files import COMPRESSIONS
+from ottla_pipeline.landing.ledger import Offsets
+from ottla_pipeline.landing.parsing import FORMATS as VALUES
+from ottla_pipeline.landing.tables import FORMATS, Names
+
+AVAILABLE_NOW = "available-now"
+_DATE = re.compile(r"date\((\w+)\)")
+
+
+@dataclass(frozen=True)
+class Landing:
+    """A job: topics into one table. Every field has the meaning that docs/landing.md gives it.
+
+    :raises BadSetting: a value that nothing can be done with, or two that don't go together.
+    """
+
+    bootstrap_servers: str
+    table: str
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    """A regular expression that whole names of topics match, in place of :attr:`topics`."""
+    format: str = "delta"
+    values: str = "raw"
+    schema: str | None = None
+    """DDL, a JSON Schema, an Avro schema, or the name of a file with one. None: inferred, or that of the table."""
+    checkpoint: str | None = None
+    """Spark's folder. None: one that goes with the job, as the table itself says where to go on."""
+    group: str | None = None
+    partition_by: tuple[str, ...] = ()
+    """Columns, or ``date(column)`` for the day of a timestamp."""
+    target_file_size: int = 128 << 20
+    task_bytes: int = 64 << 20
+    """Bytes of the log that one task reads, about."""
+    compression: str = "zstd"
+    dead_letters: str | None = None
+    """``topic:NAME`` or ``table:PATH``. None: a record that can't be parsed ends the job."""
+    trigger: str | float = AVAILABLE_NOW
+    """``available-now``, or seconds between batches."""
+    starting_offsets: str = "earliest"
+    """For partitions of which the table has nothing yet: earliest, latest, group, or offsets as JSON."""
+    max_records: int | None = None
+    max_bytes: int | None = None
+    """Most of a batch, about."""
+    client: Mapping[str, str] = field(default_factory=dict)
+    """Settings of Kafka clients, without ``kafka.``."""
+    segments: Literal["auto", "always", "never"] = "auto"
+    isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
+    on_corrupt: Literal["fail", "deadletter"] = "fail"
+    fail_on_data_loss: bool = True
+    names: Names = field(default_factory=Names)
+    catalog: Mapping[str, str] | None = None
+    """Properties of an Iceberg catalogue. None: one in SQLite beside the table."""
+    storage: Mapping[str, str] | None = None
+    """Options of the object store that a Delta table is in, as deltalake takes them."""
+    delimiter: str = ","
+    """Between the fields of CSV."""
+    confluent: bool = False
+    """Whether Avro values begin with the five bytes of Confluent's framing."""
+    restarts: int = 3
+    """How often in a row the query is started again after a crash that is not the job's own error."""
+
+    def __post_init__(self) -> None:
+        for name in ("topics", "partition_by"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
+        if not self.bootstrap_servers.strip():
+            raise BadSetting("bootstrap_servers is empty: host:port of one broker or several")
+        if not self.table.strip():
+            raise BadSetting("table is empty: the folder of a table, or folder/namespace.name for Iceberg")
+        if bool(self.topics) == (self.pattern is not None):
+            raise BadSetting("topics or pattern says what to land: one of the two")
+        self._choices()
+        self._numbers()
+        self._partitions()
+        kind, colon, where = (self.dead_letters or "topic:x").partition(":")
+        if kind not in ("topic", "table") or not colon or not where:
+            raise BadSetting(f"dead_letters is {self.dead_letters!r}: topic:NAME or table:PATH")
+        if self.dead_letters == f"table:{self.table}" or (kind == "topic" and where in self.topics):
+            raise BadSetting(f"dead_letters is {self.dead_letters!r}, which is what is landed: name another")
+        if self.on_corrupt == "deadletter" and self.dead_letters is None:
+            raise BadSetting("on_corrupt is deadletter, and dead_letters does not say where they go")
+        if self.starting_offsets == "group" and self.group is None:
+            raise BadSetting("starting_offsets is group, and there is no group")
+        if self.names.key is not None and self.names.key in {"value"}:
+            raise BadSetting("the column of keys can't be called value")
+
+    def _choices(self) -> None:
+        choices = {
+            "format": FORMATS,
+            "values": VALUES,
+            "compression": COMPRESSIONS,
+            "segments": ("auto", "always", "never"),
+            "isolation": ("read_uncommitted", "read_committed"),
+            "on_corrupt": ("fail", "deadletter"),
+        }
+        for name, known in choices.items():
+            value = getattr(self, name)
+            if value not in known:
+                raise BadSetting(f"{name} is {value!r}: {nearest(value, known)}")
+        if self.catalog is not None and self.format != "iceberg":
+            raise BadSetting(f"a catalog is for Iceberg tables, not for {self.format}")
+        if self.storage and self.format != "delta":
+            raise BadSetting(f"storage is for Delta tables, not for {self.format}")
+        if self.confluent and self.values != "avro":
+            raise BadSetting(f"confluent is for Avro values, not for {self.values}")
+        if self.schema is not None and self.values == "raw":
+            raise BadSetting("raw values have no schema: leave it out, or say values=json, csv or avro")
+        if self.schema is None and self.values == "avro":
+            raise BadSetting("Avro values need an Avro schema, as JSON or as the name of a file")
+        if self.delimiter != "," and self.values != "csv":
+            raise BadSetting(f"delimiter is for CSV, not for {self.values}")
+        if len(self.delimiter) != 1 or self.delimiter in '"\r\n':
+            raise BadSetting(f"delimiter is {self.delimiter!r}: one character")
+
+    def _numbers(self) -> None:
+        for name in ("target_file_size", "task_bytes", "max_records", "max_bytes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise BadSetting(f"{name} is {value}: a number above 0")
+        if self.restarts < 0:
+            raise BadSetting(f"restarts is {self.restarts}: 0 or more")
+        if self.trigger != AVAILABLE_NOW:
+            try:
+                seconds = float(self.trigger)
+            except ValueError:
+                seconds = -1.0
+            if not 0 <= seconds < float("inf"):
+                raise BadSetting(f"trigger is {self.trigger!r}: {AVAILABLE_NOW}, or seconds between batches")
+
+    def _partitions(self) -> None:
+        seen: set[str] = set()
+        for one in self.partition_by:
+            if not re.fullmatch(r"\w+|date\(\w+\)", one):
+                raise BadSetting(f"partition_by has {one!r}: a column, or date(column)")
+            column = date_column(one, self.names)[0] if one.startswith("date(") else one
+            if column in seen:
+                raise BadSetting(f"partition_by names {column} twice")
+            seen.add(column)
+
+    @property
+    def available_now(self) -> bool:
+        """Whether the job ends with what there is when it starts."""
+        return self.trigger == AVAILABLE_NOW
+
+    @property
+    def dates(self) -> dict[str, str]:
+        """Columns of days, and the timestamps that they come from."""
+        return dict(date_column(one, self.names) for one in self.partition_by if one.startswith("date("))
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns that the table is partitioned by."""
+        return tuple(
+            date_column(one, self.names)[0] if one.startswith("date(") else one for one in self.partition_by
+        )
+
+    def source_options(self, starting: str) -> dict[str, str]:
+        """Options of the source that reads for this job; ``starting`` is offsets as JSON, or a word."""
+        found = {f"kafka.{name}": value for name, value in self.client.items()}
+        found |= {
+            "kafka.bootstrap.servers": self.bootstrap_servers,
+            "kafka.isolation.level": self.isolation,
+            "startingOffsets": starting,
+            "failOnDataLoss": str(self.fail_on_data_loss).lower(),
+            "maxBytesPerPartition": str(self.task_bytes),
+            "segments": self.segments,
+            "onCorrupt": self.on_corrupt,
+            # The job commits by itself, as soon as the table has a batch.
+            "commitOffsets": "false",
+        }
+        if self.pattern is not None:
+            found["subscribePattern"] = self.pattern
+        else:
+            found["subscribe"] = ",".join(self.topics)
+        if self.group is not None:
+            found["kafka.group.id"] = self.group
+        if self.max_records is not None:
+            found["maxOffsetsPerTrigger"] = str(self.max_records)
+        if self.max_bytes is not None:
+            found["maxBytesPerTrigger"] = str(self.max_bytes)
+        return found
+
+
+def date_column(spec: str, names: Names) -> tuple[str, str]:
+    """Of ``date(column)`` the column of days and the one it comes from."""
+    found = _DATE.fullmatch(spec)
+    assert found is not None, "checked before"
+    source = found.group(1)
+    return ("_date" if source == names.timestamp else f"{source}_date"), source
+
+
+def nearest(value: object, known: tuple[str, ...]) -> str:
+    """What was likely meant, or all that there is."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(str(value), known, n=1)
+    return f"is it {near[0]}?" if near else f"it can be {', '.join(known)}"
+
+
+@dataclass(frozen=True)
+class BatchDone:
+    """A batch that is in the table."""
+
+    batch_id: int
+    rows: int
+    bytes: int
+    """Of keys and values, as they were read."""
+    files: int
+    dead_letters: int
+    start: Offsets
+    end: Offsets
+    latest: Offsets
+    """Where the logs ended after the batch; what is between is the lag."""
+    seconds: float
+    durations: Mapping[str, float]
+    """read: Spark's job with all tasks; dead_letters, commit, group: on the driver, seconds."""
+    skipped: bool = False
+    """The table had the batch already: it was committed before a crash."""
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+
+@dataclass(frozen=True)
+class Landed:
+    """What a run of a job did."""
+
+    batches: int = 0
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+    dead_letters: int = 0
+    offsets: Offsets = field(default_factory=dict)
+    """Where the table ends now."""
+    seconds: float = 0.0
+    skipped: int = 0
+    """Batches that were in the table already."""

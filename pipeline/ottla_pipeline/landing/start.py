@@ -1,0 +1,193 @@
+"""Before a job's first batch: its table, its columns, and where every partition goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ottla_client.types import TopicPartition
+from ottla_pipeline.landing.errors import LandingError, SchemaRefused
+from ottla_pipeline.landing.evolution import check_partitioning, grown
+from ottla_pipeline.landing.files import FileSettings
+from ottla_pipeline.landing.ledger import Place, Span, check_id
+from ottla_pipeline.landing.parsing import ParserSettings, formats
+from ottla_pipeline.landing.parsing.formats import packed
+from ottla_pipeline.landing.schema import checked
+from ottla_pipeline.landing.settings import Landing
+from ottla_pipeline.landing.tables import Commit, Table, open_table
+from ottla_pipeline.landing.task import TaskSettings
+from ottla_pipeline.reading import Range, read
+from ottla_pipeline.source.broker import Broker, ids_of, select
+from ottla_pipeline.source.options import SourceOptions, Topics, resolve
+from ottla_pipeline.source.resolving import start_of
+
+_SAMPLE = 1000
+"""Records of a partition that a schema is inferred from, at most."""
+_FILES = (pa.types.is_integer, pa.types.is_string, pa.types.is_date, pa.types.is_boolean)
+"""Types that a table can be partitioned by."""
+
+
+@dataclass
+class Beginning:
+    """A job that is ready for its first batch."""
+
+    table: Table
+    values: ParserSettings
+    ids: Mapping[str, str]
+    offsets: dict[TopicPartition, int]
+    """Where the table goes on, of every partition that there is."""
+    new: bool
+    """Nothing was landed in the table before."""
+
+
+def begin(landing: Landing, broker: Broker, run_id: str) -> Beginning:
+    """Open the table or make it, and fix where partitions start that it has nothing of.
+
+    That goes into the table too: a run that starts at ``latest`` and is killed before its first batch goes on from the
+    same offsets.
+
+    :raises LandingError: the table or the schema can't be used; what the client or the source raise is theirs.
+    """
+    options = resolve(landing.source_options(landing.starting_offsets), stream=True)
+    topics = broker.topics(options.topics)
+    for name in landing.topics:
+        if name not in topics:
+            raise broker.missing(name)
+    partitions = select(options.topics, topics)
+    ids = ids_of(topics)
+    table = table_of(landing)
+    exists = table.exists()
+    if exists:
+        table.refresh()
+    state = table.state(sorted(topics)) if exists else None
+    known: dict[TopicPartition, int] = {}
+    for at in partitions:
+        if state is not None:
+            check_id(table.name, at.topic, state.ledger.ids.get(at.topic, ""), ids.get(at.topic, ""))
+            next_offset = state.ledger.next((at.topic, at.partition))
+            if next_offset is not None:
+                known[at] = next_offset
+    missing = [at for at in partitions if at not in known]
+    starts = start_of(broker, options, partitions) if missing else {}
+    offsets = {at: known.get(at, starts.get(at, 0)) for at in partitions}
+    values = values_of(landing, table if exists else None, lambda: _sample(options, broker, offsets, ids))
+    columns(landing, table, formats.columns(values), exists)
+    if missing:
+        spans: dict[Place, tuple[Span, ...]] = {
+            (at.topic, at.partition): (Span(offsets[at], offsets[at]),) for at in missing
+        }
+        table.commit(Commit(spans=spans, topic_ids=ids, run_id=run_id))
+    return Beginning(table, values, ids, offsets, new=not known)
+
+
+def table_of(landing: Landing) -> Table:
+    """The job's table, whether it exists or not."""
+    return open_table(landing.format, landing.table, catalog=landing.catalog, storage=landing.storage)
+
+
+def values_of(landing: Landing, table: Table | None, sample: object) -> ParserSettings:
+    """How values are parsed: by the schema that is given, that of the table, or one inferred from ``sample()``."""
+    known = None
+    if table is not None and landing.schema is None:
+        beside = {one.name for one in landing.names.fields()} | set(landing.dates)
+        known = pa.schema([one for one in table.schema() if one.name not in beside]) or None
+    assert callable(sample)
+    return formats.settings(
+        landing.values,
+        landing.schema,
+        sample,
+        known=known,
+        delimiter=landing.delimiter,
+        confluent=landing.confluent,
+    )
+
+
+def columns(landing: Landing, table: Table, data: pa.Schema, exists: bool) -> None:
+    """Make the table, or add the columns that it lacks.
+
+    :raises SchemaRefused: two columns of one name, or what the table has doesn't go with it.
+    """
+    own = landing.names.fields()
+    wanted = checked(
+        pa.schema([*data, *own, *(pa.field(name, pa.date32()) for name in landing.dates)]),
+        "with Ottla's columns",
+    )
+    for name, source in landing.dates.items():
+        kind = wanted.field(source).type if source in wanted.names else None
+        if kind is None or not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+            raise SchemaRefused(
+                f"partition_by has date({source}): {source} is no column of times (for {name})"
+            )
+    for name in landing.partition_columns:
+        if name not in wanted.names:
+            raise SchemaRefused(
+                f"partition_by names {name}, which is no column; there are {', '.join(wanted.names)}"
+            )
+        if not any(test(wanted.field(name).type) for test in _FILES):
+            raise SchemaRefused(
+                f"partition_by names {name}, of type {wanted.field(name).type}: no folder can be of it"
+            )
+    if not exists:
+        table.create(wanted, landing.partition_columns)
+    check_partitioning(table.name, table.partition_by(), landing.partition_columns)
+    _, new = grown(table.name, table.schema(), wanted)
+    if new:
+        table.add_columns(new)
+
+
+def task_of(landing: Landing, table: Table, values: ParserSettings, *, bury: bool) -> TaskSettings:
+    """What tasks are told."""
+    schema = table.schema()
+    names = landing.names
+    rising = tuple(one for one in (names.offset, names.timestamp) if one in schema.names)
+    repeating = tuple(
+        one.name
+        for one in schema
+        if one.name not in rising and not pa.types.is_binary(one.type) and not pa.types.is_nested(one.type)
+    )
+    return TaskSettings(
+        staging=table.staging_uri,
+        storage=dict(landing.storage) if landing.storage else None,
+        schema=packed(schema),
+        names=names,
+        values=values,
+        files=FileSettings(
+            partition_by=landing.partition_columns,
+            keep_partition_columns=table.keeps_partition_columns,
+            compression=landing.compression,
+            target_size=landing.target_file_size,
+            dictionaries=repeating,
+            rising=rising,
+        ),
+        dates=landing.dates,
+        dead=table.dead_uri if bury else None,
+    )
+
+
+def _sample(
+    options: SourceOptions, broker: Broker, offsets: Mapping[TopicPartition, int], ids: Mapping[str, str]
+) -> pa.Array:
+    """Values of the first records that are to be landed."""
+    earliest = broker.earliest(list(offsets))
+    ends = broker.latest(list(offsets), options.isolation)
+    settings = options.read_settings(("value",))
+    found: list[pa.Array] = []
+    for at, offset in offsets.items():
+        start = max(offset, earliest[at])
+        end = min(start + _SAMPLE, ends[at])
+        if start < end:
+            span = Range(at.topic, ids.get(at.topic, ""), at.partition, start, end)
+            found += [batch.column("value") for batch in read(span, settings, _pass)]
+    values = pa.chunked_array(found, pa.binary()).combine_chunks()
+    if not len(values):
+        names = Topics(tuple(sorted({at.topic for at in offsets})))
+        raise LandingError(
+            f"there are no records in {names} to infer a schema from: give one, or wait for some"
+        )
+    return values
+
+
+def _pass(_: object) -> None:
+    """A batch that can't be decoded says nothing of a schema."""

@@ -1,0 +1,246 @@
+"""What one task does: a range of a partition is read, parsed and written to files, and told of in one line.
+
+Nothing that it writes is in the table before the driver commits it. What goes wrong is told in the same line: a task
+that raised would reach the user as a page of Java.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ottla_client.errors import ClientError
+from ottla_pipeline.landing import deadletters
+from ottla_pipeline.landing.errors import LandingError
+from ottla_pipeline.landing.files import FileSettings, FileWriter, with_columns
+from ottla_pipeline.landing.parsing import Parsed, ParserSettings, parser
+from ottla_pipeline.landing.parsing.formats import packed
+from ottla_pipeline.landing.parsing.json import settled
+from ottla_pipeline.landing.tables.base import DataFile, Names
+from ottla_pipeline.landing.tables.storage import place
+from ottla_pipeline.reading import Checksum, CorruptBatch, ReadError, read
+
+if TYPE_CHECKING:
+    from ottla_pipeline.reading import Range, ReadSettings
+
+PIECE = 16 << 20
+"""Bytes of values that are parsed at a time."""
+COLUMNS = ("key", "value", "offset", "timestamp")
+
+
+@dataclass(frozen=True)
+class TaskSettings:
+    """What a task is told. It travels in an option of the source."""
+
+    staging: str
+    """Where files go, as a path or URI."""
+    storage: dict[str, str] | None
+    schema: str
+    """The table's columns, packed."""
+    names: Names
+    values: ParserSettings
+    files: FileSettings
+    dates: dict[str, str] = field(default_factory=dict)
+    dead: str | None = None
+    """Where dead letters go first. None: a record that can't be parsed ends the job."""
+
+    def to_text(self) -> str:
+        """For an option."""
+        return base64.b64encode(pickle.dumps(self)).decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> TaskSettings:
+        """What :meth:`to_text` made, in this very job."""
+        found = pickle.loads(base64.b64decode(text))
+        assert isinstance(found, cls)
+        return found
+
+
+@dataclass
+class Report:
+    """What a task tells the driver."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    count: int = 0
+    total: int = 0
+    dead: int = 0
+    rows: int = 0
+    bytes: int = 0
+    files: list[DataFile] = field(default_factory=list)
+    dead_files: list[DataFile] = field(default_factory=list)
+    unknown: str | None = None
+    """Columns that records have and the table hasn't, packed."""
+    failed: str | None = None
+    """Why the range could not be landed; nothing of it was left behind."""
+    seconds: float = 0.0
+
+    def to_text(self) -> str:
+        """One line of JSON."""
+        files = {name: [one.to_json() for one in getattr(self, name)] for name in ("files", "dead_files")}
+        return json.dumps({**self.__dict__, **files}, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str) -> Report:
+        """What :meth:`to_text` made."""
+        data = json.loads(text)
+        for name in ("files", "dead_files"):
+            data[name] = [DataFile.from_json(one) for one in data[name]]
+        return cls(**data)
+
+
+class _Refused(Exception):
+    """The range can't be landed; the text is the user's."""
+
+
+def land_range(task: TaskSettings, range: Range, reading: ReadSettings) -> Report:
+    """Read, parse and write one range."""
+    began = time.perf_counter()
+    report = Report(range.topic, range.topic_id, range.partition, range.start, range.end)
+    lander = _Lander(task, report)
+    try:
+        lander.run(read(range, reading, lander.set_aside))
+    except (ReadError, ClientError, LandingError, _Refused) as error:
+        lander.abort()
+        report.failed = str(error)
+    except BaseException:
+        lander.abort()
+        raise
+    report.seconds = time.perf_counter() - began
+    return report
+
+
+class _Lander:
+    """The range of one task on its way into files."""
+
+    def __init__(self, task: TaskSettings, report: Report) -> None:
+        self._task = task
+        self._report = report
+        self._schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(task.schema)))
+        self._parser = parser(task.values)
+        filesystem, root = place(task.staging, task.storage)
+        self._files = FileWriter(filesystem, root, self._schema, task.files, "part")
+        self._dead: FileWriter | None = None
+        if task.dead is not None:
+            filesystem, root = place(task.dead, task.storage)
+            self._dead = FileWriter(filesystem, root, deadletters.SCHEMA, deadletters.FILES, "dead")
+        self._unknown: pa.Schema | None = None
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """All of it; what is made is in the report."""
+        checksum = Checksum()
+        report = self._report
+        for batch in batches:
+            checksum += Checksum.of(batch)
+            report.bytes += _size(batch.column("value")) + _size(batch.column("key"))
+            for piece in _pieces(batch):
+                self._land(piece)
+        report.count, report.total = checksum.count, checksum.total
+        report.files = self._files.close()
+        report.dead_files = self._dead.close() if self._dead is not None else []
+        report.unknown = packed(self._unknown) if self._unknown is not None else None
+
+    def abort(self) -> None:
+        """Delete what was written."""
+        self._files.abort()
+        if self._dead is not None:
+            self._dead.abort()
+
+    def set_aside(self, corrupt: CorruptBatch) -> None:
+        """A record batch that can't be decoded."""
+        if self._dead is None:
+            raise _Refused(f"{corrupt.topic}-{corrupt.partition} offset {corrupt.first}: {corrupt.reason}")
+        self._dead.write(deadletters.of_corrupt(corrupt))
+        self._report.dead += 1
+
+    def _land(self, piece: pa.RecordBatch) -> None:
+        parsed = self._parser.parse(piece.column("value"))
+        origin = self._origin(piece)
+        if parsed.failures:
+            self._bury(piece, origin, parsed)
+        if parsed.unknown is not None:
+            found = settled(parsed.unknown)
+            if len(found):
+                from ottla_pipeline.landing.evolution import merged
+
+                self._unknown = found if self._unknown is None else merged(self._unknown, found)
+        if not len(parsed.columns):
+            return
+        self._files.write(finished(parsed, origin, self._task.dates, self._schema))
+        self._report.rows += len(parsed.columns)
+
+    def _origin(self, piece: pa.RecordBatch) -> pa.Table:
+        """The columns that say where rows come from."""
+        columns = [
+            pa.repeat(pa.scalar(self._report.topic), len(piece)),
+            pa.repeat(pa.scalar(self._report.partition, pa.int32()), len(piece)),
+            piece.column("offset"),
+            piece.column("timestamp"),
+        ]
+        if self._task.names.key is not None:
+            columns = [*columns, piece.column("key")]
+        return pa.table(columns, names=[one.name for one in self._task.names.fields()])
+
+    def _bury(self, piece: pa.RecordBatch, origin: pa.Table, parsed: Parsed) -> None:
+        failures = parsed.failures
+        if self._dead is None:
+            first = failures[0]
+            topic, partition, offset = (origin.column(i)[first.row].as_py() for i in range(3))
+            raise _Refused(
+                f"{topic}-{partition} offset {offset}: {first.error}; say where dead letters go "
+                "(topic:NAME or table:PATH), or mend the schema"
+            )
+        rows = pa.array([one.row for one in failures], pa.int64())
+        errors = pa.array([one.error for one in failures], pa.string())
+        self._dead.write(deadletters.rows(origin.take(rows), piece.take(rows), errors))
+        self._report.dead += len(failures)
+
+
+def finished(parsed: Parsed, origin: pa.Table, dates: Mapping[str, str], schema: pa.Schema) -> pa.Table:
+    """Rows as the table has them; ``origin`` says of each of the records that were parsed where it comes from."""
+    if parsed.rows is not None:
+        origin = origin.take(pa.array(parsed.rows))
+    table = parsed.columns
+    for name, column in zip(origin.column_names, origin.columns, strict=True):
+        table = table.append_column(name, column)
+    for name, source in dates.items():
+        table = table.append_column(name, _days(table.column(source)))
+    return with_columns(table, schema)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in pieces of at most some :data:`PIECE` bytes of values, at least a record each."""
+    values = batch.column("value")
+    if values.nbytes <= PIECE:
+        yield batch
+        return
+    ends: Any = np.cumsum(pc.fill_null(pc.binary_length(values), 0).to_numpy())
+    start = 0
+    while start < len(batch):
+        behind = int(ends[start - 1]) if start else 0
+        end = max(start + 1, int(np.searchsorted(ends, behind + PIECE, side="right")))
+        yield batch.slice(start, end - start)
+        start = end
+
+
+def _size(column: pa.Array) -> int:
+    return int(pc.sum(pc.binary_length(column)).as_py() or 0)
+
+
+def _days(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The day of each, in UTC."""
+    if pa.types.is_date32(column.type):
+        return column
+    return pc.cast(column, pa.date32(), safe=False)
