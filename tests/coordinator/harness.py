@@ -92,6 +92,8 @@ class FakeFuture:
 class FakePartition:
     """A leader's partition, in memory. ``hold`` keeps writes uncommitted, ``refuse`` makes appends fail."""
 
+    is_led_here = True
+
     def __init__(self, partition: int = 0, topic: str = OFFSETS_TOPIC) -> None:
         self.topic = topic
         self.partition = partition

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,9 @@ from ottla_broker.handlers import list_offsets
 from ottla_broker.log.config import LogConfig
 from ottla_broker.replica.replicated import IsrChange, IsrOutcome, LeaderState, ReplicatedPartition, Role
 from ottla_broker.replica.selector import RackAwareSelector
+from ottla_broker.replica.standing import Standing
 from ottla_broker.replica.waiting import DelayedFetch
+from ottla_broker.store.api import Lease
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -35,6 +38,8 @@ class Bench:
         self.log = open_log(folder, self.clock, LogConfig(**config))
         self.proposed: list[IsrChange] = []
         self.dead: set[int] = set()
+        self.ended: set[int] = set()
+        self.standing = Standing(Lease(inf), 1.5, lambda broker: broker in self.ended)
         logs: Any = SimpleNamespace(get=lambda *_: self.log, high_watermark=lambda *_: committed)
         self.partition = ReplicatedPartition(
             TOPIC,
@@ -46,6 +51,7 @@ class Bench:
             MAX_LAG_MS,
             lambda broker, _: broker not in self.dead,
             self.proposed.append,
+            self.standing,
         )
 
     def lead(self, isr: list[int], epoch: int = 1, partition_epoch: int = 10) -> ReplicatedPartition:
@@ -426,3 +432,66 @@ async def test_consumers_are_sent_to_their_rack(bench: Bench) -> None:
     bench.fetched(2, 2)
     bench.fetched(3, 4)
     assert selector.choose(partition, "b", 0) == 2, "only who is in sync"
+
+
+# ---- the store is silent
+
+
+def led(partition: ReplicatedPartition) -> bool:
+    return partition.is_led_here
+
+
+async def test_a_leader_that_may_have_been_replaced_goes_on_while_it_is_followed(bench: Bench) -> None:
+    partition = bench.lead([1, 2, 3])
+    bench.append()
+    bench.standing.lease.until = bench.clock.monotonic()
+    # Its epoch has just begun.
+    assert led(partition)
+    bench.clock.seconds += 1.6
+    bench.fetched(2, 0)
+    for refused in (partition.check_leader, bench.append, lambda: partition.check_readable(1, True)):
+        assert code_of(refused) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert code_of(partition.append_internal, bytearray(), 0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    # The other follower shows that it leads nothing, or its process has ended.
+    bench.fetched(3, 0)
+    assert led(partition)
+    bench.clock.seconds += 1.6
+    bench.fetched(2, 0)
+    bench.ended.add(3)
+    assert led(partition)
+    bench.ended.clear()
+    assert not led(partition)
+    bench.standing.lease.until = inf
+    assert led(partition)
+
+
+async def test_who_might_be_in_sync_by_now_has_to_follow_too(bench: Bench) -> None:
+    partition = bench.lead([1, 2])
+    bench.fetched(2, 0)
+    bench.fetched(3, 0)
+    assert [change.isr for change in bench.proposed] == [(1, 2, 3)]
+    bench.standing.lease.until = 0.0
+    assert led(partition)
+    bench.clock.seconds += 1.6
+    bench.fetched(2, 0)
+    assert not led(partition)
+
+
+async def test_nobody_can_lead_instead_of_who_is_alone_in_sync(bench: Bench) -> None:
+    partition = bench.lead([1])
+    bench.standing.lease.until = 0.0
+    bench.clock.seconds += 100
+    bench.append()
+    assert led(partition)
+
+
+async def test_what_was_acknowledged_in_doubt_is_on_all_replicas(bench: Bench) -> None:
+    """A follower's fetch counts, though clients are refused: it says what it had when it still followed."""
+    partition = bench.lead([1, 2])
+    wait = partition.committed(bench.append(), 1000)
+    bench.standing.lease.until = 0.0
+    bench.clock.seconds += 1.6
+    assert not led(partition)
+    bench.fetched(2, 1)
+    assert wait is not None
+    await wait

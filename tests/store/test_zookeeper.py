@@ -6,7 +6,9 @@ import asyncio
 import os
 import signal
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -449,7 +451,7 @@ async def test_nothing_is_left_after_close(connect: str, relay: Relay) -> None:
         await store.close()
         await store.close()
     await until(lambda: set(threading.enumerate()) <= threads)
-    assert descriptors() == open_files
+    await until(lambda: descriptors() <= open_files)
 
 
 async def test_close_waits_for_no_server_that_says_nothing(
@@ -554,6 +556,44 @@ async def test_a_frozen_zookeeper_does_not_stop_the_loop(tmp_path: Path) -> None
     assert (await asyncio.gather(task, return_exceptions=True))[0] is True or store.state is SessionState.LOST
     await store.close()
     server.kill()
+
+
+# ---- until when a session lasts
+
+
+async def test_a_lease_counts_from_what_was_answered(both: tuple[ZooKeeperStore, Any], relay: Relay) -> None:
+    store, _ = both
+    began = time.monotonic()
+    first = store.lease.until
+    assert began - 60 < first < began + 60
+    await store.exists("/a")
+    assert first < store.lease.until
+    relay.holding = True
+    task = asyncio.ensure_future(store.exists("/a"))
+    await asyncio.sleep(0.2)
+    held = store.lease.until
+    await asyncio.sleep(0.2)
+    assert store.lease.until == held
+    relay.holding = False
+    relay.cut()
+    await asyncio.gather(task, return_exceptions=True)
+    if store.state is not SessionState.LOST:
+        assert store.lease.until > held
+    await store.close()
+    assert store.lease.until == -inf
+
+
+async def test_pings_keep_a_lease_and_the_servers_timeout_holds(tmp_path: Path) -> None:
+    server = ZooKeeperProcess(tmp_path / "zookeeper", settings={"minSessionTimeout": 1500}).start()
+    store = await ZooKeeperStore.open(ZooKeeperSettings(server.address, session_timeout_ms=100))
+    try:
+        left = store.lease.until - time.monotonic()
+        assert 0 < left <= 1.5
+        first = store.lease.until
+        await until(lambda: store.lease.until > first)
+    finally:
+        await store.close()
+        server.kill()
 
 
 @pytest.mark.parametrize("path", ["/a/./b", "/a/..", "/\x01", "/\ud800", "/\U0001f600"])

@@ -111,6 +111,12 @@ class Stream:
         target = len(self.acked) + count
         wait_for(lambda: len(self.acked) >= target, f"{count} more acknowledgements", 30)
 
+    def give_up(self) -> None:
+        """End it without waiting for what is not acknowledged; after :meth:`stop`, nothing is left to do."""
+        self._stop.set()
+        self._producer.purge()
+        self._thread.join(90)
+
     def stop(self) -> list[str]:
         self._stop.set()
         self._thread.join(90)

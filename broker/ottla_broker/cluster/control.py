@@ -18,6 +18,7 @@ from ottla_protocol.messages.leader_and_isr import (
     LeaderAndIsrResponse,
     LeaderAndIsrTopicState,
 )
+from ottla_protocol.messages.metadata import MetadataResponseTopic
 from ottla_protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from ottla_protocol.messages.update_metadata import (
     UpdateMetadataBroker,
@@ -45,6 +46,7 @@ class Control:
     Attributes:
         on_topic_deleted: called with a topic and its partitions when the controller says that it goes.
         on_brokers: called when the brokers that are alive have changed.
+        on_leaders: called when partitions are led and followed as told, with the registration's epoch that is meant.
         joined: set once a controller has told this broker of the cluster.
     """
 
@@ -69,6 +71,7 @@ class Control:
         self.joined = asyncio.Event()
         self.on_topic_deleted: list[Callable[[str, Sequence[int]], None]] = []
         self.on_brokers: list[Callable[[], None]] = []
+        self.on_leaders: Callable[[int], None] = lambda broker_epoch: None
 
     async def leader_and_isr(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
         async with self._turn:
@@ -82,6 +85,7 @@ class Control:
             for leader in request.live_leaders:
                 self._set_address(leader.broker_id, leader.host_name, leader.port)
             response = await self._replicas.apply_leader_and_isr(request, version, self._config_of)
+            self.on_leaders(request.broker_epoch)
             for topic in request.topic_states:
                 self._take_leaders(topic)
             return response
@@ -92,26 +96,54 @@ class Control:
         The controller tells all brokers a moment later; until then, a client that has just been refused by this broker
         would be sent back to it, and some wait a second before they ask again.
         """
-        known = self._metadata.topic(topic.topic_name)
-        if known is None or known.topic_id != topic.topic_id:
+        self._take_newer(
+            topic.topic_name,
+            topic.topic_id,
+            [
+                PartitionInfo(
+                    state.partition_index, state.leader, state.leader_epoch, state.replicas, state.isr
+                )
+                for state in topic.partition_states
+            ],
+        )
+
+    def take_hearsay(self, topic: MetadataResponseTopic) -> None:
+        """Tell clients of the leaders that another broker knows, where they are newer than those known here."""
+        self._take_newer(
+            topic.name or "",
+            topic.topic_id,
+            [
+                PartitionInfo(
+                    each.partition_index,
+                    each.leader_id,
+                    each.leader_epoch,
+                    each.replica_nodes,
+                    each.isr_nodes,
+                )
+                for each in topic.partitions
+                if each.leader_id >= 0
+            ],
+        )
+
+    def _take_newer(self, name: str, topic_id: bytes, told: Iterable[PartitionInfo]) -> None:
+        known = self._metadata.topic(name)
+        if known is None or known.topic_id != topic_id:
             return
+        partitions = known.partitions
         newer = {
-            state.partition_index: PartitionInfo(
-                state.partition_index,
-                state.leader,
-                state.leader_epoch,
-                state.replicas,
-                state.isr,
-                known.partitions[state.partition_index].offline,
+            info.index: PartitionInfo(
+                info.index,
+                info.leader,
+                info.leader_epoch,
+                info.replicas,
+                info.isr,
+                partitions[info.index].offline,
             )
-            for state in topic.partition_states
-            if state.partition_index < len(known.partitions)
-            and state.leader_epoch > known.partitions[state.partition_index].leader_epoch
+            for info in told
+            if info.index < len(partitions) and info.leader_epoch > partitions[info.index].leader_epoch
         }
         if newer:
-            self._put(
-                topic.topic_name, topic.topic_id, [newer.get(info.index, info) for info in known.partitions]
-            )
+            self._put(name, topic_id, [newer.get(info.index, info) for info in partitions])
 
     async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
         async with self._turn:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from ottla_broker.cluster.configs import ClusterConfigs, Settings
 from ottla_broker.cluster.control import Control
 from ottla_broker.cluster.disks import DiskReports
+from ottla_broker.cluster.hearsay import ask_around
 from ottla_broker.cluster.identity import (
     ensure_paths,
     generate_broker_id,
@@ -23,6 +24,7 @@ from ottla_broker.cluster.identity import (
 )
 from ottla_broker.cluster.lasting import LastingStore
 from ottla_broker.cluster.links import Links
+from ottla_broker.cluster.silence import watch_silence
 from ottla_broker.cluster.vigil import Vigil
 from ottla_broker.config.cluster_keys import RACK_AWARE
 from ottla_broker.config.topics import log_config
@@ -37,7 +39,8 @@ from ottla_broker.replica.cluster import ClusterReplicas
 from ottla_broker.replica.fetcher import FetcherSettings
 from ottla_broker.replica.isr import IsrChanges
 from ottla_broker.replica.selector import RackAwareSelector
-from ottla_broker.store.api import StoreError
+from ottla_broker.replica.standing import DOUBT_SECONDS, Standing
+from ottla_broker.store.api import Lease, StoreError
 from ottla_broker.store.keys import DEFAULT_ENTITY, BrokerRegistration, ConfigNode, encode_uuid
 from ottla_broker.store.zookeeper import Tls, ZooKeeperSettings, ZooKeeperStore
 from ottla_protocol.messages.controlled_shutdown import ControlledShutdownRequest
@@ -120,6 +123,9 @@ class ClusterMember:
         self._peers = Peers(f"broker-{number}", self._clock)
         self._links = Links(self._peers, self.controller_id)
         self._vigil = Vigil(number, self._peers, self._place, self._on_dead, self._metadata.set_reachable)
+        self._standing = Standing(
+            Lease(), config.replica_fetch_wait_max_ms / 1000 + DOUBT_SECONDS, self._vigil.is_dead
+        )
         self._isr = IsrChanges(number, self._broker_epoch, self._links.to_controller, self._clock)
         self.replicas = ClusterReplicas(
             number,
@@ -139,6 +145,7 @@ class ClusterMember:
             connect=self._links.to_leader,
             eligible=lambda broker, _: broker in self._metadata.brokers,
             propose=self._isr.propose,
+            standing=self._standing,
         )
         self._disks = DiskReports(self.store, number)
         self.replicas.on_folder_failed.append(self._disks.folder_failed)
@@ -152,6 +159,7 @@ class ClusterMember:
             self.in_force,
             self._peers.set_address,
         )
+        self.control.on_leaders = self._led_in
         self.control.on_brokers.append(self._take_addresses)
         self.control.on_brokers.append(self.replicas.brokers_changed)
         self.controller = ClusterController(
@@ -166,7 +174,7 @@ class ClusterMember:
         )
 
     async def _new_session(self) -> ZooKeeperStore:
-        self._session = await ZooKeeperStore.open(self._settings)
+        self._session = await ZooKeeperStore.open(self._settings, self._clock)
         self.store.use(self._session)
         return self._session
 
@@ -187,9 +195,13 @@ class ClusterMember:
         )
         assert self._session is not None
         await self._register(self._session)
+        self._standing.lease = self._lease()
         loop = asyncio.get_running_loop()
         self._tasks.append(loop.create_task(self._live()))
         self._tasks.append(loop.create_task(self._shrink_isrs()))
+        self._tasks.append(
+            loop.create_task(watch_silence(self._lease, self._clock, self._on_silence, self._on_sign))
+        )
         self.configs.start()
 
     async def _register(self, session: ZooKeeperStore) -> None:
@@ -246,6 +258,39 @@ class ClusterMember:
         active, self._active = self._active, None
         if active is not None:
             await active.close()
+
+    def _lease(self) -> Lease:
+        assert self._session is not None
+        return self._session.lease
+
+    def _led_in(self, broker_epoch: int) -> None:
+        """The controller has told what to lead under a registration: from then on its session is what counts.
+
+        Not before: what was led under an earlier one may be others' by now.
+        """
+        if broker_epoch in (-1, self.authority.broker_epoch):
+            self._standing.lease = self._lease()
+
+    async def _on_silence(self) -> None:
+        if self._election is not None:
+            await self._election.step_down()
+        doubtful = self.replicas.give_up_doubtful()
+        self._metadata.set_doubtful({key for key in doubtful if self._is_said_to_lead(*key)})
+        if self._metadata.doubtful:
+            topics = {topic for topic, _ in self._metadata.doubtful}
+            await ask_around(
+                self._metadata, self._peers, self._config.broker_id, topics, self.control.take_hearsay
+            )
+
+    def _is_said_to_lead(self, topic: str, partition: int) -> bool:
+        known = self._metadata.topic(topic)
+        return known is None or known.partitions[partition].leader == self._config.broker_id
+
+    def _on_sign(self) -> None:
+        # Under a new session the controller tells what is led; under the old one, nothing has changed.
+        self._metadata.set_doubtful(frozenset())
+        if self._election is not None:
+            self._election.stand()
 
     def _on_deposed(self) -> None:
         if self._election is not None:

@@ -47,12 +47,19 @@ class Vigil:
         self._on_dead = on_dead
         self._on_reach = on_reach
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        # Brokers that could not be asked last time because nobody listens there.
+        self._refused: set[int] = set()
+
+    def is_dead(self, broker: int) -> bool:
+        """Whether a broker's process is known to have ended: the last attempt to connect was refused."""
+        return broker in self._refused
 
     def watch(self, brokers: Collection[int]) -> None:
         """Watch these brokers from now on, and no others."""
         wanted = set(brokers) - {self._broker_id}
         for broker in self._tasks.keys() - wanted:
             self._tasks.pop(broker).cancel()
+            self._refused.discard(broker)
             self._on_reach(broker, True)
         for broker in wanted - self._tasks.keys():
             self._tasks[broker] = asyncio.get_running_loop().create_task(self._run(broker))
@@ -70,6 +77,7 @@ class Vigil:
             try:
                 connection = await self._peers.connection(broker, Purpose.WATCH, _CONNECT_SECONDS)
                 refusals = 0
+                self._refused.discard(broker)
                 self._on_reach(broker, True)
                 await connection.wait_closed()
                 self._on_reach(broker, False)
@@ -84,6 +92,10 @@ class Vigil:
                 if task is not None and task.cancelling():
                     raise
                 refusals = 0  # its address has changed
+            if refusals:
+                self._refused.add(broker)
+            else:
+                self._refused.discard(broker)
             if refusals >= _REFUSALS:
                 await asyncio.sleep(self._place(broker) * _TURN_SECONDS)
                 self._on_dead(broker)

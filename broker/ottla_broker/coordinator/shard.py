@@ -88,6 +88,9 @@ class ShardPartition(Protocol):
     partition: int
     topic_id: bytes
 
+    @property
+    def is_led_here(self) -> bool: ...
+
     def append_internal(self, records: bytearray, now_ms: int) -> int: ...
     def committed(self, end_offset: int, timeout_ms: int) -> Any: ...
     def scan(self, start_offset: int) -> Iterable[memoryview]: ...
@@ -302,7 +305,7 @@ class ShardHost:
     def find(self, key: str) -> tuple[int, Shard | None]:
         """The active shard of ``key``; or the error code to answer, and None."""
         shard = self.shards.get(self.partition_for(key))
-        if shard is None:
+        if shard is None or not shard.partition.is_led_here:
             return codes.NOT_COORDINATOR, None
         answer = ANSWER[shard.state]
         return answer, shard if answer == codes.NONE else None

@@ -75,8 +75,9 @@ def _find(ctx: RequestContext, key_type: int, key: str) -> _Found:
     topic = metadata.topic(OFFSETS_TOPIC)
     if topic is None:
         return _NOT_AVAILABLE
-    broker = metadata.brokers.get(topic.partitions[ctx.broker.groups.partition_for(key)].leader)
-    if broker is None or broker.id in metadata.unreachable:
+    partition = topic.partitions[ctx.broker.groups.partition_for(key)]
+    broker = metadata.brokers.get(partition.leader)
+    if broker is None or metadata.is_leaderless(topic.name, partition):
         return _NOT_AVAILABLE
     host, port = broker.listeners.get(ctx.listener, (broker.host, broker.port))
     return _Found(broker.id, host, port)

@@ -53,7 +53,7 @@ class FollowerFetch(Fetch):
         self, spec: FetchPartition, answer: PartitionData, left: int, min_one: bool
     ) -> FileSlice | None:
         partition = self._partition(spec)
-        partition.check_readable(spec.current_leader_epoch, any_replica=False)
+        partition.check_epoch(spec.current_leader_epoch)
         if not isinstance(partition, ReplicatedPartition):
             # A broker that stands alone has no followers.
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

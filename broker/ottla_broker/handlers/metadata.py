@@ -11,14 +11,14 @@ partitions costs their encoding only.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import NamedTuple
 
 from ottla_broker.controller.api import ZERO_ID
 from ottla_broker.controller.validation import is_legal_topic_name
 from ottla_broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.metadata.cache import INTERNAL_TOPICS, TopicInfo
+from ottla_broker.metadata.cache import INTERNAL_TOPICS, MetadataCache, TopicInfo
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.metadata import (
     MetadataRequest,
@@ -93,15 +93,15 @@ def _respond(
 def _topic(ctx: RequestContext, request: MetadataRequest, info: TopicInfo) -> MetadataResponseTopic:
     answers = info.answer
     if answers is None:
-        answers = info.answer = _describe(info, ctx.broker.metadata.unreachable)
+        answers = info.answer = _describe(info, ctx.broker.metadata)
     found: MetadataResponseTopic = (
         answers.authorized if request.include_topic_authorized_operations else answers.plain
     )
     return found
 
 
-def _describe(info: TopicInfo, unreachable: Collection[int]) -> _Answers:
-    leaders = [-1 if p.leader in unreachable else p.leader for p in info.partitions]
+def _describe(info: TopicInfo, metadata: MetadataCache) -> _Answers:
+    leaders = [-1 if metadata.is_leaderless(info.name, p) else p.leader for p in info.partitions]
     partitions = [
         MetadataResponsePartition(
             error_code=0 if leader >= 0 else _LEADER_NOT_AVAILABLE,

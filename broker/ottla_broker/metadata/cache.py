@@ -5,7 +5,7 @@ Filled by the controller; owned by the loop thread. Nothing here is kept on disk
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -74,7 +74,8 @@ class TopicInfo:
 class MetadataCache:
     """Topics by name and by id, brokers by number.
 
-    ``unreachable`` are brokers of the list whose process doesn't answer this one just now.
+    ``unreachable`` are brokers of the list whose process doesn't answer this one just now; ``doubtful`` partitions of
+    which this broker can't say any more that it leads them, nor who does.
     """
 
     def __init__(self, cluster_id: str = "", controller_id: int = -1) -> None:
@@ -82,6 +83,7 @@ class MetadataCache:
         self.controller_id = controller_id
         self.brokers: dict[int, BrokerInfo] = {}
         self.unreachable: set[int] = set()
+        self.doubtful: Set[tuple[str, int]] = frozenset()
         self._topics: dict[str, TopicInfo] = {}
         self._by_id: dict[bytes, TopicInfo] = {}
 
@@ -95,6 +97,18 @@ class MetadataCache:
             self.unreachable.add(broker_id)
         for topic in self._topics.values():
             topic.answer = None
+
+    def is_leaderless(self, topic: str, partition: PartitionInfo) -> bool:
+        """Whether clients had better wait before they ask the partition's leader, if it has one."""
+        return partition.leader in self.unreachable or (topic, partition.index) in self.doubtful
+
+    def set_doubtful(self, partitions: Set[tuple[str, int]]) -> None:
+        """Partitions that clients are told have no leader: what this broker knows of them may be of yesterday."""
+        changed, self.doubtful = self.doubtful ^ partitions, partitions
+        for name, _ in changed:
+            topic = self._topics.get(name)
+            if topic is not None:
+                topic.answer = None
 
     def topic(self, name: str) -> TopicInfo | None:
         return self._topics.get(name)

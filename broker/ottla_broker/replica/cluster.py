@@ -20,6 +20,7 @@ from ottla_broker.replica.fetcher import Fetcher, FetcherSettings, Leader
 from ottla_broker.replica.manager import ReplicaManager
 from ottla_broker.replica.partition import Partition
 from ottla_broker.replica.replicated import IsrChange, LeaderState, ReplicatedPartition, Role
+from ottla_broker.replica.standing import ASSURED, Standing
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -76,8 +77,10 @@ class ClusterReplicas(ReplicaManager):
         connect: Callable[[int], Awaitable[Leader]],
         eligible: Callable[[int, int], bool],
         propose: Callable[[IsrChange], None],
+        standing: Standing = ASSURED,
     ) -> None:
         super().__init__(broker_id, logs, clock)
+        self._standing = standing
         self.on_folder_failed: list[Callable[[str, Sequence[ReplicatedPartition]], None]] = []
         self._max_lag_ms = max_lag_ms
         self._per_leader = max(1, fetchers_per_leader)
@@ -215,6 +218,7 @@ class ClusterReplicas(ReplicaManager):
             self._max_lag_ms,
             self._eligible,
             self._propose,
+            self._standing,
         )
         self._put(made)
         return made
@@ -320,6 +324,18 @@ class ClusterReplicas(ReplicaManager):
         """The brokers that are alive have changed."""
         for partition in self.replicated():
             partition.brokers_changed()
+
+    def give_up_doubtful(self) -> set[tuple[str, int]]:
+        """The partitions that others may lead by now in this broker's place; who waits there is sent to look for them.
+
+        To be called from time to time while the store is silent.
+        """
+        doubtful = set()
+        for partition in self.replicated():
+            if partition.role is Role.LEADER and not partition.is_led_here:
+                doubtful.add((partition.topic, partition.partition))
+                partition.fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return doubtful
 
     def shrink_isrs(self) -> None:
         """Look for replicas that lag: to be called twice in ``replica.lag.time.max.ms``."""

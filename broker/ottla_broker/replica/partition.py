@@ -134,6 +134,11 @@ class Partition:
         """
         self.check_epoch(current_leader_epoch)
 
+    @property
+    def is_led_here(self) -> bool:
+        """Whether this broker leads the partition: alone, it does."""
+        return True
+
     def lacks_replicas(self) -> bool:
         """Whether fewer are in sync than acks=all asks for. Raises KafkaError where this broker doesn't lead."""
         return len(self.isr) < self.log.config.min_insync_replicas

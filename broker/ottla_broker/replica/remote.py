@@ -14,17 +14,18 @@ class Remote:
     Attributes:
         end_offset: its log's end, which is where it fetches from; -1 until it has fetched in this leader's epoch.
         start_offset: its log's start, -1 while unknown.
+        last_fetch: when it last asked, on the same clock as ``caught_up``.
         caught_up: when it last had all that the leader had, in seconds on the monotonic clock.
         broker_epoch: of the registration it fetches under, -1 where the fetch doesn't say (KIP-903).
     """
 
     __slots__ = (
-        "_last_fetch",
         "_leader_end_at_last_fetch",
         "broker_epoch",
         "broker_id",
         "caught_up",
         "end_offset",
+        "last_fetch",
         "start_offset",
     )
 
@@ -34,7 +35,7 @@ class Remote:
         self.start_offset = UNKNOWN_OFFSET
         self.caught_up = NEVER
         self.broker_epoch = -1
-        self._last_fetch = NEVER
+        self.last_fetch = NEVER
         self._leader_end_at_last_fetch = 0
 
     def begin(self, now: float, leader_end: int, in_sync: bool) -> None:
@@ -42,7 +43,7 @@ class Remote:
         self.end_offset = UNKNOWN_OFFSET
         self.start_offset = UNKNOWN_OFFSET
         self.caught_up = now if in_sync else NEVER
-        self._last_fetch = now if in_sync else NEVER
+        self.last_fetch = now if in_sync else NEVER
         self._leader_end_at_last_fetch = leader_end if in_sync else 0
         self.broker_epoch = -1
 
@@ -55,12 +56,12 @@ class Remote:
         if offset >= leader_end:
             self.caught_up = max(self.caught_up, now)
         elif offset >= self._leader_end_at_last_fetch:
-            self.caught_up = max(self.caught_up, self._last_fetch)
+            self.caught_up = max(self.caught_up, self.last_fetch)
         self.end_offset = offset
         self.start_offset = start_offset
         self.broker_epoch = broker_epoch
         self._leader_end_at_last_fetch = leader_end
-        self._last_fetch = now
+        self.last_fetch = now
 
     def is_caught_up(self, leader_end: int, now: float, max_lag: float) -> bool:
         """Whether it has everything, or had it within the last ``max_lag`` seconds."""

@@ -5,6 +5,7 @@ Roles, and what each answers::
     role       append               client fetch             replica fetch   leaves by
     NONE       NOT_LEADER           NOT_LEADER               NOT_LEADER      lead(), follow()
     LEADER     yes                  to the high watermark    to the end      follow(), stop()
+     in doubt  NOT_LEADER           NOT_LEADER               to the end      see ``standing``
     FOLLOWER   NOT_LEADER           only if the fetch allows NOT_LEADER      lead(), stop()
                                     a follower (KIP-392)
     OFFLINE    KAFKA_STORAGE_ERROR  in all three                             a restart of the broker
@@ -29,6 +30,7 @@ from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
 from ottla_broker.replica.partition import Partition, time_out
 from ottla_broker.replica.remote import Remote
+from ottla_broker.replica.standing import ASSURED, Standing
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -120,6 +122,7 @@ class ReplicatedPartition(Partition):
         "_max_lag",
         "_own_end",
         "_pending_isr",
+        "_standing",
         "_start_waiters",
         "adding",
         "broker_id",
@@ -144,8 +147,10 @@ class ReplicatedPartition(Partition):
         max_lag_ms: int,
         eligible: Callable[[int, int], bool],
         propose: Callable[[IsrChange], None],
+        standing: Standing = ASSURED,
     ) -> None:
         super().__init__(topic, partition, topic_id, -1, [], logs, clock)
+        self._standing = standing
         self.broker_id = broker_id
         self.role = Role.NONE
         self.leader = NOBODY
@@ -254,20 +259,48 @@ class ReplicatedPartition(Partition):
     # ---- checks
 
     def check_leader(self) -> None:
-        """Raise KafkaError unless this broker leads the partition."""
+        """Raise KafkaError unless this broker leads the partition, and nobody else may do so by now."""
+        self._check_role()
+        now = self._clock.monotonic()
+        if now >= self._standing.lease.until and not self._is_followed(now):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _check_role(self) -> None:
         if self.role is Role.LEADER:
             return
         if self.role is Role.OFFLINE:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+    def _is_followed(self, now: float) -> bool:
+        """Whether all replicas that could lead instead follow this broker, or have ended: see ``standing``."""
+        standing = self._standing
+        for broker_id in self.in_sync():
+            remote = self.remotes.get(broker_id)
+            if (
+                broker_id != self.broker_id
+                and (remote is None or now - remote.last_fetch > standing.patience)
+                and not standing.is_dead(broker_id)
+            ):
+                return False
+        return True
+
+    @property
+    def is_led_here(self) -> bool:
+        """Whether :meth:`check_leader` has nothing to say."""
+        try:
+            self.check_leader()
+        except KafkaError:
+            return False
+        return True
+
     def check_readable(self, current_leader_epoch: int, any_replica: bool) -> None:
         self.check_epoch(current_leader_epoch)
-        if self.role is not Role.LEADER and not (any_replica and self.role is Role.FOLLOWER):
+        if not (any_replica and self.role is Role.FOLLOWER):
             self.check_leader()
 
     def lacks_replicas(self) -> bool:
-        self.check_leader()
+        self._check_role()
         return len(self.isr) < self.min_insync_replicas
 
     @property
@@ -286,8 +319,7 @@ class ReplicatedPartition(Partition):
     # ---- appending as the leader
 
     def append(self, records: memoryview, now_ms: int) -> AppendInfo:
-        if self.role is not Role.LEADER:
-            self.check_leader()
+        self.check_leader()
         return super().append(records, now_ms)
 
     def append_internal(self, records: bytearray, now_ms: int) -> int:
@@ -366,7 +398,7 @@ class ReplicatedPartition(Partition):
 
     def follower(self, broker_id: int) -> Remote:
         """What is known of a follower. Raises KafkaError: UNKNOWN_LEADER_EPOCH for a broker that is none."""
-        self.check_leader()
+        self._check_role()
         remote = self.remotes.get(broker_id)
         if remote is None:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from enum import Enum
+from math import inf
 from typing import Final, NamedTuple, Protocol
 
 ANY_VERSION: Final = -1
@@ -135,6 +136,21 @@ class SessionState(Enum):
     CONNECTED = "connected"
     SUSPENDED = "suspended"
     LOST = "lost"
+
+
+class Lease:
+    """Until when a session can't have been ended by the store, whatever has become of the way there.
+
+    Counted from when the last request that was answered was sent: the store heard of this broker later than that.
+
+    Attributes:
+        until: on the monotonic clock, in seconds. May be read from any thread.
+    """
+
+    __slots__ = ("until",)
+
+    def __init__(self, until: float = -inf) -> None:
+        self.until = until
 
 
 class Watch(Protocol):

@@ -18,12 +18,14 @@ from kazoo.protocol import serialization
 from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
+from ottla_broker.clock import Clock, SystemClock
 from ottla_broker.store.api import (
     ANY_VERSION,
     BadVersionError,
     Check,
     Create,
     Delete,
+    Lease,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
@@ -102,24 +104,24 @@ _SECRET_PATHS: Final = ("/config/users", "/config/brokers", "/delegation_token/t
 class ZooKeeperStore:
     """See :class:`ottla_broker.store.api.Store`. Owned by the loop thread."""
 
-    def __init__(self, settings: ZooKeeperSettings) -> None:
+    def __init__(self, settings: ZooKeeperSettings, clock: Clock) -> None:
         """Use :meth:`open`."""
         self._settings = settings
         self._session_callbacks: dict[object, Callable[[SessionState], None]] = {}
-        self._link = Link(settings, self._on_state)
+        self._link = Link(settings, self._on_state, clock.monotonic)
         self._chroot = parse_connect(settings.connect).chroot
         self._watches = Watches(self._link, self._chroot)
         self._reads_many = True
 
     @classmethod
-    async def open(cls, settings: ZooKeeperSettings) -> ZooKeeperStore:
+    async def open(cls, settings: ZooKeeperSettings, clock: Clock | None = None) -> ZooKeeperStore:
         """Connect and begin a session; the chroot is made if it isn't there.
 
         Raises:
             StoreFailedError: no server answers in time, the address or a file of TLS can't be read, or the chroot
                 can't be made.
         """
-        store = cls(settings)
+        store = cls(settings, clock or SystemClock(asyncio.get_running_loop()))
         try:
             await store._link.open()
             if store._chroot:
@@ -141,6 +143,11 @@ class ZooKeeperStore:
     @property
     def state(self) -> SessionState:
         return self._link.state
+
+    @property
+    def lease(self) -> Lease:
+        """Until when ZooKeeper can't have ended this session."""
+        return self._link.lease
 
     @property
     def session_id(self) -> int:

@@ -13,16 +13,18 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import serialization
+from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import KazooState, ZnodeStat
 
 from ottla_broker.events import get_logger
-from ottla_broker.store.api import SessionLostError, SessionState, StoreFailedError
+from ottla_broker.store.api import Lease, SessionLostError, SessionState, StoreFailedError
 from ottla_broker.store.zookeeper_settings import ZooKeeperSettings, parse_connect, tls_context
 
 if TYPE_CHECKING:
@@ -107,6 +109,46 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
                 self._socket.shutdown(_BOTH_WAYS)
 
 
+class _Connection(ConnectionHandler):  # type: ignore[misc]
+    """kazoo's connection, which also tells when what was answered had been sent.
+
+    ``heard`` is called on kazoo's thread with that time; and with the session's timeout, in seconds, when ZooKeeper
+    has said what it is.
+    """
+
+    def __init__(
+        self,
+        client: KazooClient,
+        retry: Any,
+        logger: Any,
+        monotonic: Callable[[], float],
+        heard: Callable[..., None],
+    ) -> None:
+        super().__init__(client, retry, logger=logger)
+        self._monotonic = monotonic
+        self._heard = heard
+        self._pinged = 0.0
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        at = self._monotonic()
+        result = super()._invoke(timeout, request, xid)
+        if isinstance(request, serialization.Connect) and result[0].time_out > 0:
+            self._heard(at, result[0].time_out / 1000)
+        return result
+
+    def _send_ping(self, connect_timeout: float) -> None:
+        if not self.ping_outstanding.is_set():
+            self._pinged = self._monotonic()
+        super()._send_ping(connect_timeout)
+
+    def _read_socket(self, read_timeout: float) -> Any:
+        waited = self.ping_outstanding.is_set()
+        response = super()._read_socket(read_timeout)
+        if waited and not self.ping_outstanding.is_set():
+            self._heard(self._pinged)
+        return response
+
+
 class _LastWords(logging.Handler):
     """Keeps the last trouble that kazoo told of, for the line that says why there is no connection."""
 
@@ -173,15 +215,17 @@ class Request:
     Attributes:
         future: the answer, or kazoo's error; SessionLostError when the session is over.
         sent: whether it has been handed to kazoo: if not, it has changed nothing.
+        at: when it was handed over.
         zxid: the last of ZooKeeper's transactions that was known of when it was sent.
     """
 
-    __slots__ = ("future", "sent", "start", "timer", "zxid")
+    __slots__ = ("at", "future", "sent", "start", "timer", "zxid")
 
     def __init__(self, start: Callable[[KazooClient], Any], future: asyncio.Future[Any]) -> None:
         self.start = start
         self.future = future
         self.sent = False
+        self.at = 0.0
         self.zxid = 0
         self.timer: asyncio.TimerHandle | None = None
 
@@ -191,10 +235,18 @@ class Link:
 
     Requests go out in the order in which they were asked, at most ``max_in_flight`` at a time, and wait while there
     is no connection. ``on_state`` is called with each change of the session's state; LOST is the last.
+
+    Attributes:
+        lease: until when ZooKeeper can't have ended the session.
     """
 
-    def __init__(self, settings: ZooKeeperSettings, on_state: Callable[[SessionState], None]) -> None:
-        """Make one; :meth:`open` connects it.
+    def __init__(
+        self,
+        settings: ZooKeeperSettings,
+        on_state: Callable[[SessionState], None],
+        monotonic: Callable[[], float],
+    ) -> None:
+        """Make one; :meth:`open` connects it. ``monotonic`` may be called on any thread.
 
         Raises:
             StoreFailedError: the address or a file of TLS can't be read.
@@ -202,6 +254,7 @@ class Link:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._on_state = on_state
+        self._monotonic = monotonic
         self._state = SessionState.SUSPENDED
         self._connected = asyncio.Event()
         self._waiting: deque[Request] = deque()
@@ -211,11 +264,13 @@ class Link:
         # Set by kazoo's thread, before it could begin another session by itself.
         self._over = False
         self.session_id = 0
+        self.lease = Lease()
         try:
             servers = parse_connect(settings.connect)
         except ValueError as error:
             raise StoreFailedError(f"zookeeper.connect={settings.connect}: {error}") from error
         seconds = settings.session_timeout_ms / 1000
+        self._session_seconds = seconds
         self._silence = seconds * 2 / 3
         # So short that a server which doesn't answer leaves time for the others.
         patience = min(seconds, settings.connection_timeout_ms / 1000)
@@ -233,6 +288,9 @@ class Link:
             auth_data=[("digest", ":".join(settings.digest))] if settings.digest else None,
             connection_retry={"max_tries": -1, "delay": 0.1, "max_delay": 1.0, "backoff": 2},
             logger=logger,
+        )
+        self._client._connection = _Connection(
+            self._client, self._client._conn_retry.copy(), logger, monotonic, self._heard
         )
         self._client.add_listener(self._hear_state)
 
@@ -291,6 +349,7 @@ class Link:
             if request.future.done():
                 continue  # whoever asked waits no longer
             request.sent = True
+            request.at = self._monotonic()
             request.zxid = self._client.last_zxid
             self._flying[request] = None
             # kazoo looks after the connection while nothing is asked; but each request puts that off.
@@ -308,6 +367,8 @@ class Link:
             self._become(SessionState.SUSPENDED)
         elif isinstance(error, kazoo_errors.SessionExpiredError):
             self.lose()
+        else:
+            self._heard(request.at)
         if not request.future.done():
             if error is None:
                 request.future.set_result(result.value)
@@ -316,6 +377,14 @@ class Link:
         self._send()
 
     # ---- the session
+
+    def _heard(self, at: float, session_seconds: float | None = None) -> None:
+        """ZooKeeper has heard of this session no earlier than ``at``. Called on either thread."""
+        if session_seconds is not None:
+            self._session_seconds = session_seconds
+        until = at + self._session_seconds
+        if not self._over and until > self.lease.until:
+            self.lease.until = until
 
     def hand_over(self, function: Callable[..., None], *args: Any) -> None:
         """From kazoo's thread: have something done on the loop."""
@@ -357,6 +426,7 @@ class Link:
         if self._state is SessionState.LOST:
             return
         self._over = True
+        self.lease.until = -inf
         self._become(SessionState.LOST)
         self._connected.set()
         for request in (*self._flying, *self._waiting):

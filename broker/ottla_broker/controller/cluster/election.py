@@ -112,6 +112,19 @@ class Election:
         self._resign = True
         self._wake.set()
 
+    async def step_down(self) -> None:
+        """Be the controller no longer, though the store can't be told: it may have let another be elected.
+
+        The node stays this broker's until the store takes it away, or :meth:`stand` finds it.
+        """
+        if self.is_controller:
+            self.is_controller = False
+            await self._on_resigned()
+
+    def stand(self) -> None:
+        """See who is the controller: the store is heard again."""
+        self._wake.set()
+
     def usurp(self, dead: int) -> None:
         """Take the controllership from a broker whose process is gone, if it still has it."""
         self._usurp = dead
