@@ -13,8 +13,9 @@ from tests.faults.checker import stale_answers
 from tests.faults.cluster import FaultCluster
 from tests.faults.conftest import Plan
 from tests.faults.history import History
-from tests.faults.load import GROUP, Clock, GroupMember, Inquirer, Reader, Writer, attempt, read_log
+from tests.faults.load import GROUP, Clock, GroupMember, Inquirer, Reader, read_log
 from tests.faults.nemesis import OFFSETS, Nemesis
+from tests.faults.writers import OttlaWriter, RdkafkaWriter, Writer, attempt
 from tests.support.waiting import wait_for
 
 from ottla_broker.coordinator.partitioning import partition_for
@@ -36,22 +37,21 @@ class Load:
         self.clock = Clock()
         self.pause = pause
         self.bootstrap = cluster.bootstrap
-        common = (self.history, self.clock, cluster.bootstrap, TOPIC)
-        # One of the idempotent producers has several batches under way, which have to keep their order.
-        self.writers = [
-            Writer(f"{kind}-{n}", *common, PARTITIONS, kind == "idempotent", in_flight, pause)
-            for n, kind, in_flight in (
-                (0, "idempotent", 5),
-                (0, "plain", 1),
-                (1, "idempotent", 1),
-                (1, "plain", 1),
-            )
-            if kind in kinds
-        ]
-        self.readers = [Reader(f"reader-{n}", *common, PARTITIONS) for n in range(2)]
-        self.inquirer = Inquirer("inquirer", *common, PARTITIONS)
+        common = (self.history, self.clock, cluster.bootstrap, TOPIC, PARTITIONS)
+        self.writers: list[Writer] = []
+        if "idempotent" in kinds:
+            # With several batches under way, which have to keep their order, and with one after the other.
+            self.writers = [
+                RdkafkaWriter("idempotent-0", *common, pause, idempotent=True, in_flight=5),
+                RdkafkaWriter("idempotent-1", *common, pause, idempotent=True),
+                OttlaWriter("ottla-0", *common, pause),
+            ]
+        if "plain" in kinds:
+            self.writers += [RdkafkaWriter(f"plain-{n}", *common, pause, idempotent=False) for n in range(2)]
+        self.readers = [Reader(f"reader-{n}", *common) for n in range(2)]
+        self.inquirer = Inquirer("inquirer", *common)
         self.inquirer.begin()
-        self.members = [GroupMember(f"member-{n}", *common, seed + n) for n in range(2)]
+        self.members = [GroupMember(f"member-{n}", *common[:-1], seed + n) for n in range(2)]
 
     def start(self) -> None:
         for client in (*self.writers, *self.readers, self.inquirer, *self.members):
@@ -141,8 +141,12 @@ def run(cluster: FaultCluster, plan: Plan, timeline: list[str]) -> History:
     load = Load(cluster, plan.seed, 0.05 if plan.seconds < 300 else 0.15, plan.producers)
     try:
         return strike_on(cluster, load, plan, timeline)
-    except AssertionError:
+    except Exception:
         timeline += load.history.complaints[:5]
+        for writer in load.writers:
+            writer.abandon()
+        for writer in load.writers:
+            writer.join()
         raise
 
 

@@ -86,7 +86,7 @@ class Ensemble:
         peers = "".join(f"server.{n}=127.0.0.1:{free_port()}:{free_port()}\n" for n in numbers)
         self.servers = {n: _Server(folder / f"zookeeper-{n}", n, free_port(), peers) for n in numbers}
 
-    def start(self, timeout: float = 60.0) -> Ensemble:
+    def start(self, timeout: float = 120.0) -> Ensemble:
         """Start those that don't run, and wait until all serve."""
         for server in self.servers.values():
             if server.process is None:
@@ -94,7 +94,7 @@ class Ensemble:
         self.wait_serving(timeout)
         return self
 
-    def wait_serving(self, timeout: float = 60.0) -> None:
+    def wait_serving(self, timeout: float = 120.0) -> None:
         running = [server for server in self.servers.values() if server.process is not None]
         wait_for(lambda: all(server.mode() for server in running), "ZooKeeper to serve", timeout, 0.1)
 

@@ -1,9 +1,10 @@
-"""Clients that work while everything breaks: each in a thread, writing down what it is promised and shown."""
+"""Clients that work while everything breaks: each in a thread, writing down what it is promised and shown.
+
+Consumers are here, producers in ``writers.py``.
+"""
 
 from __future__ import annotations
 
-import json
-import logging
 import random
 import threading
 import time
@@ -12,12 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 import confluent_kafka as ck
-from tests.faults.history import Acked, Commit, Got, History, Run, Value
+from tests.faults.history import Commit, Got, History, Run, Value
 
 GROUP = "group"
 
 # Clients that find a leader again soon; the rest is as clients come.
-_EAGER: dict[str, Any] = {
+EAGER: dict[str, Any] = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
     "retry.backoff.ms": 50,
@@ -26,8 +27,6 @@ _EAGER: dict[str, Any] = {
     "topic.metadata.refresh.interval.ms": 5_000,
     "log_level": 0,
 }
-_NEVER_MS = 600_000
-_STATISTICS_MS = 5_000
 
 
 class Clock:
@@ -40,7 +39,7 @@ class Clock:
         return time.monotonic() - self._began
 
 
-class _Client(ABC):
+class Client(ABC):
     """A thread that calls :meth:`step` until it is stopped."""
 
     def __init__(self, name: str, history: History, clock: Clock) -> None:
@@ -81,137 +80,6 @@ class _Client(ABC):
             self.history.complaints.append(f"{self.name}: fatal at {self.clock():.3f} s: {error}")
 
 
-class _Diary(logging.Handler):
-    """Keeps what librdkafka says of a new epoch of its own: why it gave up what it had sent."""
-
-    def __init__(self, writer: Writer) -> None:
-        super().__init__()
-        self._writer = writer
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if "bump" in text.lower():
-            self._writer.diary.append(f"{self._writer.name} at {self._writer.clock():.3f} s: {text}")
-            self._writer.history.bumped.add(self._writer.name)
-
-
-class Writer(_Client):
-    """A producer with acks=all that sends a record to each partition, again and again.
-
-    ``gap`` is the longest time between two acknowledgements since it was last set to 0, ``last`` when the last came,
-    ``diary`` what it says of having begun anew, ``statistics`` librdkafka's own, some seconds old.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        history: History,
-        clock: Clock,
-        bootstrap: str,
-        topic: str,
-        partitions: int,
-        idempotent: bool,
-        in_flight: int,
-        pause: float,
-    ) -> None:
-        super().__init__(name, history, clock)
-        self.gap = 0.0
-        self.last = clock()
-        self.latest: dict[int, float] = dict.fromkeys(range(partitions), 0.0)
-        self.diary: list[str] = []
-        self.statistics: dict[str, Any] = {}
-        logger = logging.Logger(name)
-        logger.addHandler(_Diary(self))
-        self._topic = topic
-        self._pause = pause
-        self._number = 0
-        history.idempotent[name] = idempotent
-        self._producer = ck.Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "acks": "all",
-                "enable.idempotence": idempotent,
-                "max.in.flight": in_flight,
-                "linger.ms": 2,
-                "request.timeout.ms": 5_000,
-                "delivery.timeout.ms": _NEVER_MS,
-                "statistics.interval.ms": _STATISTICS_MS,
-                "message.send.max.retries": 1_000_000,
-                "compression.type": "lz4" if idempotent else "none",
-                **_EAGER,
-                **({"debug": "eos", "log_level": 7} if idempotent else {}),
-            },
-            error_cb=self.failed,
-            stats_cb=self._take_statistics,
-            logger=logger,
-        )
-
-    def _take_statistics(self, text: str) -> None:
-        self.statistics = json.loads(text)
-
-    def step(self) -> None:
-        for partition in self.latest:
-            self._send(partition)
-        self._number += 1
-        self._producer.poll(self._pause)
-        # Enough is under way to lose, and not so much that sending it later takes long.
-        while len(self._producer) > 400 and not self._stopping.is_set():
-            self._producer.poll(0.05)
-        time.sleep(self._pause)
-
-    def _send(self, partition: int) -> None:
-        value = Value(self.name, self._number)
-
-        def delivered(error: ck.KafkaError | None, message: ck.Message) -> None:
-            now = self.clock()
-            if error is not None:
-                self.history.complaints.append(
-                    f"{self.name}: {partition}:{value.number} at {now:.3f} s: {error}"
-                )
-                return
-            self.gap = max(self.gap, now - self.last)
-            self.last = self.latest[partition] = now
-            offset = message.offset()
-            self.history.acked.append(Acked(partition, -1 if offset is None else offset, value, now))
-
-        self.history.sent[self.name, partition] = self._number + 1
-        self._producer.produce(self._topic, value.encode(), partition=partition, on_delivery=delivered)
-
-    def state(self) -> str:
-        """What it waits for, as librdkafka has it: its connections, and what is queued where."""
-        brokers = [
-            f"{name} {broker['state']} {broker['outbuf_cnt']} out {broker['waitresp_cnt']} under way"
-            for name, broker in self.statistics.get("brokers", {}).items()
-        ]
-        topic = self.statistics.get("topics", {}).get(self._topic, {})
-        partitions = [
-            f"{name} led by {each['leader']}: {each['msgq_cnt']} + {each['xmit_msgq_cnt']} queued,"
-            f" {each['msgs_inflight']} under way"
-            for name, each in topic.get("partitions", {}).items()
-            if name != "-1"
-        ]
-        return "; ".join([*brokers, *partitions])
-
-    def finish(self) -> None:
-        left = self._producer.flush(60)
-        if left:
-            self.history.complaints.append(f"{self.name}: {left} records were never answered")
-
-
-def attempt(bootstrap: str, topic: str, partitions: int, timeout: float = 20.0) -> str:
-    """What a producer that begins now hears from each partition. Its records are nobody's: the run has failed."""
-    heard: dict[int, str] = dict.fromkeys(range(partitions), "nothing")
-    producer = ck.Producer({"bootstrap.servers": bootstrap, "acks": "all", **_EAGER})
-
-    def delivered(error: ck.KafkaError | None, message: ck.Message) -> None:
-        heard[message.partition() or 0] = str(error or f"acknowledged at {message.offset()}")
-
-    for partition in range(partitions):
-        producer.produce(topic, b"attempt", partition=partition, on_delivery=delivered)
-    producer.flush(timeout)
-    return f"a new producer hears {heard}"
-
-
 def _consumer(
     bootstrap: str, group: str, on_error: Callable[[ck.KafkaError], None], **more: Any
 ) -> ck.Consumer:
@@ -224,14 +92,14 @@ def _consumer(
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": 100,
             "fetch.error.backoff.ms": 100,
-            **_EAGER,
+            **EAGER,
             **more,
         },
         error_cb=on_error,
     )
 
 
-def _take(client: _Client, run: Run, messages: list[ck.Message]) -> None:
+def _take(client: Client, run: Run, messages: list[ck.Message]) -> None:
     for message in messages:
         error = message.error()
         if error is None:
@@ -243,7 +111,7 @@ def _take(client: _Client, run: Run, messages: list[ck.Message]) -> None:
             )
 
 
-class Reader(_Client):
+class Reader(Client):
     """Reads every partition from the beginning, outside of any group."""
 
     def __init__(
@@ -273,7 +141,7 @@ class Reader(_Client):
         self._consumer.close()
 
 
-class GroupMember(_Client):
+class GroupMember(Client):
     """Subscribes, and commits what it has read, each commit waited for."""
 
     def __init__(
@@ -330,7 +198,7 @@ class GroupMember(_Client):
         self._consumer.close()
 
 
-class Inquirer(_Client):
+class Inquirer(Client):
     """Asks again and again which offsets the group has committed."""
 
     def __init__(
