@@ -33,10 +33,11 @@ class Aborted(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Batches one behind the other, and the aborted transactions that may be among them."""
+    """Batches one behind the other, the aborted transactions that may be among them, and the first offset to read."""
 
     found: Batches
     aborted: Sequence[Aborted] = ()
+    first: int = 0
 
 
 def in_aborted(found: Batches, aborted: Sequence[Aborted]) -> NDArray[np.bool_]:

@@ -66,7 +66,8 @@ class Decoder:
         Unless ``sure``, batches that can't be decoded raise even where they are to be set aside. Raises CorruptData,
         DataLoss.
         """
-        found, aborted = chunk
+        found, aborted, first = chunk
+        self._first = max(self._first, first)
         self._sure = sure
         table = found.table
         range = self._range

@@ -149,9 +149,9 @@ class _Reader:
                 buffer = self._buffer
                 segment.at += found.size
                 expected = found.expected
-                self._position = max(self._position, expected)
+                first, self._position = self._position, max(self._position, expected)
                 # A problem comes up again, at the beginning of the next look.
-                yield Chunk(found._replace(problem=None), self._aborted)
+                yield Chunk(found._replace(problem=None), self._aborted, first)
                 continue
             if not any(data[:HEADER_SIZE]):
                 return  # the file's end, or the rest of one that was made larger than needed

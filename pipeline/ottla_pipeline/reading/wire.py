@@ -270,6 +270,7 @@ class Wire:
     def _take(self, answer: PartitionData) -> Chunk | None:
         """What has come, and the position behind it."""
         self._empty = 0
+        first = self._position
         data = as_octets(answer.records)
         found = find_batches(data, -1, self._range.end, self._walk)
         if not len(found.table) and found.problem is None:
@@ -285,10 +286,10 @@ class Wire:
             )
             behind = self._range.end
         self._bytes_read += found.size
-        self._records_read += min(behind, self._range.end) - self._position
+        self._records_read += min(behind, self._range.end) - first
         self._position = behind
         aborted = [Aborted(each.producer_id, each.first_offset) for each in answer.aborted_transactions or ()]
-        return Chunk(found, aborted if self._settings.isolation == "read_committed" else [])
+        return Chunk(found, aborted if self._settings.isolation == "read_committed" else [], first)
 
     # ---- what has gone
 
