@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -66,8 +66,10 @@ class FaultyFiles(Files):
 
 
 @pytest.fixture
-def disk() -> FaultyFiles:
-    return FaultyFiles()
+def disk() -> Iterator[FaultyFiles]:
+    files = FaultyFiles()
+    yield files
+    files.close()
 
 
 class Clock:

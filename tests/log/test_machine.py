@@ -54,6 +54,7 @@ class LogMachine(RuleBasedStateMachine):
         )
 
     def teardown(self) -> None:
+        self.files.close()
         shutil.rmtree(self.folder)
 
     @initialize()

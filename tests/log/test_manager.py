@@ -60,6 +60,7 @@ def abandon(manager: LogManager) -> None:
         timer.cancel()
     for folder in manager.folders:
         folder.unlock()
+    manager.files.close()
 
 
 def fill(manager: LogManager, topic: str, partition: int, count: int, config: LogConfig | None = None) -> Log:

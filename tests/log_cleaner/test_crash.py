@@ -45,6 +45,7 @@ async def killed_at(folder: Path, settings: CleanerSettings, step: int) -> bool:
         pass
     finally:
         await broker.cleaner.close()
+        files.close()
         broker.logs._unlock()
         broker.background.close()
     return files.dead

@@ -263,6 +263,13 @@ class Files:
                 file._descriptor = None
                 file._tracked = False
 
+    def close(self) -> None:
+        """Let go of all descriptors at once, not only when the garbage collector comes: files and their
+        :class:`Files` refer to each other. One that is touched later is opened again.
+        """
+        with self._lock:
+            self._evict(0)
+
     @property
     def open_count(self) -> int:
         """Files whose descriptor is kept open just now (for tests and metrics)."""

@@ -409,6 +409,7 @@ class LogManager:
         await self._in_shares(lambda log: log.close(synced=many), used)
         failed = {log.path.rpartition("/")[0] for log in self._logs.values() if log.failure is not None}
         await self.background.run(self._close_folders, failed)
+        self.files.close()
         self._unlock()
 
     async def _in_shares(self, function: Callable[[Log], None], logs: list[Log]) -> None:

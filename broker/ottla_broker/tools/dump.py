@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.log import names
@@ -41,7 +42,12 @@ def dump(path: str, *, records: bool = False, group_records: bool = False) -> It
     entries = dump_file(files, path, records=records, decode=_decoder_for(path, group_records=group_records))
     if entries is None:
         raise UnknownFileError(f"{path} is not a file of a log or a store")
-    return entries
+    return _and_close(files, entries)
+
+
+def _and_close(files: Files, entries: Iterator[Entry]) -> Iterator[Entry]:
+    with closing(files):
+        yield from entries
 
 
 def _decoder_for(path: str, *, group_records: bool) -> RecordDecoder | None:

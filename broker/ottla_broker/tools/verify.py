@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Final
 
 from ottla_broker.log import names
@@ -22,11 +23,11 @@ def verify(path: str, tally: Tally) -> Iterator[Finding]:
 
     Reading errors become findings, so that one unreadable file does not hide the others.
     """
-    files = Files(64, read_only=True)
-    if os.path.isdir(path):
-        yield from _verify_folder(files, path.rstrip("/") or "/", tally)
-    else:
-        yield from _verify_one(files, path, tally, named=True)
+    with closing(Files(64, read_only=True)) as files:
+        if os.path.isdir(path):
+            yield from _verify_folder(files, path.rstrip("/") or "/", tally)
+        else:
+            yield from _verify_one(files, path, tally, named=True)
 
 
 def _verify_folder(files: Files, folder: str, tally: Tally) -> Iterator[Finding]:
