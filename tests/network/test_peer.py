@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from tests.support.processes import BrokerProcess
 
 from ottla_broker.clock import SystemClock
+from ottla_broker.network.lookups import Lookups
 from ottla_broker.network.peer import (
     PeerConnection,
     PeerError,
@@ -58,6 +62,103 @@ async def test_a_port_where_nobody_listens_is_told_as_refused(peers: Peers) -> N
             assert caught.value.refused
     with pytest.raises(PeerUnreachableError, match="address of broker 2 is not known"):
         await peers.request(2, MetadataRequest(), timeout=60)
+
+
+class Steps(SystemClock):
+    """A clock whose time is the test's."""
+
+    def __init__(self) -> None:
+        super().__init__(asyncio.get_running_loop())
+        self.now = 1000.0
+        self.monotonic = lambda: self.now
+
+
+@pytest.mark.parametrize(
+    "why", [socket.gaierror(socket.EAI_NONAME, "unknown"), OSError(errno.EHOSTUNREACH, "no route")]
+)
+async def test_a_machine_that_has_vanished_refuses_after_a_while(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, why: OSError
+) -> None:
+    clock = Steps()
+    peers = Peers("broker-7", clock, connect_timeout=60.0)
+    answers: list[list[str] | OSError] = []
+
+    async def find(self: Lookups, host: str) -> list[str]:
+        answer = answers.pop(0) if answers else why
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    async def refused() -> bool:
+        # Past the time for which one that failed is left alone.
+        clock.now += 0.6
+        with pytest.raises(PeerUnreachableError) as caught:
+            await peers.connection(1, Purpose.WATCH, 60)
+        return caught.value.refused
+
+    monkeypatch.setattr(Lookups, "find", find)
+    peers.set_address(1, "broker-1", broker.port)
+    # Who has never been there has not vanished.
+    assert [await refused() for _ in range(4)] == [False] * 4
+    answers.append(["127.0.0.1"])
+    clock.now += 2
+    (await peers.connection(1, Purpose.WATCH, 60)).close()
+    assert [await refused() for _ in range(4)] == [False, False, True, True]
+    # Whatever else is met says that there is something.
+    answers.append(socket.gaierror(socket.EAI_AGAIN, "the name server is silent"))
+    assert [await refused() for _ in range(4)] == [False, False, False, True]
+    answers.append(["127.0.0.1"])
+    clock.now += 2
+    (await peers.connection(1, Purpose.WATCH, 60)).close()
+    assert not await refused()
+    await peers.close()
+
+
+async def test_all_addresses_of_a_name_are_tried(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def find(self: Lookups, host: str) -> list[str]:
+        return ["127.77.0.1", "127.0.0.1"]
+
+    monkeypatch.setattr(Lookups, "find", find)
+    opened = await PeerConnection.open(
+        "broker-1",
+        broker.port,
+        client_id="x",
+        timeout=60,
+        clock=SystemClock(asyncio.get_running_loop()),
+    )
+    opened.close()
+
+
+async def test_a_name_is_looked_up_once_for_all_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    release, asked = threading.Event(), []
+
+    def look_up(host: str, *_: object, **__: object) -> list[Any]:
+        asked.append((host, threading.current_thread().daemon))
+        release.wait(60)
+        if host == "unknown":
+            raise socket.gaierror(socket.EAI_NONAME, "unknown")
+        return [
+            (0, 0, 0, "", ("10.0.0.1", 0)),
+            (0, 0, 0, "", ("10.0.0.1", 0)),
+            (0, 0, 0, "", ("10.0.0.2", 0)),
+        ]
+
+    lookups = Lookups()
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "getaddrinfo", look_up)
+        impatient = [asyncio.ensure_future(asyncio.wait_for(lookups.find("slow"), 0.01)) for _ in range(20)]
+        results = await asyncio.gather(*impatient, return_exceptions=True)
+        assert {type(each) for each in results} == {TimeoutError}
+        waiting = [asyncio.ensure_future(lookups.find(host)) for host in ("slow", "slow", "unknown")]
+        await asyncio.sleep(0)
+        release.set()
+        first, second, third = await asyncio.gather(*waiting, return_exceptions=True)
+    assert first == second == ["10.0.0.1", "10.0.0.2"]
+    assert isinstance(third, socket.gaierror)
+    assert asked == [("slow", True), ("unknown", True)]
+    assert await lookups.find("::1") == ["::1"]
 
 
 async def test_a_peer_that_says_nothing_is_given_up(peers: Peers) -> None:

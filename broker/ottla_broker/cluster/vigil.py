@@ -51,7 +51,7 @@ class Vigil:
         self._refused: set[int] = set()
 
     def is_dead(self, broker: int) -> bool:
-        """Whether a broker's process is known to have ended: the last attempt to connect was refused."""
+        """Whether a broker's process is known to have ended: its machine refused the last attempt to connect."""
         return broker in self._refused
 
     def watch(self, brokers: Collection[int]) -> None:
@@ -84,18 +84,19 @@ class Vigil:
                 continue
             except PeerUnreachableError as error:
                 refusals = refusals + 1 if error.refused else 0
+                if error.refused and not error.vanished:
+                    self._refused.add(broker)
+                else:
+                    self._refused.discard(broker)
             except PeerError as error:
                 log.debug("a broker is not reached", broker=broker, reason=str(error))
                 refusals = 0
+                self._refused.discard(broker)
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
                     raise
                 refusals = 0  # its address has changed
-            if refusals:
-                self._refused.add(broker)
-            else:
-                self._refused.discard(broker)
             if refusals >= _REFUSALS:
                 await asyncio.sleep(self._place(broker) * _TURN_SECONDS)
                 self._on_dead(broker)

@@ -7,10 +7,13 @@ for data holds nothing else up.
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
 from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from ottla_broker.network.lookups import Lookups
 from ottla_protocol.errors import KafkaError, LocalProtocolError, ProtocolError
 from ottla_protocol.exchange import Exchange, RawAnswer
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
@@ -25,6 +28,9 @@ MAX_ANSWER_BYTES: Final = 512 * 1024 * 1024
 RECONNECT_SECONDS: Final = (0.05, 1.0)
 """How long a peer that could not be reached is left alone at first, and at most: doubled each time."""
 
+VANISHED_SECONDS: Final = 1.0
+"""After how long a machine that nothing knows is taken for gone: names and routes may be missing for a moment."""
+
 SOFTWARE: Final = ("ottla-broker", "0.1.0")
 
 
@@ -33,11 +39,18 @@ class PeerError(Exception):
 
 
 class PeerUnreachableError(PeerError):
-    """No connection. ``refused``: the peer's machine answered that nobody listens there, so no process does."""
+    """No connection.
 
-    def __init__(self, message: str, refused: bool) -> None:
+    Attributes:
+        refused: no process listens there. The peer's machine said so; or it has itself vanished, and is still gone
+            after a while (see :class:`Peers`).
+        vanished: nothing knows the peer's machine: its name has no address, or no way leads there.
+    """
+
+    def __init__(self, message: str, refused: bool, vanished: bool = False) -> None:
         super().__init__(message)
         self.refused = refused
+        self.vanished = vanished
 
 
 class PeerTimeoutError(PeerError):
@@ -92,7 +105,14 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @classmethod
     async def open(
-        cls, host: str, port: int, *, client_id: str, timeout: float, clock: Clock
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout: float,
+        clock: Clock,
+        lookups: Lookups | None = None,
     ) -> PeerConnection:
         """Connect and learn what the peer speaks, within ``timeout`` seconds. Raises PeerUnreachableError."""
         where = f"{host}:{port}"
@@ -100,7 +120,14 @@ class PeerConnection(asyncio.BufferedProtocol):
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout):
-                await loop.create_connection(lambda: connection, host, port)
+                addresses = await (lookups or Lookups()).find(host)
+                for index, address in enumerate(addresses, 1):
+                    try:
+                        await loop.create_connection(lambda: connection, address, port)
+                        break
+                    except OSError:
+                        if index == len(addresses):
+                            raise
                 await connection._shake_hands(timeout)
         except TimeoutError:
             connection.close()
@@ -108,7 +135,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         except OSError as error:
             connection.close()
             refused = isinstance(error, ConnectionRefusedError | ConnectionResetError)
-            raise PeerUnreachableError(f"{where}: {error.strerror or error}", refused) from error
+            raise PeerUnreachableError(
+                f"{where}: {error.strerror or error}", refused, _has_vanished(error)
+            ) from error
         except PeerError as error:
             connection.close()
             raise PeerUnreachableError(str(error), False) from error
@@ -225,6 +254,13 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._gone.set()
 
 
+def _has_vanished(error: OSError) -> bool:
+    """Whether an attempt to connect found no machine. A name server that doesn't answer says nothing of the name."""
+    if isinstance(error, socket.gaierror):
+        return error.errno in (socket.EAI_NONAME, socket.EAI_NODATA)
+    return error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
+
+
 class _Link:
     """The way to one broker for one purpose: the open connection, or the attempt to open one."""
 
@@ -238,7 +274,12 @@ class _Link:
 
 
 class Peers:
-    """The other brokers, by id, and the connections to them. Owned by the loop thread."""
+    """The other brokers, by id, and the connections to them. Owned by the loop thread.
+
+    A container that ends takes its name and its address with it, so nobody is left to refuse a connection. A broker
+    that was connected, and whose machine nothing knows at the first attempt nor ``VANISHED_SECONDS`` later, is
+    reported as one that refuses: until a connection is made again, or an attempt fails in another way.
+    """
 
     def __init__(self, client_id: str, clock: Clock, connect_timeout: float = 10.0) -> None:
         """``connect_timeout`` in seconds: how long one attempt to connect may take."""
@@ -248,6 +289,10 @@ class Peers:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._links: dict[tuple[int, Purpose], _Link] = {}
         self._closed = False
+        self._lookups = Lookups()
+        # Who has been connected; and since when nothing knows the machine of one that was.
+        self._seen: set[int] = set()
+        self._vanished: dict[int, float] = {}
         # Connections and attempts that are coming to their end.
         self._closing: set[asyncio.Future[Any]] = set()
 
@@ -260,6 +305,8 @@ class Peers:
     def forget(self, broker_id: int) -> None:
         """A broker that is no more: its connections are closed."""
         self._addresses.pop(broker_id, None)
+        self._seen.discard(broker_id)
+        self._vanished.pop(broker_id, None)
         for key in [key for key in self._links if key[0] == broker_id]:
             self._drop(self._links.pop(key))
 
@@ -280,7 +327,7 @@ class Peers:
         if link.connection is not None and not link.connection.closed:
             return link.connection
         if link.opening is None:
-            link.opening = asyncio.ensure_future(self._open(link, *address))
+            link.opening = asyncio.ensure_future(self._open(broker_id, link, *address))
             # A failure that nobody waits for any more is told to the next who asks.
             link.opening.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
@@ -298,27 +345,44 @@ class Peers:
         if address is None or self._closed:
             raise PeerUnreachableError(f"the address of broker {broker_id} is not known", False)
         return await PeerConnection.open(
-            *address, client_id=self._client_id, timeout=timeout, clock=self._clock
+            *address, client_id=self._client_id, timeout=timeout, clock=self._clock, lookups=self._lookups
         )
 
-    async def _open(self, link: _Link, host: str, port: int) -> PeerConnection:
+    async def _open(self, broker_id: int, link: _Link, host: str, port: int) -> PeerConnection:
         try:
             wait = link.not_before - self._clock.monotonic()
             if wait > 0:
                 await asyncio.sleep(wait)
             connection = await PeerConnection.open(
-                host, port, client_id=self._client_id, timeout=self._connect_timeout, clock=self._clock
+                host,
+                port,
+                client_id=self._client_id,
+                timeout=self._connect_timeout,
+                clock=self._clock,
+                lookups=self._lookups,
             )
-        except PeerUnreachableError:
+        except PeerUnreachableError as error:
+            error.refused = error.refused or self._stays_away(broker_id, error)
             least, most = RECONNECT_SECONDS
             link.not_before = self._clock.monotonic() + min(most, least * 2**link.failures)
             link.failures = min(link.failures + 1, 10)
             raise
         finally:
             link.opening = None
+        self._seen.add(broker_id)
+        self._vanished.pop(broker_id, None)
         link.failures = 0
         link.connection = connection
         return connection
+
+    def _stays_away(self, broker_id: int, error: PeerUnreachableError) -> bool:
+        """Whether a broker's machine has vanished for good, as far as can be told by asking again."""
+        if not error.vanished:
+            self._vanished.pop(broker_id, None)
+            return False
+        now = self._clock.monotonic()
+        since = self._vanished.setdefault(broker_id, now)
+        return broker_id in self._seen and now - since >= VANISHED_SECONDS
 
     async def request(
         self, broker_id: int, request: Message, *, timeout: float, purpose: Purpose = Purpose.OTHER
