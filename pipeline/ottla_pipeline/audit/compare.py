@@ -8,6 +8,8 @@ from enum import StrEnum
 
 import numpy as np
 
+from ottla_pipeline.reading.checksum import Checksum
+
 from .runs import NOTHING, Runs
 
 
@@ -22,16 +24,14 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """What one commit of the table says it has landed of a partition.
+    """What one commit of the table, or several in a row, say they have landed of a partition.
 
-    ``count`` and ``checksum`` are of all records from ``start`` to ``end`` (exclusive), those that became dead letters
-    included. A commit that carries no checksum has "".
+    ``sum`` is of all records from ``start`` to ``end`` (exclusive), those that became dead letters included.
     """
 
     start: int
     end: int
-    count: int
-    checksum: str
+    sum: Checksum
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class LogPartition:
     end: int
     offsets: Runs
     """Of its records, without control batches, and without what was aborted where that isn't landed."""
-    checksums: Sequence[tuple[int, str] | None]
-    """Count and checksum of the records of each of the table's commits; None where the log hasn't all of them."""
+    sums: Sequence[Checksum | None]
+    """Of the records of each of the table's commits; None where the log hasn't all of them any more."""
     compacted: bool = False
     """Whether the topic is cleaned by compaction, so that records may be gone from it that were landed before."""
 
@@ -164,7 +164,7 @@ def _short(landed: Sequence[Landed], table: TablePartition) -> list[tuple[int, i
     return [
         (commit.start, commit.end)
         for commit, count in zip(landed, there, strict=True)
-        if commit.count != count
+        if commit.sum.count != count
     ]
 
 
@@ -175,10 +175,10 @@ def _differing(landed: Sequence[Landed], log: LogPartition) -> tuple[list[tuple[
     """
     differing = []
     known = False
-    for commit, found in zip(landed, log.checksums, strict=True):
-        if found is None or not commit.checksum or (log.compacted and found[0] < commit.count):
+    for commit, found in zip(landed, log.sums, strict=True):
+        if found is None or (log.compacted and found.count < commit.sum.count):
             continue
         known = True
-        if found != (commit.count, commit.checksum):
+        if found != commit.sum:
             differing.append((commit.start, commit.end))
     return differing, known

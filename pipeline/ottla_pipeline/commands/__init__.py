@@ -9,7 +9,7 @@ from importlib import import_module
 
 import click
 
-_COMMANDS: tuple[str, ...] = ()
+_COMMANDS = ("land", "audit")
 
 
 class _Pipeline(click.Group):

@@ -1,0 +1,233 @@
+"""The demo's course of events; see the package. ``python -m bench.pipeline [--keep FOLDER] [--seed N]``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from bench.brokers import Ottla
+from bench.pipeline import data, picture
+from bench.pipeline.driver import BATCH, GROUP
+from bench.pipeline.story import Story, audits, delays
+from ottla_client.admin import NewTopic
+from ottla_client.sync import Admin, Producer
+
+# The driver is killed so many flights' batches after its start, and up to so many seconds later.
+KILL_AFTER, KILL_WITHIN = 2, 0.5
+# Records that go to the producer at once.
+_AT_ONCE = 20_000
+
+
+class Failed(Exception):
+    """The demo can't go on."""
+
+
+class Driver:
+    """A process of :mod:`bench.pipeline.driver`, with Java and Python workers below it."""
+
+    def __init__(self, servers: str, lake: Path, result: Path, log: Path) -> None:
+        self._log = log
+        command = [sys.executable, "-m", "bench.pipeline.driver", servers, str(lake), str(result)]
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+                env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+            )
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """What it tells, until it ends."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            yield json.loads(line)
+        if self._process.wait():
+            last = "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
+            raise Failed(
+                f"the driver ended with exit code {self._process.returncode}; its last lines:\n{last}"
+            )
+
+    def kill(self) -> None:
+        """SIGKILL to Python and Java at once; a driver that has ended is fine."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@contextmanager
+def _running(driver: Driver) -> Iterator[Driver]:
+    try:
+        yield driver
+    finally:
+        driver.kill()
+
+
+def produce(servers: str, frames: dict[str, Any], story: Story) -> dict[str, int]:
+    """The CSV files into topics; how many records each got."""
+    with Admin(servers) as admin:
+        admin.create_topics([NewTopic(source.topic, source.partitions) for source in data.SOURCES])
+    counts = {}
+    with Producer(servers, compression_type="zstd", client_id="make-pipeline") as producer:
+        for source in data.SOURCES:
+            deliveries, keys, values = [], [], []
+            began, size = time.monotonic(), 0
+            for key, value in data.messages(source, frames[source.topic]):
+                keys.append(key)
+                values.append(value)
+                size += len(value)
+                if len(values) == _AT_ONCE:
+                    deliveries.append(producer.send_batch(source.topic, values, keys=keys))
+                    keys, values = [], []
+            if values:
+                deliveries.append(producer.send_batch(source.topic, values, keys=keys))
+            counts[source.topic] = sum(
+                len(written.indices) for delivery in deliveries for written in delivery.result()
+            )
+            story.say(
+                f"{counts[source.topic]:>7,} {source.topic} in a topic of {source.partitions} "
+                f"partition{'s' if source.partitions > 1 else ''} ({size / 2**20:.1f} MiB of JSON), "
+                f"{time.monotonic() - began:.1f} s"
+            )
+    return counts
+
+
+def land(servers: str, folder: Path, story: Story, seed: int) -> None:
+    """Run the driver, kill it amid the flights, run it again to its end."""
+    lake, result, log = folder / "lake", folder / "result.json", folder / "driver.log"
+    chance = random.Random(seed)
+    with _running(Driver(servers, lake, result, log)) as driver:
+        batches = 0
+        for event in driver.events():
+            _tell(story, event)
+            batches += event["event"] == "batch" and event["topic"] == "flights"
+            if batches == KILL_AFTER:
+                break
+        time.sleep(chance.uniform(0, KILL_WITHIN))
+        driver.kill()
+    story.say(
+        f"SIGKILL to the driver, Python and Java, amid batch {KILL_AFTER} of the flights; it is started again"
+    )
+    with _running(Driver(servers, lake, result, log)) as driver:
+        for event in driver.events():
+            _tell(story, event)
+
+
+def _tell(story: Story, event: dict[str, Any]) -> None:
+    kind = event.pop("event")
+    if kind == "started":
+        story.say(f"Spark {event['version']} has started, local[2]")
+    elif kind == "batch":
+        story.say(
+            f"{event['rows']:>7,} {event['topic']} landed in {event['seconds']:.2f} s, {event['lag']:,} to go"
+        )
+    elif kind == "asked":
+        story.say("Spark has joined flights, weather and planes")
+
+
+def check(
+    servers: str, folder: Path, story: Story, frames: dict[str, Any], counts: dict[str, int], png: Path
+) -> bool:
+    """Audit, compare, draw; whether all is as it should be."""
+    import pandas  # type: ignore[import-untyped,unused-ignore]
+
+    from ottla_pipeline.audit import audit
+    from ottla_pipeline.landing.tables import open_table
+
+    found = []
+    for source in data.SOURCES:
+        table = open_table("delta", str(folder / "lake" / source.topic))
+        found.append(audit(servers, table, [source.topic], whole=True))
+    present = {each.partitions[0].topic: sum(part.present for part in each.partitions) for each in found}
+    whole = all(each.clean for each in found) and present == counts
+    story.say(f"the tables are audited: {'every offset there once' if whole else 'NOT as the topics are'}")
+    with Admin(servers) as admin:
+        committed = sum(each.offset for each in admin.list_group_offsets(GROUP).values())
+    behind = sum(counts.values()) - committed
+    story.say(f"the group {GROUP} has committed {committed:,} offsets, lag {behind:,}")
+    result = data.in_order(pandas.read_json(folder / "result.json", orient="records"))
+    same = result.equals(data.expected(*(frames[name] for name in ("flights", "weather", "planes"))))
+    story.say(
+        f"{len(result)} means by carrier and hour, the same by pandas from the CSV: {'yes' if same else 'NO'}"
+    )
+    picture.draw(result, data.airlines(), png)
+    story.console.print()
+    story.console.print(delays(result))
+    story.console.print()
+    story.console.print(audits(found))
+    story.console.print()
+    story.console.print(f"picture: {png}", highlight=False, soft_wrap=True)
+    good = whole and same and not behind
+    seconds = f"{story.seconds:.0f} s"
+    story.console.print(
+        f"[green]nothing lost, nothing doubled, and Spark agrees with pandas[/], in {seconds}"
+        if good
+        else f"[bold red]NOT as it should be[/], after {seconds}",
+        highlight=False,
+    )
+    return good
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make pipeline", description=__doc__)
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="work there, and leave the tables")
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        default=Path("ottla-pipeline.png"),
+        metavar="FILE",
+        help="where the picture goes",
+    )
+    parser.add_argument("--seed", type=int, default=None, metavar="N", help="of the moment of the kill")
+    options = parser.parse_args()
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        print(
+            "make pipeline: Spark needs Java 17 or later: install one, or set JAVA_HOME to it",
+            file=sys.stderr,
+        )
+        return 1
+    story = Story(Console())
+    with tempfile.TemporaryDirectory(prefix="ottla-pipeline-") as temporary:
+        folder = options.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        frames = {source.topic: data.frame(source) for source in data.SOURCES}
+        broker = Ottla(folder / "broker")
+        try:
+            broker.start()
+            story.say(f"{broker.name} accepts clients on {broker.address}")
+            counts = produce(broker.address, frames, story)
+            seed = random.randrange(1 << 32) if options.seed is None else options.seed
+            story.say(
+                f"a driver lands them in Delta tables, {BATCH:,} flights a batch; seed of its death: {seed}"
+            )
+            land(broker.address, folder, story, seed)
+            return (
+                0 if check(broker.address, folder, story, frames, counts, options.picture.absolute()) else 1
+            )
+        except Failed as failure:
+            story.say(str(failure))
+            return 1
+        finally:
+            broker.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

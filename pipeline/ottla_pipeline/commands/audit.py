@@ -1,0 +1,191 @@
+"""``ottla pipeline audit``: whether a table has every record of its topics, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ottla_client.commands.completion import complete_topics
+from ottla_client.commands.console import Column, Console
+
+from .common import (
+    NotDone,
+    check_client,
+    connecting,
+    failing,
+    open_table,
+    require,
+    require_topics,
+    table_options,
+)
+from .types import Choice
+
+if TYPE_CHECKING:
+    from ottla_client.commands.progress import Progress
+
+    from ..audit import Audit, PartitionAudit
+
+# Ranges of offsets that are listed of each kind; the JSON has all.
+_LISTED = 5
+
+
+@click.command(epilog="Exit code: 0 nothing is wrong, 1 something is, 2 it could not be found out.")
+@click.argument("topics", nargs=-1, shell_complete=complete_topics, metavar="[TOPIC]...")
+@table_options
+@click.option(
+    "--isolation-level",
+    "isolation",
+    type=Choice(["read_uncommitted", "read_committed"]),
+    default="read_uncommitted",
+    show_default=True,
+    help="As it was landed: whether records of aborted transactions belong into the table.",
+)
+@click.option(
+    "--whole",
+    is_flag=True,
+    help="Everything that the log has must be in the table: also what was there before the job began, and what "
+    "it hasn't come to yet.",
+)
+@connecting
+def audit(
+    console: Console,
+    client: Mapping[str, str],
+    topics: Sequence[str],
+    table: str,
+    form: str,
+    catalog: Mapping[str, str],
+    storage: Mapping[str, str],
+    names: Mapping[str, str],
+    isolation: Any,
+    whole: bool,
+) -> None:
+    """Compare a table with the topics it was landed from: TOPICs, or all that its commits tell of.
+
+    For each partition: the records in the part of the log that was landed, those that are in the table, that are
+    missing, that are there more than once, and whether keys and values are still those that were landed, by checksums.
+    Needs neither Spark nor Java.
+
+    \b
+    ottla pipeline audit --table lake/flights
+    ottla pipeline audit flights --table lake/flights --whole
+    ottla pipeline audit --table lake/default.flights --format iceberg --json | jq .clean
+    """
+    require("audit", form)
+    with failing(NotDone):
+        from .. import audit as auditing
+        from ..landing.tables import Names
+
+        check_client(client)
+        wanted = open_table(form, table, catalog, storage)
+        if topics:
+            require_topics(console, client, topics)
+        with ExitStack() as shown:
+            bar: Progress | None = None
+
+            def tell(done: int, total: int) -> None:
+                nonlocal bar
+                if bar is None:
+                    bar = shown.enter_context(console.progress("comparing", total=total, unit="offsets"))
+                bar.update(done)
+
+            found = auditing.audit(
+                console.settings.bootstrap_servers,
+                wanted,
+                topics,
+                client=client,
+                names=Names(**names),
+                isolation=isolation,
+                whole=whole,
+                tell=tell,
+            )
+        _show(console, found)
+    if not found.clean:
+        click.get_current_context().exit(1)
+
+
+def _show(console: Console, found: Audit) -> None:
+    if console.as_json:
+        console.emit(found.to_json())
+        return
+    partitions = found.partitions
+    red = "bold red"
+    columns: list[tuple[str, str | None, list[int] | list[str]]] = [
+        ("Partition", None, [f"{each.topic}-{each.partition}" for each in partitions]),
+        ("Log", None, [f"{each.log_start:,} to {each.log_end:,}" for each in partitions]),
+        ("Records", None, [each.records for each in partitions]),
+        ("Present", None, [each.present for each in partitions]),
+        ("Dead letters", None, [each.dead for each in partitions]),
+        ("Missing", red, [each.missing.count for each in partitions]),
+        ("Doubled", red, [each.surplus for each in partitions]),
+        ("Strange", red, [each.strange.count for each in partitions]),
+        ("Gone", None, [each.gone for each in partitions]),
+        ("Behind", None, [each.behind for each in partitions]),
+        ("Checksum", None, [str(each.checksum) for each in partitions]),
+    ]
+    # What nothing can be said about takes no room.
+    rare = ("Dead letters", "Strange", "Gone", "Behind")
+    shown = [column for column in columns if column[0] not in rare or any(each for each in column[2])]
+    heads = [
+        Column(
+            title,
+            show=lambda value: f"{value:,}" if isinstance(value, int) else str(value),
+            style=_checksum_style if title == "Checksum" else _style_of(style),
+        )
+        for title, style, _ in shown
+    ]
+    console.table(heads, zip(*(values for _, _, values in shown), strict=True))
+    for each in partitions:
+        for line in _findings(each):
+            console.print(line)
+    console.print(_verdict(found))
+
+
+def _style_of(style: str | None) -> Any:
+    return None if style is None else lambda value: style if value else ""
+
+
+def _checksum_style(value: str) -> str:
+    return {"same": "green", "differs": "bold red"}.get(value, "dim")
+
+
+def _findings(found: PartitionAudit) -> list[str]:
+    """A line for each kind of thing that is wrong with a partition."""
+    name = f"{found.topic}-{found.partition}"
+    lines = []
+    for what, ranges in (
+        ("missing", list(found.missing)),
+        ("more than once", list(found.doubled)),
+        ("in the table, and no record of the log", list(found.strange)),
+        ("keys or values differ somewhere in", list(found.differing)),
+        ("more or fewer rows than were written, in", list(found.short)),
+    ):
+        if ranges:
+            lines.append(f"{name}: {what}: {_ranges(ranges)}")
+    return lines
+
+
+def _ranges(ranges: Sequence[tuple[int, int]]) -> str:
+    texts = [
+        f"offset {start:,}" if end - start == 1 else f"offsets {start:,} to {end - 1:,}"
+        for start, end in ranges[:_LISTED]
+    ]
+    if len(ranges) > _LISTED:
+        texts.append(f"and {len(ranges) - _LISTED:,} more")
+    return ", ".join(texts)
+
+
+def _verdict(found: Audit) -> str:
+    partitions = found.partitions
+    if found.clean:
+        present = sum(each.present for each in partitions)
+        dead = sum(each.dead for each in partitions)
+        behind = sum(each.behind for each in partitions)
+        text = f"{found.table}: clean, {present:,} records once each"
+        if dead:
+            text += f", {dead:,} more among the dead letters"
+        return f"{text}; {behind:,} offsets of the log aren't landed yet" if behind else text
+    wrong = sum(not each.clean for each in partitions)
+    return f"{found.table}: NOT clean, {wrong} of {len(partitions)} partitions are not as the log is"

@@ -1,0 +1,238 @@
+"""What the commands of ``ottla pipeline`` share: how brokers are reached, which table is meant, and how errors end."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ottla_client.commands.console import (
+    DEFAULT_BOOTSTRAP,
+    ENVIRONMENT,
+    Console,
+    OutputClosedError,
+    one_line,
+    unknown,
+)
+from ottla_client.commands.settings import Settings
+from ottla_client.errors import ClientError
+
+from .types import Choice, columns
+
+if TYPE_CHECKING:
+    from ottla_pipeline.landing.tables import Table
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+EXTRA = "ottla[lakehouse]"
+FORMATS = ("delta", "iceberg", "parquet")
+
+
+class NotDone(click.ClickException):
+    """For a command whose exit code 1 means something else: it could not be done."""
+
+    exit_code = 2
+
+
+def connecting(command: Command) -> Command:
+    """Give a command the options of brokers: a `Console`, and the client's settings by Kafka's names, come first."""
+
+    @functools.wraps(command)
+    def with_console(
+        *args: Any,
+        bootstrap_server: str,
+        as_json: bool,
+        timeout: float,
+        client_settings: Mapping[str, str],
+        **rest: Any,
+    ) -> Any:
+        console = Console(Settings(bootstrap_server, timeout), as_json=as_json)
+        client = {"request.timeout.ms": str(max(1, int(timeout * 1000))), **client_settings}
+        return command(console, client, *args, **rest)
+
+    for option in (
+        click.option(
+            "-X",
+            "--kafka",
+            "client_settings",
+            multiple=True,
+            callback=_kafka_settings,
+            metavar="KEY=VALUE",
+            help="A setting of the client by its name in Kafka: security.protocol=SSL, "
+            "ssl.truststore.location=ca.pem, …; may be repeated.",
+        ),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(min=0, min_open=True),
+            default=30,
+            show_default=True,
+            metavar="SECONDS",
+            help="How long brokers may take to answer (request.timeout.ms).",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Output for machines."),
+        click.option(
+            "-b",
+            "--bootstrap-server",
+            envvar=ENVIRONMENT,
+            default=DEFAULT_BOOTSTRAP,
+            show_default=True,
+            show_envvar=True,
+            metavar="HOST:PORT[,…]",
+            help="Brokers to ask first.",
+        ),
+    ):
+        with_console = option(with_console)
+    return with_console  # type: ignore[return-value]
+
+
+def table_options(command: Command) -> Command:
+    """Give a command ``--table``, ``--format``, ``--catalog``, ``--storage`` and ``--column``."""
+    for option in (
+        click.option(
+            "--column",
+            "names",
+            multiple=True,
+            callback=columns,
+            metavar="KIND=NAME",
+            help="Another name for the column that holds a record's topic, partition, offset or timestamp, which are "
+            "_topic, _partition, _offset, _timestamp else; or key=NAME, which is kept only then. May be repeated.",
+        ),
+        click.option(
+            "--storage",
+            multiple=True,
+            callback=pairs,
+            metavar="KEY=VALUE",
+            help="delta: an option of the object store (AWS_REGION=…); may be repeated.",
+        ),
+        click.option(
+            "--catalog",
+            multiple=True,
+            callback=pairs,
+            metavar="KEY=VALUE",
+            help="iceberg: a property of the catalogue (type=rest, uri=…); may be repeated. Without any it is an "
+            "SQLite file beside the table.",
+        ),
+        click.option(
+            "--format",
+            "form",
+            type=Choice(FORMATS),
+            default="delta",
+            show_default=True,
+            help="What kind of table it is.",
+        ),
+        click.option(
+            "--table",
+            "table",
+            required=True,
+            metavar="PLACE",
+            help="Its folder or URI; iceberg: folder/namespace.name, or namespace.name with --catalog.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def pairs(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    """KEY=VALUE, several times."""
+    found = {}
+    for text in values:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def _kafka_settings(
+    context: click.Context, parameter: click.Parameter, values: Sequence[str]
+) -> dict[str, str]:
+    """As the other commands have them, ``security_protocol``, or as Spark has them, ``kafka.security.protocol``."""
+    given = pairs(context, parameter, values)
+    return {key.replace("_", ".").removeprefix("kafka."): value for key, value in given.items()}
+
+
+def require(command: str, form: str = "parquet") -> None:
+    """Raises click.ClickException, a line that names the extra, where a package isn't installed."""
+    from importlib.util import find_spec
+
+    needed = {"delta": "deltalake", "iceberg": "pyiceberg"}
+    for module in ("pyspark", "pyarrow", "numpy", needed.get(form, "pyarrow")):
+        if find_spec(module) is None:
+            raise click.ClickException(
+                f"`ottla pipeline {command}` needs {module}, which isn't installed: pip install '{EXTRA}'"
+            )
+
+
+def check_client(client: Mapping[str, str]) -> None:
+    """Raises OptionError for a setting that there isn't, or that can't be right."""
+    from ottla_pipeline.source import kafka, names
+
+    names.check(f"kafka.{name}" for name in client)
+    kafka.client_options(client)
+
+
+def open_table(form: str, place: str, catalog: Mapping[str, str], storage: Mapping[str, str]) -> Table:
+    """Raises BadSetting for options that don't go with the format."""
+    from ottla_pipeline.landing import tables
+
+    return tables.open_table(form, place, catalog=catalog or None, storage=storage or None)
+
+
+@contextmanager
+def failing(failed: type[click.ClickException] = click.ClickException) -> Iterator[None]:
+    """Ends the command with one line and an exit code where something goes wrong.
+
+    What a user has to put right in the command itself is a UsageError; for the rest it is ``failed``.
+    """
+    from ottla_pipeline.landing.errors import BadSetting, LandingError
+    from ottla_pipeline.reading.errors import ReadError
+    from ottla_pipeline.source.errors import OptionError, SourceError
+
+    from ..audit import AuditError
+
+    try:
+        yield
+    except click.UsageError:
+        raise
+    except click.ClickException as error:
+        raise failed(error.message) from None
+    except (OptionError, BadSetting) as error:
+        raise click.UsageError(one_line(error)) from None
+    except (SourceError, LandingError, ReadError, AuditError, ClientError) as error:
+        raise failed(one_line(error)) from None
+    except OutputClosedError:
+        forget_output()
+        sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise failed(f"{where}{error.strerror or one_line(error)}") from None
+
+
+def forget_output() -> None:
+    """Let nothing be written to the closed pipe when Python flushes its streams at the end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+def require_topics(console: Console, client: Mapping[str, str], topics: Sequence[str]) -> None:
+    """Ask for the topics before anything is started. A mistyped address or name is told within seconds.
+
+    Raises click.ClickException with the nearest names, and ClientError.
+    """
+    from ottla_pipeline.source.broker import Broker
+    from ottla_pipeline.source.options import Topics
+
+    quick = {**client, "request.timeout.ms": str(int(console.settings.connect_timeout * 1000))}
+    with Broker(console.settings.bootstrap_servers, quick) as broker:
+        there = broker.topics(Topics(tuple(topics)))
+        for topic in topics:
+            if topic not in there:
+                raise unknown("topic", topic, broker.topics(Topics(pattern=".*")))

@@ -1,0 +1,204 @@
+"""``ottla pipeline land``: topics into a table, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from ottla_client.commands.completion import complete_groups, complete_topics
+from ottla_client.commands.console import Console
+
+from .common import check_client, connecting, failing, require, require_topics, table_options
+from .running import run_job
+from .spark import session, spark_options
+from .types import AVAILABLE_NOW, Choice, Size, Trigger
+
+_COMPRESSIONS = ["none", "snappy", "gzip", "lz4", "zstd"]
+
+
+@click.command()
+@click.argument("topics", nargs=-1, shell_complete=complete_topics, metavar="[TOPIC]...")
+@click.option(
+    "--subscribe-pattern",
+    "pattern",
+    metavar="REGEX",
+    help="All topics whose whole name matches, in place of names.",
+)
+@table_options
+@click.option(
+    "--values",
+    type=Choice(["raw", "json", "csv", "avro"]),
+    default="raw",
+    show_default=True,
+    help="What the records' values are: bytes, kept as they are; or what becomes columns.",
+)
+@click.option(
+    "--schema",
+    metavar="TEXT|FILE",
+    help="Of the values: columns as in SQL ('flight INT, origin STRING'), a JSON Schema, an Avro schema, or a file "
+    "with one of them. Without: that of the table, or inferred from a sample of the topic.",
+)
+@click.option("--delimiter", default=",", show_default=True, metavar="CHAR", help="csv: between the fields.")
+@click.option(
+    "--confluent", is_flag=True, help="avro: values begin with Confluent's magic byte and schema id."
+)
+@click.option(
+    "--partition-by",
+    "partition_by",
+    multiple=True,
+    metavar="COLUMN",
+    help="Partition the table by a column, or by the day of one: date(_timestamp). May be repeated.",
+)
+@click.option(
+    "--target-file-size",
+    type=Size(),
+    default="128m",
+    show_default=True,
+    metavar="SIZE",
+    help="Of the files, about.",
+)
+@click.option(
+    "--compression", type=Choice(_COMPRESSIONS), default="zstd", show_default=True, help="Of the files."
+)
+@click.option(
+    "--dead-letters",
+    metavar="topic:NAME|table:PLACE",
+    help="Where records go that can't be parsed, with where they were and why. Without, the first of them ends "
+    "the job.",
+)
+@click.option(
+    "--on-corrupt",
+    type=Choice(["fail", "deadletter"]),
+    default="fail",
+    show_default=True,
+    help="Record batches that can't be decoded: end the job, or set them aside with the dead letters.",
+)
+@click.option(
+    "--trigger",
+    type=Trigger(),
+    default=AVAILABLE_NOW,
+    show_default=True,
+    metavar="now|TIME",
+    help="available-now lands what there is, and ends; 30s or 5m lands what has come so often, until Ctrl-C.",
+)
+@click.option(
+    "--starting-offsets",
+    default="earliest",
+    show_default=True,
+    metavar="PLACE",
+    help="For partitions of which the table has nothing yet: earliest, latest, group (where the group has "
+    'committed), or offsets as JSON: {"flights":{"0":23}}.',
+)
+@click.option(
+    "--max-offsets-per-trigger",
+    "max_records",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="At most so many offsets in a batch.",
+)
+@click.option(
+    "--max-bytes-per-trigger",
+    "max_bytes",
+    type=Size(),
+    metavar="SIZE",
+    help="At most about so many bytes of the log in a batch.",
+)
+@click.option(
+    "--max-bytes-per-partition",
+    "task_bytes",
+    type=Size(),
+    default="64m",
+    show_default=True,
+    metavar="SIZE",
+    help="At most about so many bytes of the log for a task.",
+)
+@click.option(
+    "-g",
+    "--group",
+    metavar="GROUP",
+    shell_complete=complete_groups,
+    help="Commit what has been landed to a consumer group, so that `ottla groups describe` shows how far it is.",
+)
+@click.option(
+    "--checkpoint",
+    metavar="FOLDER",
+    help="Spark's checkpoint. Not needed: where to go on is in the table itself.",
+)
+@click.option(
+    "--isolation-level",
+    "isolation",
+    type=Choice(["read_uncommitted", "read_committed"]),
+    default="read_uncommitted",
+    show_default=True,
+    help="read_committed leaves out transactions that are open or were aborted.",
+)
+@click.option(
+    "--segments",
+    type=Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Read the broker's segment files where they can be seen, which is faster: auto, always (or fail), never.",
+)
+@click.option(
+    "--fail-on-data-loss/--no-fail-on-data-loss",
+    default=True,
+    show_default=True,
+    help="End the job when records that were to be landed have gone from the log, or go on without them.",
+)
+@spark_options
+@connecting
+def land(
+    console: Console,
+    client: Mapping[str, str],
+    topics: Sequence[str],
+    pattern: str | None,
+    table: str,
+    form: str,
+    catalog: Mapping[str, str],
+    storage: Mapping[str, str],
+    names: Mapping[str, str],
+    master: str,
+    conf: Mapping[str, str],
+    **settings: Any,
+) -> None:
+    """Land TOPICs in a table, exactly once.
+
+    Where to go on stands in the table's own commits: whatever is killed, whenever, the same command goes on from
+    there, and nothing is lost or doubled. Each row has the topic, partition, offset and timestamp of its record.
+    Ctrl-C ends it after the batch under way; a second one at once.
+
+    \b
+    ottla pipeline land flights --table lake/flights
+    ottla pipeline land flights --table lake/flights --values json --dead-letters topic:flights-dead
+    ottla pipeline land orders --table lake/orders --values json --schema orders.schema.json \\
+          --partition-by 'date(_timestamp)' --trigger 30s -g lake
+    ottla pipeline land orders --table lake/default.orders --format iceberg --values avro --schema order.avsc
+    ottla pipeline land --subscribe-pattern 'events\\..*' --table lake/events --format parquet
+    ottla pipeline land flights --table s3://lake/flights --master spark://host:7077 \\
+          --conf spark.executor.memory=4g
+    """
+    if bool(topics) is (pattern is not None):
+        raise click.UsageError("Name one or more topics, or give a --subscribe-pattern.")
+    require("land", form)
+    with failing():
+        from .. import landing
+        from ..landing.tables import Names
+
+        check_client(client)
+        job = landing.Landing(
+            console.settings.bootstrap_servers,
+            table,
+            topics=tuple(topics),
+            pattern=pattern,
+            format=form,
+            catalog=dict(catalog) or None,
+            storage=dict(storage) or None,
+            names=Names(**names),
+            client=client,
+            **settings,
+        )
+        require_topics(console, client, topics)
+        with session(master, conf, f"land {', '.join(topics) or pattern}") as spark:
+            run_job(console, spark, table, lambda told, stop: landing.land(job, spark, told, stop=stop))

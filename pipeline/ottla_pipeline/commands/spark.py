@@ -1,0 +1,192 @@
+"""The Spark session that a command runs in, and what a person at a terminal is spared of it.
+
+Spark, its Java process and the Python workers under it write to standard error as they like; a bar can't be drawn among
+that. So while the session lives all of it goes to a file, which is named where something failed and removed where
+nothing did.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ottla_client.commands.console import one_line
+from ottla_client.commands.settings import did_you_mean
+
+from .common import pairs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+# A session of a command: no web page and no port for it, and times as the tables have them.
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+}
+_MASTERS = ("local", "local[*]", "local[N]", "spark://HOST:PORT", "yarn", "k8s://https://HOST:PORT")
+_LONGEST_TAIL = 64 << 10
+
+
+def spark_options(command: Command) -> Command:
+    """Give a command ``--master`` and ``--conf``, as ``spark-submit`` has them."""
+    for option in (
+        click.option(
+            "--conf",
+            "conf",
+            multiple=True,
+            callback=_conf,
+            metavar="KEY=VALUE",
+            help="A setting of Spark, such as spark.driver.memory=4g; may be repeated.",
+        ),
+        click.option(
+            "--master",
+            envvar="OTTLA_SPARK_MASTER",
+            default="local[*]",
+            show_default=True,
+            show_envvar=True,
+            metavar="URL",
+            callback=_master,
+            help="Where Spark runs: here with a thread a core (local[*]) or so many (local[2]), or on a cluster "
+            "(spark://HOST:PORT, yarn, k8s://…).",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _master(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    if value in ("local", "yarn") or value.startswith(("local[", "local-cluster[", "spark://", "k8s://")):
+        return value
+    hint = did_you_mean(value, _MASTERS) or f"; there are {', '.join(_MASTERS)}"
+    raise click.BadParameter(f"{value!r} is no master{hint}")
+
+
+def _conf(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    """Spark takes any name, and ignores one that is wrong; so at least it has to begin as all of Spark's do."""
+    given = pairs(context, parameter, values)
+    for key in given:
+        if not key.startswith("spark."):
+            raise click.BadParameter(f"{key!r} is no setting of Spark: their names begin with spark.")
+    return given
+
+
+def require_java() -> None:
+    """Raises click.ClickException where Spark would find no Java to run."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin/java"
+        if not os.access(java, os.X_OK):
+            raise click.ClickException(
+                f"JAVA_HOME is {home}, and there is no Java in it ({java}): set it to a Java 17 or later, or unset it"
+            )
+    elif shutil.which("java") is None:
+        raise click.ClickException("Spark needs Java 17 or later: install one, or set JAVA_HOME to it")
+
+
+class SparkLog:
+    """The file that takes what Spark and its processes write to standard error."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="ottla-spark-"))
+        self.file = self.folder / "spark.log"
+
+    def last_error(self) -> str:
+        """The last line that looks like a reason; empty without one."""
+        if not self.file.exists():
+            return ""
+        with self.file.open("rb") as file:
+            file.seek(max(self.file.stat().st_size - _LONGEST_TAIL, 0))
+            lines = file.read().decode(errors="replace").splitlines()
+        for line in reversed(lines):
+            if "Error" in line or "Exception" in line or "error:" in line.lower():
+                return " ".join(line.split())
+        return ""
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def session(master: str, conf: Mapping[str, str], name: str) -> Iterator[SparkSession]:
+    """A session for one command, ended with it. Raises click.ClickException where Spark doesn't start."""
+    from ..landing.errors import LandingError
+    from ..landing.failures import Crashed
+
+    require_java()
+    # The workers under Spark have to be of this very Python, which need not be the first on the PATH.
+    if master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    log = SparkLog()
+    try:
+        with _errors_to(log.file):
+            spark = _start(master, conf, name)
+    except Exception as error:
+        reason = log.last_error() or one_line(error)
+        raise click.ClickException(
+            f"Spark did not start: {reason}; all of what it said is in {log.file}"
+        ) from None
+    keep = False
+    try:
+        yield spark
+    except LandingError as error:
+        # Of what is wrong with a job itself Spark's log knows nothing more.
+        if not isinstance(error.__cause__, Crashed):
+            raise
+        keep = True
+        raise LandingError(f"{error} (Spark's log: {log.file})") from error.__cause__
+    finally:
+        spark.stop()
+        _end_java()
+        if not keep:
+            log.remove()
+
+
+def _start(master: str, conf: Mapping[str, str], name: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in {**_DEFAULTS, **conf}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _end_java() -> None:
+    """Let the session's Java process go now, not when this one has gone: nothing is written after the last line."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return
+    gateway.shutdown()
+    process.stdin.close()
+    process.wait()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+
+
+@contextmanager
+def _errors_to(file: Path) -> Iterator[None]:
+    """Standard error of processes that are started meanwhile goes to a file; this process's own as well, so long."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    target = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        os.dup2(target, 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(target)

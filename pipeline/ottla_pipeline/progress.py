@@ -1,0 +1,319 @@
+"""How far a landing job has come: bars for a person at a terminal, a line a batch for a log, JSON for a machine.
+
+What is shown is worked out in `Course`, from the batches alone and with a clock that is passed in. rich is imported
+where a terminal is drawn on, and only there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from ottla_client.commands.progress import amount_of_bytes
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+    from .landing import BatchDone
+
+Offsets = Mapping[str, Mapping[int, int]]
+"""Topic to partition to the offset of the next record."""
+
+# Seconds over which rates are taken: long enough that batches of one size show one rate, short enough to follow.
+_WINDOW = 30.0
+# How often a terminal is drawn on, and how often the batch under way is asked after, a second.
+_DRAWN = 4
+# More topics than these get one bar together.
+_BARS = 6
+
+
+class Shown(Protocol):
+    """Where a job tells how it goes on. ``with`` it around the whole run."""
+
+    def batch(self, done: BatchDone) -> None:
+        """A batch is in the table."""
+
+    def say(self, text: str) -> None:
+        """A remark for people."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far a topic is: offsets done since the run began, of those there are by now."""
+
+    done: int
+    total: int
+
+
+@dataclass
+class Course:
+    """The sums and rates of a run. ``clock`` gives seconds."""
+
+    clock: Callable[[], float] = monotonic
+    batches: int = 0
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+    dead_letters: int = 0
+    lag: int | None = None
+    """Offsets that the log has beyond the last batch; None before the first one."""
+    topics: dict[str, Step] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._first: dict[tuple[str, int], int] = {}
+        # (when, rows, bytes, offsets) up to then
+        self._past: deque[tuple[float, int, int, int]] = deque([(self.clock(), 0, 0, 0)])
+
+    def add(self, done: BatchDone) -> None:
+        """Take in a batch."""
+        self.batches += 1
+        self.rows += done.rows
+        self.bytes += done.bytes
+        self.files += done.files
+        self.dead_letters += done.dead_letters
+        for topic, partition, offset in _each(done.start):
+            self._first.setdefault((topic, partition), offset)
+        ends = {(topic, partition): offset for topic, partition, offset in _each(done.end)}
+        latest = {(topic, partition): offset for topic, partition, offset in _each(done.latest)}
+        steps: dict[str, tuple[int, int]] = {}
+        for place, offset in ends.items():
+            first = self._first.setdefault(place, offset)
+            come, all_ = steps.get(place[0], (0, 0))
+            steps[place[0]] = come + offset - first, all_ + max(latest.get(place, 0), offset) - first
+        self.topics |= {topic: Step(*step) for topic, step in steps.items()}
+        self.lag = lag_of(done.end, done.latest)
+        now = self.clock()
+        self._past.append((now, self.rows, self.bytes, sum(step.done for step in self.topics.values())))
+        while len(self._past) > 2 and self._past[1][0] < now - _WINDOW:
+            self._past.popleft()
+
+    @property
+    def rates(self) -> tuple[float, float, float]:
+        """Rows, bytes and offsets a second, of late; 0 before the first batch."""
+        began, last = self._past[0], self._past[-1]
+        seconds = last[0] - began[0]
+        if seconds <= 0:
+            return 0.0, 0.0, 0.0
+        return tuple((new - old) / seconds for new, old in zip(last[1:], began[1:], strict=True))  # type: ignore[return-value]
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the end of the log is reached at this rate, from the last batch on; None where nothing is known."""
+        offsets = self.rates[2]
+        if self.lag is None or offsets <= 0:
+            return None
+        return max(self.lag / offsets - (self.clock() - self._past[-1][0]), 0.0)
+
+
+def lag_of(end: Offsets, latest: Offsets) -> int:
+    """Offsets between where a batch ended and where the log did."""
+    return sum(
+        max(offset - end.get(topic, {}).get(partition, offset), 0)
+        for topic, partition, offset in _each(latest)
+    )
+
+
+def _each(offsets: Offsets) -> list[tuple[str, int, int]]:
+    return [
+        (topic, partition, offset) for topic, parts in offsets.items() for partition, offset in parts.items()
+    ]
+
+
+def batch_document(done: BatchDone) -> dict[str, Any]:
+    """The JSON object of a batch: what ``--json`` writes a line of. Seconds have three decimals."""
+    document = done.to_json()
+    document["seconds"] = round(done.seconds, 3)
+    document["durations"] = {name: round(value, 3) for name, value in done.durations.items()}
+    document["lag"] = lag_of(done.end, done.latest)
+    document["rows_per_second"] = round(done.rows / done.seconds) if done.seconds > 0 else None
+    return document
+
+
+class JsonLines:
+    """A JSON object a batch, for machines. ``write`` takes a line without its end."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+
+    def batch(self, done: BatchDone) -> None:
+        self._write(json.dumps(batch_document(done), ensure_ascii=False))
+
+    def say(self, text: str) -> None:
+        """A machine reads no remarks."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+class Lines(JsonLines):
+    """A line a batch, for a log, and where rich isn't installed."""
+
+    def batch(self, done: BatchDone) -> None:
+        self._write(
+            f"batch {done.batch_id}: {facts(done)} in {done.seconds:.2f} s, lag {lag_of(done.end, done.latest):,}"
+        )
+
+    def say(self, text: str) -> None:
+        self._write(text)
+
+
+def facts(done: BatchDone) -> str:
+    """Rows, bytes, files, and dead letters if there are any."""
+    text = f"{count(done.rows, 'row')} ({amount_of_bytes(done.bytes)}), {count(done.files, 'file')}"
+    return f"{text}, {count(done.dead_letters, 'dead letter')}" if done.dead_letters else text
+
+
+def count(number: int, what: str) -> str:
+    """``1 row``, ``2,000 rows``"""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """``0:08``, ``1:02:03``"""
+    minutes, left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
+
+
+class Bars:
+    """A bar a topic, and below it rates, lag, files and the estimated end. Raises ImportError without rich.
+
+    Drawn by a thread of rich's, a few times a second; batches come from the job's. ``under_way`` says how many tasks of
+    the batch under way are done, of how many: a long batch is seen to move.
+    """
+
+    def __init__(self, course: Course, under_way: Callable[[], tuple[int, int] | None]) -> None:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.spinner import Spinner
+
+        self._course = course
+        self._under_way = under_way
+        self._lock = threading.Lock()
+        self._spinner = Spinner("dots", style="green")
+        self._live: Live = Live(
+            console=Console(file=sys.stderr),
+            get_renderable=self._draw,
+            refresh_per_second=_DRAWN,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def batch(self, done: BatchDone) -> None:
+        with self._lock:
+            self._course.add(done)
+
+    def say(self, text: str) -> None:
+        self._live.console.print(text, highlight=False, markup=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def _draw(self) -> RenderableType:
+        from rich.console import Group
+
+        tasks = self._under_way()
+        with self._lock:
+            course = self._course
+            parts: list[RenderableType] = []
+            if course.batches:
+                parts += [self._bars(), _facts_of(course)]
+            self._spinner.update(text=_moment(course, tasks))
+            parts.append(self._spinner)
+        return Group(*parts)
+
+    def _bars(self) -> RenderableType:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        steps = dict(sorted(self._course.topics.items()))
+        if len(steps) > _BARS:
+            together = Step(
+                sum(step.done for step in steps.values()), sum(step.total for step in steps.values())
+            )
+            steps = {f"{len(steps)} topics": together}
+        grid = Table.grid(padding=(0, 1))
+        grid.add_column(no_wrap=True, max_width=24)
+        grid.add_column(no_wrap=True)
+        for _ in range(2):
+            grid.add_column(justify="right", no_wrap=True)
+        for name, step in steps.items():
+            share = step.done / step.total if step.total else 1.0
+            bar = ProgressBar(
+                max(step.total, 1),
+                step.done if step.total else 1,
+                width=32,
+                complete_style="green",
+                finished_style="green",
+            )
+            # Never 100 % while there is something left.
+            percent = f"{min(int(share * 100), 99) if step.done < step.total else 100:>3}%"
+            grid.add_row(Text(name), bar, percent, f"{step.done:,} of {step.total:,}")
+        return grid
+
+
+def _facts_of(course: Course) -> RenderableType:
+    from rich.text import Text
+
+    rows, size, _ = course.rates
+    left = course.seconds_left
+    text = Text(no_wrap=False)
+    text.append(f"{rows:,.0f} rows/s  {amount_of_bytes(size)}/s", style="green")
+    text.append(f"  lag {course.lag or 0:,}  {count(course.files, 'file')}")
+    if course.dead_letters:
+        text.append(f"  {count(course.dead_letters, 'dead letter')}", style="red")
+    if course.lag and left is not None:
+        text.append(f"  {duration(left)} left", style="bold")
+    return text
+
+
+def _moment(course: Course, tasks: tuple[int, int] | None) -> str:
+    """What is being done now."""
+    if tasks is None:
+        return (
+            f"{count(course.batches, 'batch').replace('batchs', 'batches')} done"
+            if course.batches
+            else "looking at the topics"
+        )
+    return f"batch {course.batches + 1}: {tasks[0]} of {count(tasks[1], 'task')} done"
+
+
+def tasks_of(spark: Any) -> Callable[[], tuple[int, int] | None]:
+    """Asks a session how many tasks of the stages that run now are done, of how many; None while none runs."""
+    tracker = spark.sparkContext.statusTracker()
+
+    def ask() -> tuple[int, int] | None:
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        known = [stage for stage in stages if stage is not None]
+        if not known:
+            return None
+        return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
+
+    return ask
