@@ -31,8 +31,15 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 _DEPENDENCY = """    <dependency>
       <groupId>{group}</groupId>
       <artifactId>{artifact}</artifactId>
-      <version>{version}</version>
+      <version>{version}</version>{exclusions}
     </dependency>"""
+_ALONE = """
+      <exclusions>
+        <exclusion>
+          <groupId>*</groupId>
+          <artifactId>*</artifactId>
+        </exclusion>
+      </exclusions>"""
 
 
 class Unavailable(Exception):
@@ -47,9 +54,10 @@ def java() -> str:
     return found
 
 
-def jars(name: str, coordinates: list[str]) -> Path:
+def jars(name: str, coordinates: list[str], *, alone: bool = False) -> Path:
     """The folder with the jars of ``group:artifact:version`` coordinates, fetched at its first use.
 
+    ``alone``: without what they depend on.
     Raises :class:`Unavailable` where there is no Java, no Maven, or Maven cannot get them.
     """
     java()
@@ -58,7 +66,9 @@ def jars(name: str, coordinates: list[str]) -> Path:
     pom = _POM.format(
         name=name,
         dependencies="\n".join(
-            _DEPENDENCY.format(group=group, artifact=artifact, version=version)
+            _DEPENDENCY.format(
+                group=group, artifact=artifact, version=version, exclusions=_ALONE if alone else ""
+            )
             for group, artifact, version in (coordinate.split(":") for coordinate in coordinates)
         ),
     )
@@ -92,3 +102,14 @@ def kafka_jars(version: str = KAFKA_VERSION) -> Path:
         f"kafka-{version}",
         [f"org.apache.kafka:kafka_2.13:{version}", f"org.apache.kafka:kafka-tools:{version}"],
     )
+
+
+def spark_jars() -> str:
+    """Spark's own Kafka connector, as ``spark.jars`` takes it. What else it needs comes with Spark."""
+    coordinates = [
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+        "org.apache.kafka:kafka-clients:3.9.1",
+        "org.apache.commons:commons-pool2:2.12.0",
+    ]
+    return ",".join(str(jar) for jar in sorted(jars("spark-kafka", coordinates, alone=True).glob("*.jar")))

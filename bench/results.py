@@ -171,6 +171,10 @@ def _round(what: str, percent: str) -> PeerBar:
     return PeerBar(text, "round", f"ottla {what}: {percent}", (f"aiokafka {what}: {percent}",), 1.0)
 
 
+def _spark(text: str, name: str, peer: str, limit: float, at_least: bool = True) -> PeerBar:
+    return PeerBar(f"Spark, {text} its Kafka connector", "spark", name, (peer,), limit, at_least)
+
+
 BARS: list[Bar | PeerBar] = [
     Bar("start to first acknowledged produce: under 0.5 s", "start", "existing folder", 0.5, own=True),
     Bar("resident memory, idle: under 80 MB", "memory", "idle", 80.0, own=True),
@@ -203,6 +207,24 @@ BARS: list[Bar | PeerBar] = [
     Bar("three brokers from nothing: under 2 s", "failover", "three brokers serve", 2.0, own=True),
     Bar("memory of one of three brokers, idle: under 90 MB", "failover", "memory of one, idle", 90.0, own=True),
     Bar("acks=all, three replicas: Kafka's rate or ahead", "failover", "produce acks=all", 1.0, at_least=True),
+    _spark("scan over the wire: three times", "scan, over the wire", "scan, Kafka connector", 3.0),
+    _spark("scan from segments: five times", "scan, from segments", "scan, Kafka connector", 5.0),
+    _spark("landed in Parquet: four times", "to Parquet snappy, ottla", "to Parquet snappy, Kafka connector", 4.0),
+    _spark(
+        "flights typed and landed: three times",
+        "flights typed, ottla to Delta zstd",
+        "flights typed, Kafka connector to Parquet zstd",
+        3.0,
+    ),
+    _spark(
+        "a micro-batch of 10,000: no slower than",
+        "micro-batch of 10,000, ottla",
+        "micro-batch of 10,000, Kafka connector",
+        1.0,
+        at_least=False,
+    ),
+    Bar("memory of a read task in Spark: under 300 MB", "spark", "memory of a read task, over the wire", 300.0, True),
+    Bar("the same from segments", "spark", "memory of a read task, from segments", 300.0, own=True),
     Bar("import ottla_client: under 0.1 s", "import", "ottla_client", 0.1, own=True),
     Bar("broker inside a test, ready from nothing: under 0.5 s", "fixture", "ready", 0.5, own=True),
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from bench.measures import (
     memory,
     partitions,
     roundtrip,
+    spark,
     start,
     startup,
     throughput,
@@ -36,6 +37,7 @@ MEASURES: dict[str, tuple[str, Callable[[Bench], None]]] = {
     "round": ("client libraries, one record at a time, acks=all", roundtrip.measure),
     "cli": ("ottla produce and consume beside kcat", cli.measure),
     "failover": ("three brokers on ZooKeeper: a leader lost, start, memory, acks=all", failover.measure),
+    "spark": ('Spark, local[2]: format("ottla") and landing beside Spark\'s Kafka connector', spark.measure),
     "import": ("import ottla_client in a fresh process", startup.measure_import),
     "fixture": ("a broker inside a test, from nothing", startup.measure_fixture),
 }
