@@ -52,10 +52,9 @@ def plan(broker: Broker, options: SourceOptions, start: Offsets, end: Offsets) -
     A partition that ``start`` doesn't have is new, and read from its beginning. Raises LossError, if
     ``failOnDataLoss`` is true, for what can't be read any more; otherwise the plan leaves it out.
     """
-    partitions = {each for each, at in end.of.items() if at > start.of.get(each, 0)}
     gone = start.of.keys() - end.of.keys()
     replaced = loss.other_topics(start.ids, end.ids)
-    if not partitions and not gone and not replaced:
+    if not gone and not replaced and all(at == start.of.get(each, 0) for each, at in end.of.items()):
         return Plan(())
     topics = broker.topics(replace(options.topics, names=tuple(end.topics), pattern=None, assigned=()))
     there = set(select(options.topics, topics)) & end.of.keys()

@@ -224,9 +224,12 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The part of what there is that makes the next batch, by the limits."""
         wanted = self.options.limits
         other = loss.other_topics(start.ids, now.ids)
-        new = [each for each in now.of if each not in start.of or each.topic in other]
-        earliest = self.broker.earliest(new)
-        begin = {each: earliest[each] if each in earliest else start.of[each] for each in now.of}
+        earliest = self.broker.earliest(now.of.keys())
+        # What retention has taken isn't there to be limited: a batch begins where the log does.
+        begin = {
+            each: max(first, 0 if each.topic in other else start.of.get(each, 0))
+            for each, first in earliest.items()
+        }
         if self._waits(limits.together(begin, now.of)):
             return start
         of: Mapping[TopicPartition, int] = now.of
@@ -234,8 +237,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             of = limits.by_offsets(begin, of, wanted.max_offsets)
         if wanted.max_bytes is not None:
             known = ends or {each: End(at) for each, at in now.of.items()}
-            firsts = self.broker.earliest(now.of.keys())
-            density = density_of(self.broker, now.of.keys(), firsts, known, needed=True)
+            density = density_of(self.broker, now.of.keys(), earliest, known, needed=True)
             of = limits.by_bytes(begin, of, wanted.max_bytes, density)
         return replace(now, of=of)
 

@@ -1,0 +1,93 @@
+"""Group commits as soon as a batch is done: a listener for queries that read topics.
+
+``format("ottla")`` commits what a batch has done when Spark asks for the next one, which may be a while after, and not
+before the next start where a query is stopped. With this listener offsets are committed when Spark reports that the
+batch is done. It does the same for queries of Spark's own connector, which never commits::
+
+    options = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders", "kafka.group.id": "reports"}
+    spark.streams.addListener(GroupCommitListener(options))
+    spark.readStream.format("ottla").options(**options).load()…
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from ottla_client.errors import ClientError
+from ottla_client.types import TopicPartition
+
+from .source.broker import Broker
+from .source.errors import OptionError, SourceError
+from .source.groups import GroupCommits
+from .source.offsets import Offsets
+from .source.options import Topics, resolve
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+log = logging.getLogger("ottla_pipeline")
+
+
+class GroupCommitListener(StreamingQueryListener):
+    """Commits for every query of this session that reads these topics, or for the one of a name.
+
+    Spark calls listeners in one thread, one after the other. A commit that fails is logged: the data is safe, and the
+    next batch's commit has its offsets, too.
+    """
+
+    def __init__(self, options: Mapping[str, str], query: str | None = None) -> None:
+        """``options`` are those of the reader; ``query`` is a query's name. Raises OptionError."""
+        made = resolve(options, stream=True)
+        if made.group is None:
+            raise OptionError("there is no group to commit to: set kafka.group.id")
+        self._topics = made.topics
+        self._query = query
+        self._broker = Broker(made.bootstrap_servers, made.client)
+        self._commits = GroupCommits(self._broker, made.group, required=False)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing is done yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """A batch is done."""
+        if self._query is not None and event.progress.name != self._query:
+            return
+        for source in json.loads(event.progress.json)["sources"]:
+            offsets = _offsets(source.get("endOffset"))
+            if offsets and all(_reads(self._topics, partition) for partition in offsets):
+                self._commits.done(offsets)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing new is done."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Close the connections; another query opens new ones."""
+        try:
+            self._broker.close()
+        except ClientError as error:
+            log.warning("the listener's connections could not be closed: %s", error)
+
+
+def _offsets(told: Any) -> Mapping[TopicPartition, int]:
+    """The offsets of a source that reads topics; none of any other."""
+    try:
+        return Offsets.of_text(told).of if isinstance(told, str) else Offsets.of_json(told or {}).of
+    except SourceError:
+        return {}
+
+
+def _reads(topics: Topics, partition: TopicPartition) -> bool:
+    if topics.pattern is not None:
+        return re.fullmatch(topics.pattern, partition.topic) is not None
+    return partition.topic in topics.names or partition in topics.assigned
