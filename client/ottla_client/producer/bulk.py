@@ -65,9 +65,7 @@ class Bulk:
         keys = None if given.keys is None else column("key", list(given.keys), key_serializer)
         if keys is not None and keys.count(None) == count:
             keys = None
-        headers = (
-            None if given.headers is None else [to_headers(each) if each else () for each in given.headers]
-        )
+        headers = None if given.headers is None else _headers(given.headers)
         timestamps = given.timestamps
         if timestamps is not None:
             timestamps = (
@@ -91,3 +89,19 @@ class Bulk:
         if timestamps is not None and not isinstance(timestamps, int):
             timestamps = chosen(timestamps)
         return Bulk(values, keys, timestamps, headers, self.sizes.pick(chosen), chosen(self.places))
+
+
+def _headers(given: Sequence[HeadersLike]) -> list[Headers]:
+    """Each record's headers. Records that share an object share what is made of it, which is then encoded once."""
+    made: dict[int, Headers] = {}
+    found: list[Headers] = []
+    held = list(given)  # as long as they are, no two objects have one id
+    for each in held:
+        if not each:
+            found.append(())
+            continue
+        known = made.get(id(each))
+        if known is None:
+            known = made[id(each)] = to_headers(each)
+        found.append(known)
+    return found

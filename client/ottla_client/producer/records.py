@@ -141,7 +141,7 @@ class Sizes:
         if keys is not None:
             sizes = map(add, sizes, _lengths(keys))
         if headers is not None:
-            sizes = map(add, sizes, [record_size(None, None, each) - RECORD_OVERHEAD for each in headers])
+            sizes = map(add, sizes, _header_sizes(headers))
         return cls(list(sizes))
 
     def pick(self, chosen: Callable[[Sequence[int]], Sequence[int]]) -> Sizes:
@@ -159,6 +159,13 @@ class Sizes:
         if self._uniform:
             return min(last, first + max(room, 0) // self._uniform)
         return min(last, bisect_right(self._ends, self._ends[first] + room, lo=first) - 1)
+
+
+def _header_sizes(headers: Sequence[Headers]) -> list[int]:
+    """Bytes of each record's headers; those that share an object are counted once."""
+    distinct = {id(each): each for each in headers}
+    sizes = {key: record_size(None, None, each) - RECORD_OVERHEAD for key, each in distinct.items()}
+    return [sizes[id(each)] for each in headers]
 
 
 def _lengths(fields: Sequence[bytes | None]) -> list[int]:
