@@ -558,6 +558,25 @@ async def test_a_frozen_zookeeper_does_not_stop_the_loop(tmp_path: Path) -> None
     server.kill()
 
 
+async def test_a_server_that_forgets_who_asked_for_a_session_is_asked_again(
+    open_store: Open, relay: Relay, connect: str
+) -> None:
+    """As ZooKeeper may when it is about to serve."""
+    await open_store()
+    chroot = connect.partition("/")[2]
+    store = await open_store(f"{await relay.start()}/{chroot}", session_timeout_ms=6000)
+    relay.swallowing = True
+    relay.cut()
+    asked = relay.accepted
+    await until(lambda: relay.accepted > asked)
+    # What this connection was asked for is on its way, or has come; the next one is answered.
+    await until(lambda: relay.accepted > asked + 1)
+    relay.swallowing = False
+    await store.create("/after")
+    assert store.state is SessionState.CONNECTED
+    assert store.session_id
+
+
 # ---- until when a session lasts
 
 

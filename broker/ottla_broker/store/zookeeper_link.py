@@ -112,6 +112,9 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
 class _Connection(ConnectionHandler):  # type: ignore[misc]
     """kazoo's connection, which also tells when what was answered had been sent.
 
+    A ZooKeeper that is about to serve takes connections and may forget who asked for a session on one, so an answer is
+    waited for no longer than an attempt to connect may take: kazoo would wait for it until the session is over.
+
     ``heard`` is called on kazoo's thread with that time; and with the session's timeout, in seconds, when ZooKeeper
     has said what it is.
     """
@@ -121,17 +124,19 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         client: KazooClient,
         retry: Any,
         logger: Any,
+        attempt_seconds: float,
         monotonic: Callable[[], float],
         heard: Callable[..., None],
     ) -> None:
         super().__init__(client, retry, logger=logger)
+        self._attempt_seconds = attempt_seconds
         self._monotonic = monotonic
         self._heard = heard
         self._pinged = 0.0
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         at = self._monotonic()
-        result = super()._invoke(timeout, request, xid)
+        result = super()._invoke(min(timeout, self._attempt_seconds), request, xid)
         if isinstance(request, serialization.Connect) and result[0].time_out > 0:
             self._heard(at, result[0].time_out / 1000)
         return result
@@ -275,7 +280,8 @@ class Link:
         # So short that a server which doesn't answer leaves time for the others.
         patience = min(seconds, settings.connection_timeout_ms / 1000)
         context = None if settings.tls is None else tls_context(settings.tls)
-        self._handler = _Handler(context, patience / (len(servers.hosts) + 1))
+        attempt = patience / (len(servers.hosts) + 1)
+        self._handler = _Handler(context, attempt)
         self._last_words = _LastWords()
         logger = logging.Logger("kazoo", logging.WARNING)
         logger.addHandler(self._last_words)
@@ -290,7 +296,7 @@ class Link:
             logger=logger,
         )
         self._client._connection = _Connection(
-            self._client, self._client._conn_retry.copy(), logger, monotonic, self._heard
+            self._client, self._client._conn_retry.copy(), logger, attempt, monotonic, self._heard
         )
         self._client.add_listener(self._hear_state)
 
