@@ -124,7 +124,7 @@ class Broker:
         await self.standalone.start()
         self._run(self.logs.run(), "log chores")
         self._run(self._checkpoint_high_watermarks(), "high watermarks")
-        self._start_cleaner()
+        self._start_cleaner(self.standalone.on_broker_configs)
         self._listen(sockets)
         await self.standalone.register(self.endpoints)
         for acceptor in self._acceptors:
@@ -145,6 +145,7 @@ class Broker:
         await self.logs.load(lambda topic: member.in_force(member.configs.topic(topic)))
         self._loaded = True
         self.replicas = member.replicas
+        member.replicas.on_all_failed = _halt
         self._stopping.append(self._checkpoint_last)
         self.controller = member.controller
         self.joined = member.control.joined
@@ -152,7 +153,7 @@ class Broker:
         self._start_groups(member.control.on_topic_deleted, member.on_broker_configs)
         self._run(self.logs.run(), "log chores")
         self._run(self._checkpoint_high_watermarks(), "high watermarks")
-        self._start_cleaner()
+        self._start_cleaner(member.on_broker_configs)
         self._listen(sockets)
         for acceptor in self._acceptors:
             acceptor.start()
@@ -220,7 +221,7 @@ class Broker:
         self.groups.start()
         self._stopping.append(self._stop_groups)
 
-    def _start_cleaner(self) -> None:
+    def _start_cleaner(self, on_broker_configs: list[Callable[[], None]]) -> None:
         config = self.config
         if not config.log_cleaner_enable:
             return
@@ -237,6 +238,7 @@ class Broker:
         )
         cleaner = LogCleaner(self.logs, self.clock, settings, self.replicas.last_stable_offset)
         cleaner.start()
+        on_broker_configs.append(lambda: cleaner.rest_for(config.log_cleaner_backoff_ms))
         self._stopping.append(cleaner.close)
 
     def _listen(self, sockets: list[socket.socket]) -> None:
@@ -344,6 +346,16 @@ class Broker:
 
     async def _close_background(self) -> None:
         self.background.close()
+
+
+def _halt() -> None:
+    """End at once, with status 1: no data folder can be used any more (Kafka's ``LogManager`` does the same).
+
+    There is nothing that could still be written down; and the controller, whose connection breaks, lets others lead.
+    """
+    log.error("all data folders have failed: the broker ends")
+    events.release()
+    os._exit(1)
 
 
 def _intervals(config: BrokerConfig) -> Intervals:

@@ -195,3 +195,14 @@ def test_groups_stay_within_the_index_and_its_relative_offsets() -> None:
     assert group_sizes([Measured(0, 1, 0, 0), Measured(5, 1, 0, 0)], 100, 100, far) == [2]
     assert group_sizes([Measured(0, 1, 0, 0), Measured(5, 1, 0, 0)], 100, 100, far + 1) == [1, 1]
     assert group_sizes([Measured(0, 1, 0, 0), Measured(5, 0, 0, 0)], 100, 100, far + 1) == [2]
+
+
+async def test_another_backoff_is_taken_at_once(broker: Broker) -> None:
+    broker.cleaner.start()
+    await asyncio.sleep(0)
+    (first,) = broker.cleaner._pauses
+    broker.cleaner.rest_for(broker.cleaner._settings.backoff_ms)
+    assert not first.done()
+    broker.cleaner.rest_for(1)
+    assert first.done()
+    assert broker.cleaner._settings.backoff_ms == 1

@@ -228,6 +228,9 @@ async def test_a_data_folder_that_fails_takes_its_partitions_offline_and_no_othe
     new = bench.logs.get("b", 2)
     assert new is not None
     assert not new.path.startswith(folder + "/")
+    ended: list[None] = []
+    bench.replicas.on_all_failed = lambda: ended.append(None)
     new.fail("this one too")
     await asyncio.sleep(0)
+    assert len(ended) == 1
     assert await bench.tell(("b", 4, ME, 1)) == [ErrorCode.KAFKA_STORAGE_ERROR]

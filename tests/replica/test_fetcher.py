@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -390,3 +391,28 @@ async def test_a_disk_that_fails_is_told_of_and_the_others_go_on(bench: Bench) -
     request = await bench.asked()
     assert [p.partition for p in request.topics[0].partitions] == [1]
     assert len(bench.fetcher) == 1
+
+
+async def test_an_outage_is_told_of_once_and_so_is_its_end(bench: Bench, events_log: io.StringIO) -> None:
+    bench.refuse = True
+    bench.follow()
+    for _ in range(5):
+        await bench.rested()
+    assert events_log.getvalue().count("fetching from a leader failed") == 1
+    bench.refuse = False
+    await bench.rested()
+    await bench.answer(fetched())
+    await bench.answer(fetched())
+    assert events_log.getvalue().count("fetched from again") == 1
+
+
+async def test_nothing_is_said_of_a_cut_that_cuts_nothing(bench: Bench, events_log: io.StringIO) -> None:
+    partition = bench.follow(records=3)
+    await bench.asked()
+    await bench.answer(fetched(diverging_epoch=EpochEndOffset(epoch=3, end_offset=7)))
+    assert partition.log.log_end_offset == 3
+    assert "differs" not in events_log.getvalue()
+    await bench.rested()
+    await bench.answer(fetched(diverging_epoch=EpochEndOffset(epoch=3, end_offset=2)))
+    assert partition.log.log_end_offset == 2
+    assert "differs" in events_log.getvalue()

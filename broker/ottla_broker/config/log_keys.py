@@ -206,7 +206,7 @@ class LogKeys:
     log_cleaner_enable = boolean(True, "Whether logs with cleanup.policy=compact are compacted.")
     log_cleaner_threads = integer(1, "Threads that compact logs.", at_least(0))
     log_cleaner_backoff_ms = long(
-        15000, "How long a compaction thread that found nothing to do rests.", at_least(0)
+        15000, "How long a compaction thread that found nothing to do rests.", at_least(0), CLUSTER_WIDE
     )
     log_cleaner_dedupe_buffer_size = long(
         134217728, "Memory for the map of keys, of all compaction threads together."

@@ -62,6 +62,7 @@ class ClusterReplicas(ReplicaManager):
 
     Attributes:
         on_folder_failed: told of a data folder whose disk has failed, and of its partitions, which are offline by then.
+        on_all_failed: called when that was the last one.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class ClusterReplicas(ReplicaManager):
         super().__init__(broker_id, logs, clock)
         self._standing = standing
         self.on_folder_failed: list[Callable[[str, Sequence[ReplicatedPartition]], None]] = []
+        self.on_all_failed: Callable[[], None] = lambda: None
         self._max_lag_ms = max_lag_ms
         self._per_leader = max(1, fetchers_per_leader)
         self._fetch_settings = fetch
@@ -372,6 +374,8 @@ class ClusterReplicas(ReplicaManager):
         log.error("a data folder is out of use", folder=folder, partitions=len(offline))
         for callback in self.on_folder_failed:
             callback(folder, offline)
+        if all(each.failed for each in self._logs.folders):
+            self.on_all_failed()
 
     def _go_offline(self, partition: ReplicatedPartition) -> None:
         if partition.role is Role.OFFLINE:

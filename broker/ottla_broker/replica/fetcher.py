@@ -153,6 +153,8 @@ class Fetcher:
         # A fetch is under way, and has been given up.
         self._asking = False
         self._hurried = False
+        # Why the leader can't be fetched from since it last could: told once.
+        self._trouble = ""
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -207,7 +209,9 @@ class Fetcher:
             except (ConnectionError, TimeoutError) as error:
                 self._session.failed()
                 if not self._hurried:
-                    log.info("fetching from a leader failed", leader=self.leader_id, reason=str(error))
+                    if str(error) != self._trouble:
+                        self._trouble = str(error)
+                        log.info("fetching from a leader failed", leader=self.leader_id, reason=str(error))
                     await self._rest(self._settings.backoff_ms / 1000)
             except Exception as error:
                 # A defect, or an answer that makes no sense: the others of this broker's fetchers go on.
@@ -254,6 +258,9 @@ class Fetcher:
             )
         finally:
             self._asking = False
+        if self._trouble:
+            self._trouble = ""
+            log.info("a leader is fetched from again", leader=self.leader_id)
         names = {each.partition.topic_id: key[0] for key, each in ready.items()}
         answers: dict[Key, PartitionData] = {}
         for topic in answer.responses:
@@ -401,15 +408,16 @@ class Fetcher:
         own_epoch, own_end = local.epoch_end_offset(epoch)
         target = end_offset if own_epoch < 0 else min(end_offset, own_end)
         before = (local.log_end_offset, local.latest_epoch)
-        log.info(
-            "log differs from the leader's",
-            topic=partition.topic,
-            partition=partition.partition,
-            leader=self.leader_id,
-            leaders_epoch=epoch,
-            leaders_end=end_offset,
-            cut_to=target,
-        )
+        if target < local.log_end_offset:
+            log.info(
+                "log differs from the leader's",
+                topic=partition.topic,
+                partition=partition.partition,
+                leader=self.leader_id,
+                leaders_epoch=epoch,
+                leaders_end=end_offset,
+                cut_to=target,
+            )
         partition.truncate(target)
         if before == (local.log_end_offset, local.latest_epoch):
             # It would be told the same again.

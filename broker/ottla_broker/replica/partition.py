@@ -141,7 +141,12 @@ class Partition:
 
     def lacks_replicas(self) -> bool:
         """Whether fewer are in sync than acks=all asks for. Raises KafkaError where this broker doesn't lead."""
-        return len(self.isr) < self.log.config.min_insync_replicas
+        return len(self.isr) < self.min_insync_replicas
+
+    @property
+    def min_insync_replicas(self) -> int:
+        """How many have to be in sync for acks=all; not more than there are replicas at all."""
+        return min(self.log.config.min_insync_replicas, max(1, len(self.replicas)))
 
     @property
     def epoch_start(self) -> int:

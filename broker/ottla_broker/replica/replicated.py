@@ -311,11 +311,6 @@ class ReplicatedPartition(Partition):
     def epoch_start(self) -> int:
         return self._epoch_start if self.role is Role.LEADER else 0
 
-    @property
-    def min_insync_replicas(self) -> int:
-        """How many have to be in sync for acks=all; not more than there are replicas at all."""
-        return min(self.log.config.min_insync_replicas, max(1, len(self.replicas)))
-
     # ---- appending as the leader
 
     def append(self, records: memoryview, now_ms: int) -> AppendInfo:

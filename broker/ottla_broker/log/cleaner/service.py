@@ -107,12 +107,21 @@ class LogCleaner:
         if self._settings.enable:
             self._workers = [asyncio.ensure_future(self._work()) for _ in range(self._settings.threads)]
 
-    async def close(self) -> None:
-        """Stop; what is being cleaned is thrown away, the old segments are still in place."""
-        self._stopping.set()
+    def rest_for(self, backoff_ms: int) -> None:
+        """Take another ``log.cleaner.backoff.ms``; who rests looks for work now."""
+        if backoff_ms != self._settings.backoff_ms:
+            self._settings = self._settings._replace(backoff_ms=backoff_ms)
+            self._wake_all()
+
+    def _wake_all(self) -> None:
         for pause in self._pauses:
             if not pause.done():
                 pause.set_result(None)
+
+    async def close(self) -> None:
+        """Stop; what is being cleaned is thrown away, the old segments are still in place."""
+        self._stopping.set()
+        self._wake_all()
         await asyncio.gather(*self._workers)
         self._background.close()
 
