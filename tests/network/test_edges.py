@@ -174,11 +174,11 @@ async def test_answers_in_the_row_are_bounded_in_bytes() -> None:
 async def test_a_client_that_was_answered_late_is_not_idle_yet() -> None:
     slot = Slot()
     async with (
-        serving(lambda _c, f: slot if f == b"wait" else [framed(bytes(f))], max_idle_ms=400) as acceptor,
+        serving(lambda _c, f: slot if f == b"wait" else [framed(bytes(f))], max_idle_ms=1000) as acceptor,
         client(acceptor) as c,
     ):
         c.send(b"wait")
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(1.2)
         slot.fill([framed(b"done")])
         assert await c.receive() == b"done"
         await asyncio.sleep(0.2)

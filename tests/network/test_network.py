@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.network.serving import Client, client, echo, framed, serving
+from tests.support.waiting import until
 
 from ottla_broker import events
 from ottla_broker.log.files import Files, FileSlice
@@ -205,16 +206,17 @@ async def test_a_fault_closes_only_its_own_connection() -> None:
 
 
 async def test_abandoned_requests_hear_of_it() -> None:
-    gone = asyncio.Event()
+    there, gone = asyncio.Event(), asyncio.Event()
 
     def handle(connection: Connection, frame: memoryview) -> Reply:
+        there.set()
         return Slot(gone.set)
 
     async with serving(handle) as acceptor:
         async with client(acceptor) as c:
             c.send(b"x")
-            await asyncio.sleep(0.02)
-        await asyncio.wait_for(gone.wait(), 10)
+            await asyncio.wait_for(there.wait(), 60)
+        await asyncio.wait_for(gone.wait(), 60)
 
 
 async def test_idle_connections_are_closed_and_waiting_ones_are_not() -> None:
@@ -268,10 +270,10 @@ async def test_request_memory_is_bounded_and_handed_on() -> None:
         body = b"z" * size
         a.writer.write(framed(body)[: size // 2])
         await a.writer.drain()
-        await asyncio.sleep(0.05)
+        memory = acceptor.processors[0].memory
+        await until(lambda: memory.used == size)
         b.send(b"q" * size)
         await asyncio.sleep(0.05)
-        memory = acceptor.processors[0].memory
         assert memory.used == size
         a.writer.write(framed(body)[size // 2 :])
         assert await a.receive() == body
@@ -284,8 +286,7 @@ async def test_memory_of_a_connection_that_breaks_is_returned() -> None:
         async with client(acceptor) as a:
             a.writer.write(framed(b"z" * 600_000)[:300_000])
             await a.writer.drain()
-            await asyncio.sleep(0.05)
-            assert acceptor.processors[0].memory.used == 600_000
+            await until(lambda: acceptor.processors[0].memory.used == 600_000)
         async with client(acceptor) as b:
             b.send(b"q" * 500_000)
             assert await b.receive() == b"q" * 500_000

@@ -21,7 +21,7 @@ from ottla_protocol.messages.metadata import MetadataRequest
 
 OwnBroker = Callable[..., BrokerProcess]
 MARKER = ".kafka_cleanshutdown"
-STOP_S = 5.0
+STOP_S = 30.0
 """A broker that is told to stop is gone within this."""
 
 
@@ -73,7 +73,7 @@ def test_a_stop_under_load_loses_nothing(own_broker: OwnBroker) -> None:
 
     thread = threading.Thread(target=load)
     thread.start()
-    time.sleep(0.5)
+    wait_for(lambda: len(acked) > 200, "some records")
     assert broker.stop(STOP_S) == 0
     thread.join(60)
     assert acked == list(range(len(acked)))

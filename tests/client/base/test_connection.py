@@ -236,9 +236,9 @@ async def test_the_broker_dies(fake: FakeBroker, connect: Callable[..., Any]) ->
 
 async def test_an_idle_connection_closes(fake: FakeBroker, connect: Callable[..., Any]) -> None:
     fake.answers[ApiKey.LIST_GROUPS] = lambda header, request: ListGroupsResponse()
-    connection = await connect(max_idle=0.05)
+    connection = await connect(max_idle=0.6)
     for _ in range(5):
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.15)
         await connection.submit(ListGroupsRequest(), timeout=60)
     await connection.wait_closed()
     assert connection.closed

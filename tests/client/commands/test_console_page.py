@@ -18,6 +18,7 @@ WITHOUT_EXAMPLES = ("completion",)
 
 def command_lines(text: str, mark: str) -> list[list[str]]:
     """The words of each ``ottla …`` that stands behind ``mark`` or in a pipe, up to the pipe's next part."""
+    text = re.sub(r"\s*\\\n\s*", " ", text)  # a line that goes on in the next one
     lines = (line.removeprefix(mark).strip() for line in text.splitlines() if line.startswith(mark))
     parts = (part for line in lines for part in line.split("| "))
     return [shlex.split(re.split(r" {3,}| > ", part)[0])[1:] for part in parts if part.startswith("ottla ")]

@@ -275,16 +275,16 @@ async def test_taking_one_by_one_and_waiting_are_no_stall(
     consumer = await new_consumer(
         topic,
         group_id=new_name("group"),
-        max_poll_interval_ms=500,
-        session_timeout_ms=2_000,
+        max_poll_interval_ms=1_500,
+        session_timeout_ms=10_000,
         heartbeat_interval_ms=100,
     )
     async for record in consumer:
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.2)
         if record.offset == 9:
             break
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(consumer.getone(), 0.8)
+        await asyncio.wait_for(consumer.getone(), 2.0)
     put(broker, topic, [b"still there"])
     assert (await consumer.getone()).value == b"still there"
 

@@ -230,7 +230,7 @@ async def test_brokers_without_record_batches(fake: ProduceBroker, new_producer:
 
 
 async def test_waits_as_long_as_the_broker_asks(fake: ProduceBroker, new_producer: NewProducer) -> None:
-    fake.throttle = 150
+    fake.throttle = 600
     async with new_producer(fake.bootstrap, linger_ms=0) as producer:
         await producer.send_and_wait("t", b"v", partition=0)
         delivery = await producer.send("t", b"w", partition=0)

@@ -116,11 +116,9 @@ async def test_fewer_acknowledgements(
         metadata = await producer.send_and_wait(topic, b"v")
         assert metadata.offset == (-1 if acks == 0 else 0)
         await producer.send_batch(topic, [b"%d" % number for number in range(3000)])
-    for _ in range(100):
-        values = [record.value for record in read_partition(broker.port, topic)]
-        if len(values) == 3001:
-            break
-        await asyncio.sleep(0.02)
+    async with asyncio.timeout(60):
+        while len(values := [record.value for record in read_partition(broker.port, topic)]) < 3001:
+            await asyncio.sleep(0.02)
     assert values == [b"v", *(b"%d" % number for number in range(3000))]
 
 
