@@ -86,7 +86,7 @@ class MixedCluster(Cluster):
         """A client of the test's own, below the cluster's chroot."""
         if self._zk is None:
             self._zk = KazooClient(self.connect)
-            self._zk.start(timeout=20)
+            self._zk.start(timeout=60)
         return self._zk
 
     def node(self, path: str) -> dict[str, Any] | None:
@@ -102,7 +102,7 @@ class MixedCluster(Cluster):
         """Who leads, since which epoch, who is in sync: as ZooKeeper has it."""
         return self.node(STATE.format(topic, partition)) or {}
 
-    def wait_isr(self, topic: str, brokers: set[int], partition: int = 0, timeout: float = 40.0) -> None:
+    def wait_isr(self, topic: str, brokers: set[int], partition: int = 0, timeout: float = 120.0) -> None:
         """Wait until these are in sync, in ZooKeeper and in every running broker's metadata."""
 
         def there() -> bool:
@@ -131,7 +131,7 @@ class MixedCluster(Cluster):
                 return 0
             return elected if elected in self.brokers and self.brokers[elected].running else 0
 
-        return wait_for(agreed, "a controller that all know", 40)
+        return wait_for(agreed, "a controller that all know", 120)
 
     def move_controller(self, accept: Callable[[int], bool]) -> int:
         """Have another broker elected until one is right: the node goes, as an operator would have it."""
@@ -145,7 +145,7 @@ class MixedCluster(Cluster):
             wait_for(lambda: self.zk.get("/controller_epoch")[0] != epoch, "another election")
             return 0
 
-        return wait_for(elected, "the right controller", 60)
+        return wait_for(elected, "the right controller", 180)
 
     # ---- what the controller is asked
 
@@ -153,11 +153,11 @@ class MixedCluster(Cluster):
         """Ask whoever is the controller, again while it is another."""
 
         def answered() -> Any:
-            with Wire(self.brokers[self.controller()].port, 40) as connection:
+            with Wire(self.brokers[self.controller()].port, 60) as connection:
                 answer = connection.call(request, version)
             return None if answer.error_code == ErrorCode.NOT_CONTROLLER or not right(answer) else answer
 
-        return wait_for(answered, f"the controller to do {request}", 40)
+        return wait_for(answered, f"the controller to do {request}", 120)
 
     def reassign(self, topic: str, replicas: Sequence[int], partition: int = 0) -> None:
         """Move a partition, and wait until it has moved."""
@@ -175,7 +175,7 @@ class MixedCluster(Cluster):
             moving = {**node["adding_replicas"], **node["removing_replicas"]}
             return not moving and node["partitions"][str(partition)] == list(replicas)
 
-        wait_for(moved, f"{topic}-{partition} to move to {replicas}", 60)
+        wait_for(moved, f"{topic}-{partition} to move to {replicas}", 120)
 
     def lead(self, broker: int, topic: str, partition: int = 0) -> None:
         """Have a broker lead a partition: the first of its replicas, by a preferred election."""
@@ -242,7 +242,7 @@ class MixedCluster(Cluster):
             same = all(self.segments(each, topic, partition) == first for each in numbers[1:])
             return first if same else b""
 
-        return wait_for(found, f"identical segments of {topic}-{partition} on {numbers}", 30)
+        return wait_for(found, f"identical segments of {topic}-{partition} on {numbers}", 120)
 
     def kill(self) -> None:
         if self._zk is not None:

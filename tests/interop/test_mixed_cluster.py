@@ -100,7 +100,7 @@ def test_records_through_every_broker(cluster: MixedCluster, topic: str, control
         consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": f"{topic}-{number}"})
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(3)])
         found: list[str] = []
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while len(found) < 600 and time.monotonic() < deadline:
             found += [value_of(each) for each in consumer.consume(100, 0.2) if not each.error()]
         consumer.close()
@@ -174,7 +174,7 @@ def test_a_leader_goes_and_comes_back(
     if how == "kill":
         cluster.brokers[leader].kill()
     else:
-        cluster.brokers[leader].stop(30)
+        cluster.brokers[leader].stop(60)
     stream.wait_for_more(200)
     assert cluster.leader(topic) != leader
     cluster.wait_isr(topic, ALL - {leader})
@@ -201,7 +201,7 @@ def test_a_follower_that_stalls_leaves_the_isr_and_returns(
     stream = Stream(cluster, topic)
     stream.wait_for_more()
     cluster.brokers[follower].send_signal(signal.SIGSTOP)
-    wait_for(lambda: set(cluster.state(topic)["isr"]) == ALL - {follower}, "a smaller set in sync", 30)
+    wait_for(lambda: set(cluster.state(topic)["isr"]) == ALL - {follower}, "a smaller set in sync", 90)
     stream.wait_for_more(200)
     cluster.brokers[follower].send_signal(signal.SIGCONT)
     cluster.wait_isr(topic, ALL)
@@ -237,13 +237,13 @@ def test_a_member_stays_while_its_coordinator_moves(cluster: MixedCluster, topic
     assigned: list[object] = []
     try:
         consumer.subscribe([topic], on_assign=lambda _, partitions: assigned.append(partitions))
-        wait_for(lambda: consumer.poll(0.1) is None and consumer.assignment(), "an assignment", 30)
+        wait_for(lambda: consumer.poll(0.1) is None and consumer.assignment(), "an assignment", 90)
         partition = partition_for(group, OFFSETS_PARTITIONS)
         cluster.wait_isr("__consumer_offsets", ALL, partition)
         for turn, broker in enumerate((OTTLA, KAFKA, OTTLA)):
             cluster.lead(broker, "__consumer_offsets", partition)
             produce(cluster, topic, [f"turn-{turn}"])
-            message = wait_for(lambda: consumer.poll(0.2), "the record", 30)
+            message = wait_for(lambda: consumer.poll(0.2), "the record", 90)
             assert message is not None
             assert value_of(message) == f"turn-{turn}"
             committed = consumer.commit(message=message, asynchronous=False)
@@ -261,7 +261,7 @@ def test_topics_are_grown_configured_and_deleted(
     cluster.move_controller(lambda broker: cluster.kinds[broker] == controller)
     create(cluster, topic, partitions=2)
     client = confluent.AdminClient({"bootstrap.servers": cluster.brokers[through].bootstrap})
-    client.create_partitions([confluent.NewPartitions(topic, 4)], operation_timeout=30)[topic].result(30)
+    client.create_partitions([confluent.NewPartitions(topic, 4)], operation_timeout=60)[topic].result(60)
     for partition in range(4):
         cluster.wait_isr(topic, ALL, partition)
     for name, value in (("retention.ms", "1234567"), ("segment.bytes", "300000")):
@@ -269,13 +269,13 @@ def test_topics_are_grown_configured_and_deleted(
         resource = confluent.ConfigResource(
             confluent.ConfigResource.Type.TOPIC, topic, incremental_configs=[entry]
         )
-        client.incremental_alter_configs([resource])[resource].result(30)
+        client.incremental_alter_configs([resource])[resource].result(60)
     for broker in cluster.brokers.values():
         wait_for(lambda: _config(broker.bootstrap, topic, "segment.bytes") == "300000", "the config")  # noqa: B023
         assert _config(broker.bootstrap, topic, "retention.ms") == "1234567"
     produce(cluster, topic, values(100))
     assert sorted(consume(cluster, topic, 100, topic)) == sorted(values(100))
-    client.delete_topics([topic], operation_timeout=30)[topic].result(30)
+    client.delete_topics([topic], operation_timeout=60)[topic].result(60)
     wait_for(
         lambda: all(cluster.metadata(n, [topic]).topics[0].error_code == 3 for n in cluster.brokers),
         "the topic to be unknown",
@@ -295,7 +295,7 @@ def test_topics_are_grown_configured_and_deleted(
 def _config(bootstrap: str, topic: str, name: str) -> str | None:
     client = confluent.AdminClient({"bootstrap.servers": bootstrap})
     resource = confluent.ConfigResource(confluent.ConfigResource.Type.TOPIC, topic)
-    found = client.describe_configs([resource])[resource].result(30)
+    found = client.describe_configs([resource])[resource].result(60)
     value: str | None = found[name].value
     return value
 

@@ -117,12 +117,12 @@ class KafkaMember:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def start(self, timeout: float = 90.0) -> KafkaMember:
+    def start(self, timeout: float = 180.0) -> KafkaMember:
         """Run it and wait until it says that it has started."""
         self.spawn()
         return self.wait_started(timeout)
 
-    def wait_started(self, timeout: float = 90.0) -> KafkaMember:
+    def wait_started(self, timeout: float = 180.0) -> KafkaMember:
         """After :meth:`spawn`: wait until it says that it has started."""
         deadline = time.monotonic() + timeout
         while "started (kafka.server.KafkaServer)" not in self.log()[self._began :]:
