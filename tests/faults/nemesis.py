@@ -52,6 +52,8 @@ class Nemesis:
             "cut off from ZooKeeper": self._cut_from_zookeeper,
             "cut off from all": self._cut_from_all,
             "refuse connections": self._refuse,
+            "kill the leader with a follower cut off": self._kill_and_cut_off,
+            "kill the leader without ZooKeeper": self._kill_without_zookeeper,
             "step a clock": self._step_a_clock,
             "step all clocks": self._step_all_clocks,
         }
@@ -309,6 +311,32 @@ class Nemesis:
         network.open(one)
         network.pass_all()
         return f"broker {one} refuses its peers, and serves clients"
+
+    # ---- two at once
+
+    def _kill_and_cut_off(self) -> str:
+        """Nobody but the third may lead then, and it alone may acknowledge nothing."""
+        leader = self._who("leader")
+        follower = self.chance.choice([n for n in self.cluster.members if n != leader.number])
+        self._block_peers(str(follower))
+        self._pause(0, MOST_LAG_SECONDS + 2)
+        leader.kill()
+        self._pause(0, 3)
+        self.cluster.network.pass_all()
+        leader.start()
+        return f"broker {leader.number}, broker {follower} cut off from its peers"
+
+    def _kill_without_zookeeper(self) -> str:
+        """Nobody can be elected before it is back."""
+        ensemble = self.cluster.ensemble
+        victim = self._who("leader")
+        ensemble.kill()
+        self._pause(0, SESSION_SECONDS + 1)
+        victim.kill()
+        self._pause(0, 2)
+        ensemble.start()
+        victim.start()
+        return f"broker {victim.number}"
 
     # ---- clocks
 
