@@ -75,6 +75,7 @@ class Course:
 
     def __post_init__(self) -> None:
         self._first: dict[tuple[str, int], int] = {}
+        self._ends: dict[tuple[str, int], int] = {}
         # (when, rows, bytes, offsets) up to then
         self._past: deque[tuple[float, int, int, int]] = deque([(self.clock(), 0, 0, 0)])
 
@@ -85,17 +86,17 @@ class Course:
         self.bytes += done.bytes
         self.files += done.files
         self.dead_letters += done.dead_letters
-        for topic, partition, offset in _each(done.start):
-            self._first.setdefault((topic, partition), offset)
-        ends = {(topic, partition): offset for topic, partition, offset in _each(done.end)}
-        latest = {(topic, partition): offset for topic, partition, offset in _each(done.latest)}
-        steps: dict[str, tuple[int, int]] = {}
-        for place, offset in ends.items():
-            first = self._first.setdefault(place, offset)
-            come, all_ = steps.get(place[0], (0, 0))
-            steps[place[0]] = come + offset - first, all_ + max(latest.get(place, 0), offset) - first
-        self.topics |= {topic: Step(*step) for topic, step in steps.items()}
-        self.lag = lag_of(done.end, done.latest)
+        for place, offset in _flat(done.start).items():
+            self._first.setdefault(place, offset)
+        # A batch tells of the partitions that it has something of, and where all of them end.
+        self._ends |= _flat(done.end)
+        latest = _flat(done.latest)
+        self.topics = {}
+        for place, offset in self._ends.items():
+            first, so_far = self._first.setdefault(place, offset), self.topics.get(place[0], Step(0, 0))
+            end = max(latest.get(place, 0), offset)
+            self.topics[place[0]] = Step(so_far.done + offset - first, so_far.total + end - first)
+        self.lag = sum(step.total - step.done for step in self.topics.values())
         now = self.clock()
         self._past.append((now, self.rows, self.bytes, sum(step.done for step in self.topics.values())))
         while len(self._past) > 2 and self._past[1][0] < now - _WINDOW:
@@ -119,26 +120,18 @@ class Course:
         return max(self.lag / offsets - (self.clock() - self._past[-1][0]), 0.0)
 
 
-def lag_of(end: Offsets, latest: Offsets) -> int:
-    """Offsets between where a batch ended and where the log did."""
-    return sum(
-        max(offset - end.get(topic, {}).get(partition, offset), 0)
-        for topic, partition, offset in _each(latest)
-    )
+def _flat(offsets: Offsets) -> dict[tuple[str, int], int]:
+    return {
+        (topic, partition): offset for topic, parts in offsets.items() for partition, offset in parts.items()
+    }
 
 
-def _each(offsets: Offsets) -> list[tuple[str, int, int]]:
-    return [
-        (topic, partition, offset) for topic, parts in offsets.items() for partition, offset in parts.items()
-    ]
-
-
-def batch_document(done: BatchDone) -> dict[str, Any]:
+def batch_document(done: BatchDone, lag: int | None) -> dict[str, Any]:
     """The JSON object of a batch: what ``--json`` writes a line of. Seconds have three decimals."""
     document = done.to_json()
     document["seconds"] = round(done.seconds, 3)
     document["durations"] = {name: round(value, 3) for name, value in done.durations.items()}
-    document["lag"] = lag_of(done.end, done.latest)
+    document["lag"] = lag
     document["rows_per_second"] = round(done.rows / done.seconds) if done.seconds > 0 else None
     return document
 
@@ -148,9 +141,14 @@ class JsonLines:
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
+        self._course = Course()
 
     def batch(self, done: BatchDone) -> None:
-        self._write(json.dumps(batch_document(done), ensure_ascii=False))
+        self._course.add(done)
+        self._write(self._line(done, self._course.lag))
+
+    def _line(self, done: BatchDone, lag: int | None) -> str:
+        return json.dumps(batch_document(done, lag), ensure_ascii=False)
 
     def say(self, text: str) -> None:
         """A machine reads no remarks."""
@@ -167,10 +165,8 @@ class JsonLines:
 class Lines(JsonLines):
     """A line a batch, for a log, and where rich isn't installed."""
 
-    def batch(self, done: BatchDone) -> None:
-        self._write(
-            f"batch {done.batch_id}: {facts(done)} in {done.seconds:.2f} s, lag {lag_of(done.end, done.latest):,}"
-        )
+    def _line(self, done: BatchDone, lag: int | None) -> str:
+        return f"batch {done.batch_id}: {facts(done)} in {done.seconds:.2f} s, lag {lag or 0:,}"
 
     def say(self, text: str) -> None:
         self._write(text)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from .compare import PartitionAudit as PartitionAudit
 from .compare import Verdict as Verdict
+from .dead import Dead as Dead
+from .dead import in_table as in_table
+from .dead import in_topic as in_topic
 from .run import Audit as Audit
 from .run import AuditError as AuditError
 from .run import audit as audit

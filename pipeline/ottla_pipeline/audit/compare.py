@@ -46,7 +46,9 @@ class TablePartition:
     surplus: int = 0
     """Rows too many."""
     dead: Runs = NOTHING
-    """Those that are dead letters."""
+    """Records that are dead letters."""
+    dead_batches: Runs = NOTHING
+    """Offsets of batches that are dead letters: they could not be decoded."""
 
     @property
     def extent(self) -> tuple[int, int] | tuple[None, None]:
@@ -69,6 +71,8 @@ class LogPartition:
     """Of its records, without control batches, and without what was aborted where that isn't landed."""
     sums: Sequence[Checksum | None]
     """Of the records of each of the table's commits; None where the log hasn't all of them any more."""
+    corrupt: Runs = NOTHING
+    """Offsets of batches that can't be decoded."""
     compacted: bool = False
     """Whether the topic is cleaned by compaction, so that records may be gone from it that were landed before."""
 
@@ -96,6 +100,8 @@ class PartitionAudit:
     """Rows too many: an offset that is there three times counts two."""
     strange: Runs
     """Offsets of rows where the log has no such record."""
+    unreadable: Runs
+    """Batches of the log that can't be decoded, and aren't dead letters either."""
     behind: int
     """Offsets that the log has beyond what was landed: not wrong, only later."""
     gone: int
@@ -108,8 +114,10 @@ class PartitionAudit:
 
     @property
     def clean(self) -> bool:
-        """Nothing is missing, doubled, strange or different."""
-        return not (self.missing or self.surplus or self.strange or self.differing or self.short)
+        """Nothing is missing, doubled, strange, unreadable or different."""
+        return not (
+            self.missing or self.surplus or self.strange or self.unreadable or self.differing or self.short
+        )
 
 
 def compare(
@@ -130,7 +138,7 @@ def compare(
     there = table.offsets & expected
     dead = (table.dead & expected) - there
     # Beyond the log's end there is nothing that a row could come from; before its start there has been once.
-    within = table.offsets.between(log.start, log.end) - log.offsets
+    within = table.offsets.between(log.start, log.end) - log.offsets - log.corrupt
     beyond = table.offsets - table.offsets.between(0, log.end)
     expired = table.offsets.between(0, log.start).count
     differing, known = _differing(landed, log)
@@ -148,6 +156,7 @@ def compare(
         doubled=table.doubled,
         surplus=table.surplus,
         strange=beyond if log.compacted else within | beyond,
+        unreadable=(log.corrupt - table.dead_batches).between(begin, end),
         behind=max(log.end - (table_end if table_end is not None else log.start), 0),
         gone=expired + (within.count if log.compacted else 0),
         checksum=Verdict.DIFFERS if differing else Verdict.SAME if known else Verdict.UNKNOWN,

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from ottla_pipeline.reading import Range, ReadSettings, read
+from ottla_pipeline.reading import CorruptBatch, Range, ReadSettings, read
 from ottla_pipeline.reading.checksum import Checksum
 
 from .compare import Landed
@@ -20,6 +20,8 @@ class Scan:
     """What was found in a range."""
 
     offsets: Runs
+    corrupt: Runs
+    """Those in batches that can't be decoded."""
     sums: Sequence[Checksum | None]
     """Of the records of each commit that was asked for; None where the range doesn't begin early enough for it."""
 
@@ -47,9 +49,13 @@ def scan(
     bounds = sorted({offset for commit in landed for offset in (commit.start, commit.end)})
     edges = np.array(bounds, np.int64)
     pieces = [Checksum() for _ in range(len(bounds) + 1)]
-    tally = Tally()
+    tally, corrupt = Tally(), Tally()
+
+    def set_aside(batch: CorruptBatch) -> None:
+        corrupt.add_run(batch.first, batch.last + 1)
+
     come = span.start
-    for batch in read(span, settings):
+    for batch in read(span, settings, set_aside):
         offsets = batch.column("offset").to_numpy()
         tally.add(offsets)
         cuts = [0, *np.searchsorted(offsets, edges).tolist(), len(offsets)]
@@ -70,7 +76,7 @@ def scan(
         else _between(before[place[commit.start] + 1], before[place[commit.end] + 1])
         for commit in landed
     ]
-    return Scan(tally.offsets(), sums)
+    return Scan(tally.offsets(), corrupt.offsets(), sums)
 
 
 def _between(one: Checksum, later: Checksum) -> Checksum:

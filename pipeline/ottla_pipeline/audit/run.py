@@ -20,8 +20,9 @@ from ottla_pipeline.source.broker import Broker, End, ids_of
 from ottla_pipeline.source.options import Isolation, Topics
 
 from .compare import Landed, LogPartition, PartitionAudit, TablePartition, compare
+from .dead import Dead
 from .log import Scan, Stop, scan
-from .runs import NOTHING, Runs, Tally
+from .runs import Tally
 from .table import tally_rows
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def _document(found: PartitionAudit) -> dict[str, Any]:
         "doubled_ranges": list(found.doubled),
         "strange": found.strange.count,
         "strange_ranges": list(found.strange),
+        "unreadable_ranges": list(found.unreadable),
         "behind": found.behind,
         "gone": found.gone,
         "checksum": str(found.checksum),
@@ -96,7 +98,7 @@ def audit(
     names: Names | None = None,
     isolation: Isolation = "read_uncommitted",
     whole: bool = False,
-    dead: Mapping[Place, Runs] | None = None,
+    dead: Dead | None = None,
     workers: int | None = None,
     tell: Tell = lambda done, total: None,
 ) -> Audit:
@@ -105,8 +107,8 @@ def audit(
     ``client`` are Kafka's settings without ``kafka.``; ``names`` the columns that say where a row comes from.
     ``isolation`` has to be the one that it was landed with, or what was aborted would be missed. With ``whole`` records
     that were never landed are missing too, be it because the job began later or because it hasn't come to them yet.
-    ``dead`` are the offsets that are dead letters. Several partitions are read at once, by ``workers`` threads; by
-    default as many as there are cores.
+    ``dead`` are the dead letters (see `ottla_pipeline.audit.dead`). Several partitions are read at once, by ``workers``
+    threads; by default as many as there are cores.
 
     Raises AuditError, and what reading raises: ReadError, LandingError, ClientError.
     """
@@ -132,12 +134,17 @@ def audit(
         ) from None
     places = sorted({*log.start, *landed, *tallies})
     rows = {
-        place: _partition(landed.get(place, ()), tallies.get(place), (dead or {}).get(place, NOTHING))
+        place: _partition(landed.get(place, ()), tallies.get(place), dead or Dead(), place)
         for place in places
     }
     ranges = {place: log.range(place, rows[place], whole) for place in places}
     settings = ReadSettings(
-        bootstrap_servers, client or {}, columns=_COLUMNS, isolation=isolation, segments="never"
+        bootstrap_servers,
+        client or {},
+        columns=_COLUMNS,
+        isolation=isolation,
+        segments="never",
+        on_corrupt="deadletter",
     )
     scans = _scan_all(ranges, rows, settings, progress.add, workers or os.cpu_count() or 1)
     return Audit(
@@ -151,6 +158,7 @@ def audit(
                     log.end[place].offset if place in log.end else 0,
                     scans[place].offsets,
                     scans[place].sums,
+                    scans[place].corrupt,
                     place[0] in log.compacted,
                 ),
                 rows[place],
@@ -240,10 +248,9 @@ def _landed(spans: Sequence[Span]) -> Sequence[Landed]:
     ]
 
 
-def _partition(landed: Sequence[Landed], tally: Tally | None, dead: Runs) -> TablePartition:
-    if tally is None:
-        return TablePartition(landed, dead=dead)
-    return TablePartition(landed, tally.offsets(), tally.repeated(), tally.surplus(), dead)
+def _partition(landed: Sequence[Landed], tally: Tally | None, dead: Dead, place: Place) -> TablePartition:
+    rows = tally or Tally()
+    return TablePartition(landed, rows.offsets(), rows.repeated(), rows.surplus(), *dead.of(place))
 
 
 def _scan_all(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-
-from .runs import Numbers, Tally
+from .dead import by_place
+from .runs import Tally
 
 if TYPE_CHECKING:
     from ottla_pipeline.landing.ledger import Place
@@ -30,24 +28,8 @@ def tally_rows(
             raise KeyError(name)
     found: dict[Place, Tally] = {}
     for batch in table.dataset().to_batches(columns=columns, batch_size=_BATCH_ROWS):
-        for place, offsets in _by_place(batch):
+        for place, offsets in by_place(batch):
             if topics is None or place[0] in topics:
                 found.setdefault(place, Tally()).add(offsets)
         tell(len(batch))
     return found
-
-
-def _by_place(batch: pa.RecordBatch) -> Iterator[tuple[Place, Numbers]]:
-    """A batch's offsets by topic and partition. Files are written a range each, so there is mostly one place alone."""
-    if not len(batch):
-        return
-    topics, partitions, offsets = batch.columns
-    numbers = offsets.to_numpy()
-    coded = topics.dictionary_encode()
-    places = np.stack((coded.indices.to_numpy(), partitions.to_numpy()), axis=1)
-    if (places == places[0]).all():
-        yield (topics[0].as_py(), partitions[0].as_py()), numbers
-        return
-    for code, partition in np.unique(places, axis=0).tolist():
-        here = (places[:, 0] == code) & (places[:, 1] == partition)
-        yield (coded.dictionary[code].as_py(), partition), numbers[here]

@@ -9,7 +9,7 @@ from importlib import import_module
 
 import click
 
-_COMMANDS = ("land", "audit")
+_COMMANDS = ("land", "replay", "audit", "compact")
 
 
 class _Pipeline(click.Group):
@@ -44,8 +44,8 @@ def pipeline() -> None:
     """Land topics in Delta Lake, Iceberg or Parquet, exactly once.
 
     \b
-    ottla pipeline land flights --table lake/flights --values json
-    ottla pipeline audit flights --table lake/flights        every offset there, once
-    ottla pipeline compact --table lake/flights              few large files out of many small ones
-    ottla pipeline replay --table lake/flights               dead letters, parsed again
+    ottla pipeline land flights --table lake/flights --values json --dead-letters topic:dead
+    ottla pipeline replay --table lake/flights --values json --dead-letters topic:dead
+    ottla pipeline audit --table lake/flights        is every record there, once?
+    ottla pipeline compact --table lake/flights      few large files out of many small ones
     """

@@ -21,7 +21,7 @@ from .common import (
     require_topics,
     table_options,
 )
-from .types import Choice
+from .types import Choice, dead_letters
 
 if TYPE_CHECKING:
     from ottla_client.commands.progress import Progress
@@ -32,9 +32,18 @@ if TYPE_CHECKING:
 _LISTED = 5
 
 
-@click.command(epilog="Exit code: 0 nothing is wrong, 1 something is, 2 it could not be found out.")
+@click.command(
+    short_help="Whether every record is in the table, once.",
+    epilog="Exit code: 0 nothing is wrong, 1 something is, 2 it could not be found out.",
+)
 @click.argument("topics", nargs=-1, shell_complete=complete_topics, metavar="[TOPIC]...")
 @table_options
+@click.option(
+    "--dead-letters",
+    callback=dead_letters,
+    metavar="topic:NAME|table:PLACE",
+    help="Where the job's dead letters are: those records needn't be in the table.",
+)
 @click.option(
     "--isolation-level",
     "isolation",
@@ -59,6 +68,7 @@ def audit(
     catalog: Mapping[str, str],
     storage: Mapping[str, str],
     names: Mapping[str, str],
+    dead_letters: str | None,
     isolation: Any,
     whole: bool,
 ) -> None:
@@ -82,6 +92,14 @@ def audit(
         wanted = open_table(form, table, catalog, storage)
         if topics:
             require_topics(console, client, topics)
+        dead = None
+        if dead_letters is not None:
+            kind, _, place = dead_letters.partition(":")
+            if kind == "topic":
+                require_topics(console, client, [place])
+                dead = auditing.in_topic(place, wanted, console.settings.bootstrap_servers, client)
+            else:
+                dead = auditing.in_table(open_table(form, place, catalog, storage), wanted)
         with ExitStack() as shown:
             bar: Progress | None = None
 
@@ -99,6 +117,7 @@ def audit(
                 names=Names(**names),
                 isolation=isolation,
                 whole=whole,
+                dead=dead,
                 tell=tell,
             )
         _show(console, found)
@@ -121,12 +140,13 @@ def _show(console: Console, found: Audit) -> None:
         ("Missing", red, [each.missing.count for each in partitions]),
         ("Doubled", red, [each.surplus for each in partitions]),
         ("Strange", red, [each.strange.count for each in partitions]),
+        ("Unreadable", red, [each.unreadable.count for each in partitions]),
         ("Gone", None, [each.gone for each in partitions]),
         ("Behind", None, [each.behind for each in partitions]),
         ("Checksum", None, [str(each.checksum) for each in partitions]),
     ]
     # What nothing can be said about takes no room.
-    rare = ("Dead letters", "Strange", "Gone", "Behind")
+    rare = ("Dead letters", "Strange", "Unreadable", "Gone", "Behind")
     shown = [column for column in columns if column[0] not in rare or any(each for each in column[2])]
     heads = [
         Column(
@@ -159,6 +179,7 @@ def _findings(found: PartitionAudit) -> list[str]:
         ("missing", list(found.missing)),
         ("more than once", list(found.doubled)),
         ("in the table, and no record of the log", list(found.strange)),
+        ("batches that can't be decoded", list(found.unreadable)),
         ("keys or values differ somewhere in", list(found.differing)),
         ("more or fewer rows than were written, in", list(found.short)),
     ):

@@ -137,6 +137,44 @@ def table_options(command: Command) -> Command:
     return command
 
 
+def value_options(command: Command) -> Command:
+    """Give a command what says how values are parsed: ``--values``, ``--schema``, ``--delimiter``, ``--confluent``."""
+    for option in (
+        click.option(
+            "--confluent", is_flag=True, help="avro: values begin with Confluent's magic byte and schema id."
+        ),
+        click.option(
+            "--delimiter", default=",", show_default=True, metavar="CHAR", help="csv: between the fields."
+        ),
+        click.option(
+            "--schema",
+            metavar="TEXT|FILE",
+            help="Of the values: columns as in SQL ('flight INT, origin STRING'), a JSON Schema, an Avro schema, or a "
+            "file with one of them. Without: that of the table, or inferred from a sample of the topic.",
+        ),
+        click.option(
+            "--values",
+            type=Choice(["raw", "json", "csv", "avro"]),
+            default="raw",
+            show_default=True,
+            help="What the records' values are: bytes, kept as they are; or what becomes columns.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def local(command: Command) -> Command:
+    """Give a command that asks no brokers ``--json``, and its `Console` first."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Output for machines.")
+    @functools.wraps(command)
+    def with_console(*args: Any, as_json: bool, **rest: Any) -> Any:
+        return command(Console(Settings(DEFAULT_BOOTSTRAP, 1.0), as_json=as_json), *args, **rest)
+
+    return with_console  # type: ignore[return-value]
+
+
 def pairs(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
     """KEY=VALUE, several times."""
     found = {}

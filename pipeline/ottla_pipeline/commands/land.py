@@ -10,15 +10,21 @@ import click
 from ottla_client.commands.completion import complete_groups, complete_topics
 from ottla_client.commands.console import Console
 
-from .common import check_client, connecting, failing, require, require_topics, table_options
+from .common import (
+    check_client,
+    connecting,
+    failing,
+    require,
+    require_topics,
+    table_options,
+    value_options,
+)
 from .running import run_job
 from .spark import session, spark_options
-from .types import AVAILABLE_NOW, Choice, Size, Trigger
-
-_COMPRESSIONS = ["none", "snappy", "gzip", "lz4", "zstd"]
+from .types import AVAILABLE_NOW, COMPRESSIONS, Choice, Size, Trigger, dead_letters
 
 
-@click.command()
+@click.command(short_help="Topics into a table, exactly once.")
 @click.argument("topics", nargs=-1, shell_complete=complete_topics, metavar="[TOPIC]...")
 @click.option(
     "--subscribe-pattern",
@@ -27,23 +33,7 @@ _COMPRESSIONS = ["none", "snappy", "gzip", "lz4", "zstd"]
     help="All topics whose whole name matches, in place of names.",
 )
 @table_options
-@click.option(
-    "--values",
-    type=Choice(["raw", "json", "csv", "avro"]),
-    default="raw",
-    show_default=True,
-    help="What the records' values are: bytes, kept as they are; or what becomes columns.",
-)
-@click.option(
-    "--schema",
-    metavar="TEXT|FILE",
-    help="Of the values: columns as in SQL ('flight INT, origin STRING'), a JSON Schema, an Avro schema, or a file "
-    "with one of them. Without: that of the table, or inferred from a sample of the topic.",
-)
-@click.option("--delimiter", default=",", show_default=True, metavar="CHAR", help="csv: between the fields.")
-@click.option(
-    "--confluent", is_flag=True, help="avro: values begin with Confluent's magic byte and schema id."
-)
+@value_options
 @click.option(
     "--partition-by",
     "partition_by",
@@ -60,10 +50,11 @@ _COMPRESSIONS = ["none", "snappy", "gzip", "lz4", "zstd"]
     help="Of the files, about.",
 )
 @click.option(
-    "--compression", type=Choice(_COMPRESSIONS), default="zstd", show_default=True, help="Of the files."
+    "--compression", type=Choice(COMPRESSIONS), default="zstd", show_default=True, help="Of the files."
 )
 @click.option(
     "--dead-letters",
+    callback=dead_letters,
     metavar="topic:NAME|table:PLACE",
     help="Where records go that can't be parsed, with where they were and why. Without, the first of them ends "
     "the job.",

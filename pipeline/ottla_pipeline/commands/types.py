@@ -11,6 +11,7 @@ from ottla_client.commands.moments import parse_duration
 from ottla_client.commands.settings import did_you_mean
 
 AVAILABLE_NOW = "available-now"
+COMPRESSIONS = ("none", "snappy", "gzip", "lz4", "zstd")
 _SPARKS = ("availablenow", "available_now", "once")
 _SIZE = re.compile(r"(\d+)\s*([kmgtp]?)(?:i?b)?")
 _KINDS = ("topic", "partition", "offset", "timestamp", "key")
@@ -39,6 +40,20 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic 
         if found is None or not int(found[1]):
             self.fail(f"{value!r} is no size; use bytes, or 64k, 128m, 1g", param, ctx)
         return int(found[1]) << 10 * " kmgtp".index(found[2] or " ")
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.4
+    """Seconds: ``30s``, ``15m``, ``1h30m``, ``7d``."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            return parse_duration(str(value).strip().lower()) / 1000
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Trigger(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.4
@@ -71,3 +86,12 @@ def columns(context: click.Context, parameter: click.Parameter, values: tuple[st
             raise click.BadParameter(f"there is no {kind!r} to keep{hint}")
         named[kind] = name
     return named
+
+
+def dead_letters(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """``topic:NAME`` or ``table:PLACE``."""
+    if value is not None:
+        kind, colon, place = value.partition(":")
+        if kind not in ("topic", "table") or not colon or not place:
+            raise click.BadParameter(f"{value!r} is not topic:NAME or table:PLACE")
+    return value

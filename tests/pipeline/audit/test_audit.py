@@ -16,7 +16,7 @@ from tests.support.processes import BrokerProcess
 from ottla_client.admin import AlterConfig, ConfigResource
 from ottla_client.sync import Admin
 from ottla_client.types import TopicPartition
-from ottla_pipeline.audit import AuditError, Runs, Verdict, audit
+from ottla_pipeline.audit import AuditError, Dead, Runs, Verdict, audit
 from ottla_pipeline.landing.tables import Commit, Names
 
 VALUES = [b"value %d" % number for number in range(100)]
@@ -152,7 +152,7 @@ def test_dead_letters_are_not_missing(topic: str, landing: Landing) -> None:
     landing.land(topic, 0, 0, 100, lambda rows: rows.slice(3), dead=3)
     table, servers = landing.table, landing.broker.bootstrap
     assert not audit(servers, table).clean
-    found = audit(servers, table, dead={(topic, 0): Runs.of([(0, 3)])})
+    found = audit(servers, table, dead=Dead({(topic, 0): Runs.of([(0, 3)])}))
     assert found.clean
     assert (found.partitions[0].present, found.partitions[0].dead) == (97, 3)
 

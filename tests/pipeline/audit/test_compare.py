@@ -59,7 +59,7 @@ class World:
             for commit in self.commits
             for found in [{offset for offset in self.log if commit.start <= offset < commit.end}]
         ]
-        log = LogPartition(self.start, self.end, runs_of(self.log), checksums, self.compacted)
+        log = LogPartition(self.start, self.end, runs_of(self.log), checksums, compacted=self.compacted)
         tally = Tally()
         tally.add(np.array(self.rows, np.int64))
         table = TablePartition(

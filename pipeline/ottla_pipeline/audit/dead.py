@@ -1,0 +1,113 @@
+"""The dead letters of a table: records that are rightly not in it."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs as pafs
+
+from ottla_pipeline.landing import deadletters
+from ottla_pipeline.landing.errors import LandingError
+from ottla_pipeline.landing.graves import NOTE
+from ottla_pipeline.landing.tables import DataFile, Table
+from ottla_pipeline.landing.tables.base import DEAD
+from ottla_pipeline.reading import Range, ReadSettings, read
+from ottla_pipeline.source.broker import Broker
+
+from .runs import NOTHING, Numbers, Runs, Tally
+
+if TYPE_CHECKING:
+    from ottla_pipeline.landing.ledger import Place
+
+_COLUMNS = ["topic", "partition", "offset", "last_offset"]
+
+
+@dataclass(frozen=True)
+class Dead:
+    """By partition, the offsets of records that could not be parsed, and those in batches that could not be decoded."""
+
+    records: Mapping[Place, Runs] = field(default_factory=dict)
+    batches: Mapping[Place, Runs] = field(default_factory=dict)
+
+    def of(self, place: Place) -> tuple[Runs, Runs]:
+        """Of a partition."""
+        return self.records.get(place, NOTHING), self.batches.get(place, NOTHING)
+
+
+def in_table(grave: Table, table: Table) -> Dead:
+    """What is in a table of dead letters. Raises LandingError where there is none."""
+    if not grave.exists():
+        raise LandingError(f"there is no {grave.format} table of dead letters at {grave.name}")
+    grave.refresh()
+    return _gathered([*_pending(table), *_rows_of(grave)])
+
+
+def in_topic(topic: str, table: Table, servers: str, client: Mapping[str, str]) -> Dead:
+    """What is in a topic of dead letters. Raises ReadError, ClientError."""
+    with Broker(servers, client) as broker:
+        partitions = broker.partitions([topic])
+        starts, ends = broker.earliest(partitions), broker.ends(partitions)
+    settings = ReadSettings(
+        servers, client, ("key", "value", "offset", "timestamp", "headers"), segments="never"
+    )
+
+    def letters() -> Iterator[pa.Table]:
+        for at in partitions:
+            for batch in read(Range(topic, "", at.partition, starts[at], ends[at].offset), settings):
+                yield deadletters.from_records(batch, topic, at.partition)
+
+    return _gathered([*_pending(table), *letters()])
+
+
+def _rows_of(table: Table) -> Iterator[pa.Table]:
+    for batch in table.dataset().to_batches(columns=_COLUMNS):
+        yield pa.Table.from_batches([batch])
+
+
+def _pending(table: Table) -> Iterator[pa.Table]:
+    """Those of the table's last commit that were not brought away yet: whoever lands next does that first."""
+    noted = table.state().notes.get(NOTE)
+    for one in map(DataFile.from_json, noted["files"] if noted else ()):
+        path = posixpath.join(table.root, DEAD, one.path)
+        if table.fs.get_file_info(path).type is pafs.FileType.File:
+            with table.fs.open_input_file(path) as source:
+                yield pq.read_table(source, columns=_COLUMNS)
+
+
+def _gathered(tables: Iterable[pa.Table]) -> Dead:
+    records: dict[Place, Tally] = {}
+    batches: dict[Place, Tally] = {}
+    for rows in tables:
+        whole = pc.is_valid(rows.column("last_offset"))
+        for row in rows.filter(whole).to_pylist():
+            place = row["topic"], row["partition"]
+            batches.setdefault(place, Tally()).add_run(row["offset"], row["last_offset"] + 1)
+        for place, offsets in by_place(rows.filter(pc.invert(whole)).select(_COLUMNS[:3])):
+            records.setdefault(place, Tally()).add(offsets)
+    return Dead(
+        {place: tally.offsets() for place, tally in records.items()},
+        {place: tally.offsets() for place, tally in batches.items()},
+    )
+
+
+def by_place(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[Place, Numbers]]:
+    """Offsets by topic and partition, of three columns: topic, partition, offset. Mostly there is one place alone."""
+    if not len(rows):
+        return
+    topics, partitions, offsets = (
+        column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in rows.columns
+    )
+    coded = topics.dictionary_encode()
+    codes, numbers, parts = coded.indices.to_numpy(), offsets.to_numpy(), partitions.to_numpy()
+    pairs = codes.astype("int64") << 32 | parts
+    if (pairs == pairs[0]).all():
+        yield (topics[0].as_py(), partitions[0].as_py()), numbers
+        return
+    for pair in pc.unique(pa.array(pairs)).to_pylist():
+        yield (coded.dictionary[pair >> 32].as_py(), pair & 0xFFFFFFFF), numbers[pairs == pair]
