@@ -84,6 +84,7 @@ def session() -> SparkSession:
 
 def _reason(text: str) -> str:
     """The line of Spark's words that says most: the last that names an exception, or the first."""
+    text = text.partition("terminated with exception: ")[2] or text
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if re.match(r"(Caused by: )?[\w.]+(Exception|Error)\b", line)]
     found = (causes or lines or ["for no reason that it gave"])[-1 if causes else 0]

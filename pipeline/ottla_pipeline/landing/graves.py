@@ -69,16 +69,20 @@ class Grave(ABC):
             return
         files = [one for one in map(DataFile.from_json, noted["files"]) if self._is_there(one)]
         if files:
-            self.bring(files, noted)
+            self.bring(files, noted, self.there(noted))
             self.discard(files)
+
+    def there(self, noted: dict[str, Any]) -> set[Where]:
+        """Which of the dead letters that are noted have come to where they go."""
+        return set()
 
     @abstractmethod
     def before(self) -> Any:
         """What must be known to go on after a crash, as JSON."""
 
     @abstractmethod
-    def bring(self, files: Sequence[DataFile], noted: dict[str, Any]) -> None:
-        """Bring what is in these files to where it goes; not again what came there before."""
+    def bring(self, files: Sequence[DataFile], noted: dict[str, Any], there: set[Where]) -> None:
+        """Bring what is in these files to where it goes, without those that are ``there``."""
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Delete files that tasks wrote."""
@@ -114,7 +118,7 @@ class TableGrave(Grave):
     def before(self) -> Any:
         return None
 
-    def bring(self, files: Sequence[DataFile], noted: dict[str, Any]) -> None:
+    def bring(self, files: Sequence[DataFile], noted: dict[str, Any], there: set[Where]) -> None:
         key = f"taken from {self._from.name}"
         self._copy(files)
         self.table.commit(Commit(files=files, notes={key: noted["token"]}, unless=(key, noted["token"])))
@@ -154,26 +158,23 @@ class TopicGrave(Grave):
     def __init__(self, landing: Landing, table: Table) -> None:
         super().__init__(table)
         self._servers, self._client = landing.bootstrap_servers, landing.client
-        self.tablepic = (landing.dead_letters or "").partition(":")[2]
+        self._topic = (landing.dead_letters or "").partition(":")[2]
         self._producer: Producer | None = None
         self._ends = self._look()
 
     def before(self) -> Any:
-        return {"topic": self.tablepic, "ends": {str(at): end for at, end in self._ends.items()}}
+        return {"topic": self._topic, "ends": {str(at): end for at, end in self._ends.items()}}
 
-    def settle(self) -> None:
-        noted = self._from.state().notes.get(NOTE)
-        if noted and noted["before"] and noted["before"]["topic"] == self.tablepic:
-            noted["there"] = self._sent_since(noted["before"]["ends"])
-        super().settle()
+    def there(self, noted: dict[str, Any]) -> set[Where]:
+        before = noted["before"]
+        return self._sent_since(before["ends"]) if before and before["topic"] == self._topic else set()
 
-    def bring(self, files: Sequence[DataFile], noted: dict[str, Any]) -> None:
-        there: set[Where] = noted.get("there", set())
+    def bring(self, files: Sequence[DataFile], noted: dict[str, Any], there: set[Where]) -> None:
         try:
             producer = self._connected()
             for rows in self._rows(files):
                 sent = [
-                    producer.send(self.tablepic, row["value"], row["key"], headers=deadletters.headers(row))
+                    producer.send(self._topic, row["value"], row["key"], headers=deadletters.headers(row))
                     for row in rows
                     if (row["topic"], row["partition"], row["offset"]) not in there
                 ]
@@ -182,7 +183,7 @@ class TopicGrave(Grave):
                     self._ends[done.partition] = max(self._ends.get(done.partition, 0), done.offset + 1)
         except ClientError as error:
             raise LandingError(
-                f"dead letters can't go to topic {self.tablepic}: {error}; they are kept, and sent when the job is run "
+                f"dead letters can't go to topic {self._topic}: {error}; they are kept, and sent when the job is run "
                 "again"
             ) from error
 
@@ -204,9 +205,9 @@ class TopicGrave(Grave):
         """Where the topic ends now."""
         try:
             with Broker(self._servers, self._client) as broker:
-                found = broker.latest(broker.partitions([self.tablepic]))
+                found = broker.latest(broker.partitions([self._topic]))
         except (ClientError, SourceError) as error:
-            raise LandingError(f"dead letters can't go to topic {self.tablepic}: {error}") from error
+            raise LandingError(f"dead letters can't go to topic {self._topic}: {error}") from error
         return {at.partition: end for at, end in found.items()}
 
     def _sent_since(self, ends: dict[str, int]) -> set[Where]:
@@ -219,11 +220,11 @@ class TopicGrave(Grave):
         for partition, end in self._ends.items():
             start = min(ends.get(str(partition), 0), end)
             try:
-                for batch in read(Range(self.tablepic, "", partition, start, end), settings):
-                    for row in deadletters.from_records(batch, self.tablepic, partition).to_pylist():
+                for batch in read(Range(self._topic, "", partition, start, end), settings):
+                    for row in deadletters.from_records(batch, self._topic, partition).to_pylist():
                         found.add((row["topic"], row["partition"], row["offset"]))
             except ReadError as error:
-                raise LandingError(f"dead letters in topic {self.tablepic} can't be read: {error}") from error
+                raise LandingError(f"dead letters in topic {self._topic} can't be read: {error}") from error
         return found
 
     def _rows(self, files: Sequence[DataFile]) -> Iterator[list[dict[str, Any]]]:

@@ -109,7 +109,7 @@ def check_text(values: pa.Array) -> None:
 
 
 def joined(values: pa.Array) -> pa.Buffer:
-    """All values with a line feed behind each, in one buffer."""
+    """All values with a line feed between them, in one buffer."""
     return _data(pc.binary_join(_as_list(values), b"\n"))
 
 

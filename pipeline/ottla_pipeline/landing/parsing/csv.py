@@ -57,6 +57,10 @@ class CsvParser:
         if values.null_count:
             values = pc.fill_null(values, self._delimiter.encode() * (len(self.schema) - 1))
         check_text(values)
+        if _breaks(values):
+            values = pc.ascii_rtrim(values.cast(pa.string()), "\r\n").cast(pa.binary())
+        if not pc.all(pc.not_equal(pc.binary_length(values), 0)).as_py():
+            raise Malformed("the value is empty")
         if len(values) > 1 and _breaks(values):
             raise Malformed("line feeds")
         table = self._read(values)
@@ -69,7 +73,8 @@ class CsvParser:
         longest = int(pc.max(pc.binary_length(values)).as_py())
         try:
             return pcsv.read_csv(
-                pa.BufferReader(joined(values)),
+                # Without a line feed at its very end Arrow takes an empty last field behind a quoted one for quoted.
+                pa.BufferReader(joined(pa.concat_arrays([values, pa.array([b""])]))),
                 read_options=pcsv.ReadOptions(
                     use_threads=False,
                     block_size=max(_BLOCK, 2 * longest + 64),

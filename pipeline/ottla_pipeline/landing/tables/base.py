@@ -25,6 +25,8 @@ from ottla_pipeline.landing.ledger import Ledger, Offsets, Place, Span, Spans
 
 DEAD = "_dead"
 """The folder below a table's root of dead letters that are on their way. Readers pass over it for its first letter."""
+VERSIONS = 7 * 86_400.0
+"""Seconds for which versions of a table are kept where its format has them."""
 ATTEMPTS = 20
 """Commits that lose to others' before the job gives up."""
 
@@ -224,7 +226,10 @@ class Table(ABC):
 
     @abstractmethod
     def clean(self, older_than: float) -> tuple[int, int]:
-        """Delete files that no version needs and that are older than so many seconds: how many, and their bytes."""
+        """Delete files that no version needs and that are older than so many seconds: how many, and their bytes.
+
+        Files of older versions of the table stay for :data:`VERSIONS`, for those who are reading them.
+        """
 
     # What all have in common.
 

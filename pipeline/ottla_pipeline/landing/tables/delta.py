@@ -162,9 +162,13 @@ class DeltaTable(Table):
             raise Stale(str(error)) from error
 
     def clean(self, older_than: float) -> tuple[int, int]:
-        """Orphans of tasks that were killed, and files that only older versions of the table have."""
+        """Files that no version has; and those of old versions that Delta's own retention (a week) lets go."""
         self.refresh()
-        needed = {one.path for one in self.data_files()} | self.waiting()
+        table = self._open()
+        removed = table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True)
+        expired = set(table.vacuum(dry_run=True))
+        kept = {path for each in removed if each not in expired for path in (each, unquote(each))}
+        needed = {one.path for one in self.data_files()} | self.waiting() | kept
         found = unneeded(self.fs, self.root, needed, older_than)
         return self.delete([path for path, _ in found]), sum(size for _, size in found)
 

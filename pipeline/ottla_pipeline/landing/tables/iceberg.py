@@ -1,11 +1,15 @@
 """Apache Iceberg, by pyiceberg; the catalogue is one in SQLite beside the tables unless another is named.
 
-A snapshot carries the state in its summary, under ``ottla``; snapshots of other writers have none, so the last that has
-one counts. A commit asserts that the snapshot it was made on is still the table's, and pyiceberg is told not to retry.
+The state is in the table's properties, under ``ottla``, and changed in the commit that adds the files. Each snapshot's
+summary says where every partition ends, under ``ottla``, too: if the table was rolled back, the newest that says so is
+behind the properties, and counts. A commit asserts that the snapshot it was made on is still the table's; pyiceberg is
+told not to retry.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -14,12 +18,18 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from ottla_pipeline.landing.errors import BadSetting, LandingError
+from ottla_pipeline.landing.ledger import Ledger, Span
 from ottla_pipeline.landing.schema import normalised
-from ottla_pipeline.landing.tables.base import Commit, DataFile, Stale, State, Table
+from ottla_pipeline.landing.tables.base import VERSIONS, Commit, DataFile, Stale, State, Table
 from ottla_pipeline.landing.tables.storage import place, unneeded
 
 _KEY = "ottla"
 _RETRIES = "commit.retry.num-retries"
+_PROPERTIES = {
+    # Each commit writes the whole metadata anew: older ones are for nobody after a while.
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
 
 
 class IcebergTable(Table):
@@ -67,7 +77,9 @@ class IcebergTable(Table):
         catalog = self._catalogue()
         catalog.create_namespace_if_not_exists(self._identifier[0])
         try:
-            with catalog.create_table_transaction(self._identifier, schema=_iceberg(schema)) as made:
+            with catalog.create_table_transaction(
+                self._identifier, schema=_iceberg(schema), properties=_PROPERTIES
+            ) as made:
                 if partition_by:
                     with made.update_spec() as spec:
                         for name in partition_by:
@@ -98,16 +110,27 @@ class IcebergTable(Table):
         return [self._file(one.file) for one in self._open().scan().plan_files()]
 
     def state(self, topics: Sequence[str] = ()) -> State:
-        """The newest snapshot that says."""
+        """What the properties say, if the newest snapshot of ours says so as well; else what that one says."""
         from pyiceberg.table.snapshots import ancestors_of
 
         metadata = self._open().metadata
+        text = metadata.properties.get(_KEY)
+        state = State.from_json(text) if text else State()
         current = self._open().current_snapshot()
         for snapshot in ancestors_of(current, metadata) if current is not None else ():
-            text = snapshot.summary.get(_KEY) if snapshot.summary is not None else None
-            if text:
-                return State.from_json(text)
-        return State()
+            says = snapshot.summary.get(_KEY) if snapshot.summary is not None else None
+            if says is None:
+                continue
+            if says != _summary(state):
+                offsets = json.loads(says)
+                spans = {
+                    (topic, int(at)): (Span(end, end),)
+                    for topic, one in offsets.items()
+                    for at, end in one.items()
+                }
+                return State(Ledger(spans, state.ledger.ids), notes=state.notes)
+            break
+        return state
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
         """A commit of its own."""
@@ -133,9 +156,10 @@ class IcebergTable(Table):
             raise LandingError(
                 f"{self.name}: a file that was to be replaced is not in the table any more; run it again"
             )
-        properties = {_KEY: state.to_json()}
+        properties = {_KEY: _summary(state)}
         try:
             with table.transaction() as transaction:
+                transaction.set_properties({_KEY: state.to_json()})
                 if transaction.table_metadata.name_mapping() is None:
                     mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
                     transaction.set_properties({"schema.name-mapping.default": mapping})
@@ -152,9 +176,13 @@ class IcebergTable(Table):
             raise Stale(str(error)) from error
 
     def clean(self, older_than: float) -> tuple[int, int]:
-        """Files in the data folder that no snapshot has."""
+        """Files in the data folder that no snapshot has; snapshots of more than a week ago are let go."""
         self.refresh()
         table = self._open()
+        long_ago = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=VERSIONS)
+        if any(one.timestamp_ms < long_ago.timestamp() * 1000 for one in table.metadata.snapshots):
+            table.maintenance.expire_snapshots().older_than(long_ago).commit()
+            self.refresh()
         needed: set[str] = self.waiting()
         for snapshot in table.metadata.snapshots:
             for manifest in snapshot.manifests(table.io):
@@ -191,6 +219,15 @@ class IcebergTable(Table):
         if self._table is None:
             self.refresh()
         return self._table
+
+
+def _summary(state: State) -> str:
+    """Where every partition ends, as a snapshot says it: it is kept with each, so it has to be short."""
+    return json.dumps(
+        {topic: {str(at): end for at, end in one.items()} for topic, one in state.ledger.offsets().items()},
+        sort_keys=True,
+        separators=(",", ":"),
+    )
 
 
 def _beside(folder: str) -> dict[str, str]:

@@ -1,0 +1,136 @@
+"""A landing job without Spark: the same planning, tasks and commits, run here, one step at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from ottla_client.sync import Producer
+from ottla_pipeline.landing.batches import BatchCommitter
+from ottla_pipeline.landing.failures import Grown
+from ottla_pipeline.landing.graves import grave_of
+from ottla_pipeline.landing.parsing import formats
+from ottla_pipeline.landing.settings import BatchDone, Landing
+from ottla_pipeline.landing.start import begin, columns, table_of, task_of
+from ottla_pipeline.landing.tables import Table
+from ottla_pipeline.landing.task import COLUMNS, Report, land_range
+from ottla_pipeline.reading import Range
+from ottla_pipeline.source.broker import Broker, ids_of
+from ottla_pipeline.source.offsets import Offsets
+from ottla_pipeline.source.options import resolve
+from ottla_pipeline.source.planning import plan
+
+
+class Frame:
+    """What Spark hands to foreachBatch, as far as a job looks at it."""
+
+    def __init__(self, reports: Iterable[Report]) -> None:
+        self._rows = [(report.to_text(),) for report in reports]
+        self.sparkSession = self
+        self.sparkContext = self
+
+    def collect(self) -> list[tuple[str]]:
+        return self._rows
+
+    def getLocalProperty(self, name: str) -> str:
+        assert name == "sql.streaming.queryId"
+        return "query"
+
+
+class Run:
+    """One run of a job, from its table's end on."""
+
+    def __init__(self, landing: Landing, run_id: str = "run") -> None:
+        self.landing = landing
+        self.done: list[BatchDone] = []
+        self.broker = Broker(landing.bootstrap_servers, landing.client)
+        try:
+            self.beginning = begin(landing, self.broker, run_id)
+            self.grave = grave_of(landing, self.beginning.table)
+            self.committer = BatchCommitter(
+                landing, self.beginning, self.broker, self.grave, run_id, self.done.append
+            )
+            self.committer.start()
+        except BaseException:
+            self.broker.close()
+            raise
+        self.options = resolve(landing.source_options("earliest"), stream=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.committer.close()
+        self.broker.close()
+
+    def plan(self) -> Sequence[Range]:
+        """What there is behind the table's end."""
+        at = self.committer.offsets()
+        topics = self.broker.topics(self.options.topics)
+        ids = ids_of(topics)
+        end = self.broker.latest(list(at), self.landing.isolation)
+        return plan(self.broker, self.options, Offsets(at, ids), Offsets(end, ids)).ranges
+
+    def read(self, ranges: Iterable[Range]) -> list[Report]:
+        """The tasks."""
+        bury = self.landing.dead_letters is not None
+        task = task_of(self.landing, self.beginning.table, self.beginning.values, bury=bury)
+        return [land_range(task, one, self.options.read_settings(COLUMNS)) for one in ranges]
+
+    def commit(self, reports: Iterable[Report], batch_id: int = 0) -> BatchDone | None:
+        """The driver's part."""
+        before = len(self.done)
+        self.committer.batch(Frame(reports), batch_id)  # type: ignore[arg-type]
+        return self.done[-1] if len(self.done) > before else None
+
+    def batch(self, batch_id: int = 0) -> BatchDone | None:
+        """All that there is, in one batch; with new columns as the job has them."""
+        while True:
+            reports = self.read(self.plan())
+            try:
+                return self.commit(reports, batch_id)
+            except Grown as news:
+                self.beginning.values = formats.with_columns(self.beginning.values, news.schema)
+                columns(
+                    self.landing, self.beginning.table, formats.columns(self.beginning.values), exists=True
+                )
+
+
+def run(landing: Landing) -> BatchDone | None:
+    """A run of one batch."""
+    with Run(landing) as one:
+        return one.batch()
+
+
+def produce(servers: str, topic: str, values: Sequence[Any], partition: int = 0) -> None:
+    """Values that aren't bytes are sent as JSON."""
+    made = [one if isinstance(one, bytes) or one is None else json.dumps(one).encode() for one in values]
+    with Producer(servers) as producer:
+        producer.send_batch(topic, made, partition=partition).result()
+
+
+def rows(where: Landing | Table, *names: str) -> list[tuple[Any, ...]]:
+    """Columns of the table's rows, by topic, partition and offset."""
+    table = table_of(where) if isinstance(where, Landing) else where
+    table.refresh()
+    found = table.dataset().to_table().to_pylist()
+    order = [
+        name
+        for name in ("_topic", "topic", "_partition", "partition", "_offset", "offset")
+        if found and name in found[0]
+    ]
+    found.sort(key=lambda row: tuple(row[name] for name in order))
+    return [tuple(row[name] for name in names) for row in found]
+
+
+def offsets(landing: Landing, topic: str) -> list[list[int]]:
+    """The offsets of the rows of each partition, sorted."""
+    found: dict[int, list[int]] = {}
+    for where, partition, offset in rows(landing, "_topic", "_partition", "_offset"):
+        if where == topic:
+            found.setdefault(partition, []).append(offset)
+    return [sorted(found[partition]) for partition in sorted(found)]

@@ -1,0 +1,278 @@
+"""Dead letters: kept with the batch, brought away once, replayed once; whatever comes between two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.pipeline.landing.rounds import Run, offsets, produce, rows, run
+from tests.support.processes import BrokerProcess
+
+from ottla_pipeline.landing import replay
+from ottla_pipeline.landing.compaction import compact
+from ottla_pipeline.landing.deadletters import SCHEMA, from_records
+from ottla_pipeline.landing.errors import BadSetting, Collision, LandingError
+from ottla_pipeline.landing.graves import Grave, TableGrave, TopicGrave, dead_table
+from ottla_pipeline.landing.settings import Landing
+from ottla_pipeline.landing.start import table_of
+from ottla_pipeline.landing.tables import FORMATS, Commit
+from ottla_pipeline.reading import Range, ReadSettings, read
+from ottla_pipeline.source.broker import Broker
+
+NewTopic = Callable[..., str]
+VALUES = [{"a": 1}, b"bad", {"a": "2"}, {"a": 3}]
+
+
+@pytest.fixture
+def topic(new_topic: NewTopic) -> str:
+    return new_topic(prefix="flights")
+
+
+@pytest.fixture(params=FORMATS)
+def to_table(request: pytest.FixtureRequest, broker: BrokerProcess, topic: str, tmp_path: Path) -> Landing:
+    lake = tmp_path / "lake"
+    return Landing(
+        broker.bootstrap,
+        str(lake / "flights"),
+        topics=(topic,),
+        format=request.param,
+        values="json",
+        schema="a INT",
+        dead_letters=f"table:{lake / 'dead'}",
+    )
+
+
+@pytest.fixture
+def to_topic(broker: BrokerProcess, topic: str, new_topic: NewTopic, tmp_path: Path) -> Landing:
+    dead = new_topic(2, prefix="dead")
+    return Landing(
+        broker.bootstrap,
+        str(tmp_path / "lake" / "flights"),
+        topics=(topic,),
+        values="json",
+        schema="a INT",
+        dead_letters=f"topic:{dead}",
+    )
+
+
+def dead_in_topic(landing: Landing) -> list[tuple[int, bytes, str]]:
+    assert landing.dead_letters is not None
+    topic = landing.dead_letters.removeprefix("topic:")
+    settings = ReadSettings(
+        landing.bootstrap_servers, {}, ("key", "value", "offset", "timestamp", "headers"), segments="never"
+    )
+    found = []
+    with Broker(landing.bootstrap_servers) as broker:
+        for at, end in broker.latest(broker.partitions([topic])).items():
+            for batch in read(Range(topic, "", at.partition, 0, end), settings):
+                found += from_records(batch, topic, at.partition).to_pylist()
+    return sorted((one["offset"], one["value"], one["error"]) for one in found)
+
+
+def dead_in_table(landing: Landing, *names: str) -> list[tuple[object, ...]]:
+    return rows(dead_table(landing), *(names or ("offset", "value")))
+
+
+def on_their_way(landing: Landing) -> list[str]:
+    return [str(path) for path in Path(landing.table).parent.rglob("_dead/*.parquet")]
+
+
+def test_into_a_table(to_table: Landing, topic: str) -> None:
+    produce(to_table.bootstrap_servers, topic, VALUES)
+    done = run(to_table)
+    assert done is not None
+    assert (done.rows, done.dead_letters) == (2, 2)
+    assert rows(to_table, "_offset", "a") == [(0, 1), (3, 3)]
+    (first, second) = dead_in_table(to_table, *SCHEMA.names)
+    assert first[:4] == (topic, 0, 1, None)
+    assert first[5:] == (None, b"bad", "the value is not a JSON object")
+    assert second[2] == 2
+    assert "changed from number to string" in str(second[7])
+    assert second[4] is not None
+    assert on_their_way(to_table) == []
+    assert table_of(to_table).ranges()[topic, 0][-1].dead == 2
+
+
+def test_into_a_topic(to_topic: Landing, topic: str) -> None:
+    produce(to_topic.bootstrap_servers, topic, VALUES)
+    run(to_topic)
+    assert [one[:2] for one in dead_in_topic(to_topic)] == [(1, b"bad"), (2, b'{"a": "2"}')]
+    assert offsets(to_topic, topic) == [[0, 3]]
+    assert on_their_way(to_topic) == []
+
+
+def test_a_crash_before_they_are_brought_away(
+    to_table: Landing, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(to_table.bootstrap_servers, topic, VALUES)
+    with Run(to_table) as job:
+        monkeypatch.setattr(Grave, "settle", lambda self: None)
+        job.batch()
+    assert dead_in_table(to_table) == []
+    assert compact(to_table.table, to_table.format, older_than=0).orphans == 0, "they are no orphans"
+    monkeypatch.undo()
+    assert run(to_table) is None
+    assert [one[0] for one in dead_in_table(to_table)] == [1, 2]
+    assert on_their_way(to_table) == []
+    run(to_table)
+    assert [one[0] for one in dead_in_table(to_table)] == [1, 2]
+
+
+def test_a_crash_before_their_files_are_deleted(
+    to_table: Landing, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(to_table.bootstrap_servers, topic, VALUES)
+    with Run(to_table) as job:
+        monkeypatch.setattr(Grave, "discard", lambda self, files: None)
+        job.batch()
+    assert len(on_their_way(to_table)) == 1
+    monkeypatch.undo()
+    run(to_table)
+    assert [one[0] for one in dead_in_table(to_table)] == [1, 2]
+    assert on_their_way(to_table) == []
+
+
+def test_a_crash_with_some_of_them_sent(
+    to_topic: Landing, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(to_topic.bootstrap_servers, topic, VALUES)
+    whole = TopicGrave._rows
+
+    def half(self: TopicGrave, files: object) -> object:
+        for some in whole(self, files):  # type: ignore[arg-type]
+            yield some[:1]
+        raise KeyboardInterrupt
+
+    with Run(to_topic) as job:
+        monkeypatch.setattr(TopicGrave, "_rows", half)
+        with pytest.raises(KeyboardInterrupt):
+            job.batch()
+    assert [one[0] for one in dead_in_topic(to_topic)] == [1]
+    monkeypatch.undo()
+    run(to_topic)
+    assert [one[0] for one in dead_in_topic(to_topic)] == [1, 2]
+    assert offsets(to_topic, topic) == [[0, 3]]
+
+
+def test_a_batch_that_is_in_the_table_buries_nothing_again(to_table: Landing, topic: str) -> None:
+    produce(to_table.bootstrap_servers, topic, VALUES)
+    with Run(to_table) as first:
+        ranges = first.plan()
+        first.commit(first.read(ranges))
+    with Run(to_table, "another run") as second:
+        done = second.commit(second.read(ranges))
+    assert done is not None
+    assert done.skipped
+    assert [one[0] for one in dead_in_table(to_table)] == [1, 2]
+    assert on_their_way(to_table) == []
+
+
+def test_a_topic_for_them_that_is_not_there(to_topic: Landing, topic: str) -> None:
+    with pytest.raises(LandingError, match="dead letters can't go to topic nowhere"):
+        run(replace(to_topic, dead_letters="topic:nowhere"))
+
+
+def test_a_table_for_them_that_is_another(to_table: Landing, topic: str) -> None:
+    produce(to_table.bootstrap_servers, topic, VALUES[:1])
+    run(to_table)
+    other = replace(to_table, table=to_table.table + "2", dead_letters=f"table:{to_table.table}")
+    with pytest.raises(BadSetting, match="no table of dead letters"):
+        run(other)
+
+
+def test_replay_from_a_table(to_table: Landing, topic: str) -> None:
+    produce(to_table.bootstrap_servers, topic, VALUES)
+    run(to_table)
+    mended = replace(to_table, schema="a STRING", table=to_table.table)
+    with pytest.raises(LandingError, match="has the column a as INT"):
+        replay(mended)
+    assert replay(to_table).failed == 2, "nothing is better yet"
+    assert [one[0] for one in dead_in_table(to_table)] == [1, 2]
+    produce(to_table.bootstrap_servers, topic, [{"b": "x"}])
+    wider = replace(to_table, schema="a INT, b STRING NOT NULL")
+    with Run(wider) as job:
+        job.batch()
+    done = replay(wider)
+    assert (done.landed, done.failed) == (0, 2)
+    # The records can't be mended, so the parser is: text for the column that was a number.
+    text = replace(to_table, table=to_table.table + "-text", schema="a STRING")
+    run(text)
+    assert sorted(one[0] for one in dead_in_table(text)) == [0, 1, 1, 2, 3]
+
+
+def test_replay_lands_what_fits_now_once(
+    to_table: Landing, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column was required that records lack; then it is not."""
+    strict = replace(to_table, schema="a INT NOT NULL, b STRING")
+    produce(strict.bootstrap_servers, topic, [{"a": 1}, {"b": "x"}, b"bad", {"b": "y"}])
+    run(strict)
+    assert [one[0] for one in dead_in_table(strict)] == [1, 2, 3]
+    loose = replace(to_table, schema="a INT, b STRING")
+    monkeypatch.setattr(TableGrave, "settle_replay", lambda self, name: None)
+    assert (replay(loose).landed, len(dead_in_table(loose))) == (2, 3), (
+        "a crash before the dead letters are told"
+    )
+    monkeypatch.undo()
+    assert compact(loose.table, loose.format, older_than=0).orphans == 0
+    done = replay(loose)
+    assert (done.landed, done.failed) == (0, 1)
+    assert rows(loose, "_offset", "a", "b") == [(0, 1, None), (1, None, "x"), (3, None, "y")]
+    assert dead_in_table(loose) == [(2, b"bad")]
+    assert on_their_way(loose) == []
+    assert run(loose) is None, "the job goes on where it was"
+
+
+def test_two_replays_at_once(to_table: Landing, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    strict = replace(to_table, schema="a INT NOT NULL")
+    produce(strict.bootstrap_servers, topic, [{"b": "x"}])
+    run(strict)
+    commit = type(table_of(to_table)).commit
+
+    def race(self: object, change: Commit) -> object:
+        if change.expects:
+            monkeypatch.undo()
+            assert replay(to_table).landed == 1
+        return commit(self, change)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(table_of(to_table)), "commit", race)
+    with pytest.raises(Collision, match="another job has done the same meanwhile"):
+        replay(to_table)
+    assert offsets(to_table, topic) == [[0]]
+    assert dead_in_table(to_table) == []
+
+
+def test_replay_from_a_topic(to_topic: Landing, topic: str) -> None:
+    strict = replace(to_topic, schema="a INT NOT NULL, b STRING")
+    produce(strict.bootstrap_servers, topic, [{"a": 1}, {"b": "x"}, b"bad"])
+    run(strict)
+    assert [one[0] for one in dead_in_topic(strict)] == [1, 2]
+    loose = replace(to_topic, schema="a INT, b STRING")
+    done = replay(loose)
+    assert (done.landed, done.failed) == (1, 1)
+    assert rows(loose, "_topic", "_offset", "b") == [(topic, 0, None), (topic, 1, "x")]
+    assert [one[0] for one in dead_in_topic(loose)] == [1, 2, 2], "what still fails is sent again"
+    done = replay(loose)
+    assert (done.landed, done.failed) == (0, 1)
+    assert offsets(loose, topic) == [[0, 1]]
+
+
+def test_replay_adds_fields_that_are_new(to_table: Landing, topic: str) -> None:
+    job = replace(to_table, schema="a INT NOT NULL")
+    produce(job.bootstrap_servers, topic, [{"b": {"c": 1}}])
+    run(job)
+    done = replay(replace(job, schema=None))
+    assert done.landed == 1
+    assert rows(job, "a", "b") == [(None, {"c": 1})]
+
+
+def test_replay_of_nothing(to_table: Landing, topic: str) -> None:
+    with pytest.raises(LandingError, match="there is no table"):
+        replay(to_table)
+    produce(to_table.bootstrap_servers, topic, VALUES[:1])
+    run(to_table)
+    assert replay(to_table).landed == 0
+    with pytest.raises(BadSetting, match="dead_letters doesn't say"):
+        replay(replace(to_table, dead_letters=None))

@@ -1,0 +1,394 @@
+"""Values to columns: what fits, what doesn't, and that row n is record n whatever is among them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla_pipeline.landing.errors import BadSetting, SchemaRefused
+from ottla_pipeline.landing.parsing import csv, formats
+from ottla_pipeline.landing.parsing import json as json_values
+from ottla_pipeline.landing.parsing.avro import AvroParser
+from ottla_pipeline.landing.parsing.base import Parsed, Parser
+from ottla_pipeline.landing.parsing.csv import CsvParser
+from ottla_pipeline.landing.parsing.json import JsonParser
+from ottla_pipeline.landing.parsing.raw import RawParser
+from ottla_pipeline.landing.schema import from_ddl
+
+UTC = dt.UTC
+
+
+def parse(parser: Parser, values: list[bytes | None]) -> Parsed:
+    # Behind others, as a slice of a batch is.
+    array = pa.array([b"before", *values], pa.binary()).slice(1)
+    parsed = parser.parse(array)
+    assert parsed.columns.schema.equals(parser.schema)
+    rows = list(range(len(values))) if parsed.rows is None else parsed.rows.tolist()
+    assert sorted([*rows, *(one.row for one in parsed.failures)]) == list(range(len(values)))
+    assert len(parsed.columns) == len(rows)
+    return parsed
+
+
+def errors(parsed: Parsed) -> dict[int, str]:
+    return {one.row: one.error for one in parsed.failures}
+
+
+def good(parser: Parser, value: bytes) -> Any:
+    parsed = parse(parser, [value])
+    assert not parsed.failures, parsed.failures
+    return next(iter(parsed.columns.to_pylist()[0].values()))
+
+
+def bad(parser: Parser, value: bytes) -> str:
+    parsed = parse(parser, [value])
+    assert len(parsed.failures) == 1
+    return parsed.failures[0].error
+
+
+def test_raw_values_are_as_they_are() -> None:
+    values = [b"\xff\x00", None, b""]
+    assert parse(RawParser(), values).columns.column("value").to_pylist() == values
+
+
+FLIGHT = JsonParser(from_ddl("a BIGINT, b STRING"))
+
+
+def test_objects_become_rows() -> None:
+    values = [
+        b'{"a":1,"b":"x"}',
+        b'{"b":"y","other":[1]}',
+        None,
+        b"{}",
+        b' {"a":\n 2 }\n',
+        b'{"a":null,"b":null}',
+    ]
+    parsed = parse(FLIGHT, values)
+    assert parsed.columns.column("a").to_pylist() == [1, None, None, None, 2, None]
+    assert parsed.columns.column("b").to_pylist() == ["x", "y", None, None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        (b"", "not a JSON object"),
+        (b"   ", "not a JSON object"),
+        (b"null", "not a JSON object"),
+        (b"[1]", "not a JSON object"),
+        (b'{"a":1}{"a":2}', "not one JSON object"),
+        (b'{"a":1}\n{"a":2}', "not one JSON object"),
+        (b'{"a":1', "not a JSON object"),
+        (b'{"a":{}', "parse error"),
+        (b'{"a":1.5}', "couldn't parse:1.5"),
+        (b'{"a":"1"}', "changed from number to string"),
+        (b'{"a":99999999999999999999}', "couldn't parse"),
+        (b'{"b":1}', "changed from string to number"),
+        (b'{"b":"\xff"}', "not UTF-8"),
+        (b'{"b":"x\ny"}', "Invalid encoding"),
+        (b'{"a":1,"a":2}', "twice"),
+        (b"{'a':1}", "parse error"),
+    ],
+)
+def test_what_is_no_object_that_fits(value: bytes, what: str) -> None:
+    assert what in bad(FLIGHT, value)
+
+
+def test_records_that_would_heal_each_other_do_not() -> None:
+    """Joined by lines, two halves would make one object, and two in one value make up for the row that is missing."""
+    values = [b'{"a":1', b"}", b'{"a":2}{"a":3}', b'{"a":4}']
+    parsed = parse(FLIGHT, values)
+    assert sorted(errors(parsed)) == [0, 1, 2]
+    assert parsed.columns.column("a").to_pylist() == [4]
+
+
+BAD = (
+    b"",
+    b"{",
+    b"}",
+    b"[]",
+    b'{"a":"x"}',
+    b'{"a":1}{"a":2}',
+    b'{"a":1',
+    b'"}',
+    b"\xff",
+    b'{"b":"',
+    b'"}{"b":"',
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(st.one_of(st.integers(-9, 9), st.sampled_from(BAD), st.none()), max_size=12))
+def test_row_n_is_record_n(found: list[int | bytes | None]) -> None:
+    values = [
+        json.dumps({"a": one, "b": str(one)}).encode() if isinstance(one, int) else one for one in found
+    ]
+    parsed = parse(FLIGHT, values)
+    assert set(errors(parsed)) == {i for i, one in enumerate(found) if isinstance(one, bytes)}
+    wanted = [one for one in found if not isinstance(one, bytes)]
+    assert parsed.columns.column("a").to_pylist() == wanted
+
+
+def test_many_records_of_which_few_fail() -> None:
+    values: list[bytes | None] = [b'{"a":%d}' % i for i in range(20_000)]
+    for i in (0, 7_000, 7_001, 19_999):
+        values[i] = b"?"
+    parsed = parse(FLIGHT, values)
+    assert sorted(errors(parsed)) == [0, 7_000, 7_001, 19_999]
+    assert len(parsed.columns) == 19_996
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("TIMESTAMP", '"2013-01-01T05:00:00Z"', dt.datetime(2013, 1, 1, 5, tzinfo=UTC)),
+        ("TIMESTAMP", '"2013-01-01 05:00:00.25+02:00"', dt.datetime(2013, 1, 1, 3, 0, 0, 250_000, UTC)),
+        ("TIMESTAMP_NTZ", '"2013-01-01T05:00:00"', dt.datetime(2013, 1, 1, 5)),
+        ("DATE", '"2013-01-01"', dt.date(2013, 1, 1)),
+        ("ARRAY<DATE>", '["2013-01-01"]', [dt.date(2013, 1, 1)]),
+        ("STRUCT<x: DATE, y: ARRAY<STRUCT<z: INT>>>", '{"x":"2013-01-01","y":[{"z":1}],"w":0}',
+         {"x": dt.date(2013, 1, 1), "y": [{"z": 1}]}),
+        ("BOOLEAN", "true", True),
+        ("TINYINT", "-128", -128),
+        ("FLOAT", "1", 1.0),
+        ("DOUBLE", "1e3", 1000.0),
+    ],
+)  # fmt: skip
+def test_values_of_every_type(kind: str, text: str, value: object) -> None:
+    assert good(JsonParser(from_ddl(f"x {kind}")), f'{{"x":{text}}}'.encode()) == value
+
+
+def test_decimals() -> None:
+    from decimal import Decimal
+
+    parser = JsonParser(from_ddl("x DECIMAL(10,2)"))
+    assert good(parser, b'{"x":1.25}') == good(parser, b'{"x":"1.25"}') == Decimal("1.25")
+    assert "scale" in bad(parser, b'{"x":1.255}')
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("TINYINT", "128"),
+        ("DATE", '"2013-13-01"'),
+        ("DATE", '"yesterday"'),
+        ("TIMESTAMP", "1"),
+        ("BOOLEAN", "1"),
+    ],
+)
+def test_values_that_do_not_fit(kind: str, text: str) -> None:
+    bad(JsonParser(from_ddl(f"x {kind}")), f'{{"x":{text}}}'.encode())
+
+
+def test_columns_that_must_not_be_null() -> None:
+    parser = JsonParser(from_ddl("a INT NOT NULL, b INT"))
+    parsed = parse(parser, [b'{"a":1}', b'{"b":1}', None, b'{"a":2,"b":3}'])
+    assert set(errors(parsed)) == {1, 2}
+    assert "a is missing or null, and the schema says NOT NULL" in errors(parsed)[1]
+
+
+def test_columns_that_json_has_nothing_for() -> None:
+    for kind in ("MAP<STRING, INT>", "BINARY", "ARRAY<STRUCT<y: BINARY>>"):
+        with pytest.raises(SchemaRefused, match="not read from JSON"):
+            JsonParser(from_ddl(f"x {kind}"))
+
+
+def test_new_fields_are_reported_where_they_are_wanted() -> None:
+    values: list[bytes | None] = [
+        b'{"a":1,"new":1.5}',
+        b'{"a":2,"later":null}',
+        b"bad",
+        b'{"nested":{"x":1},"new":2}',
+    ]
+    assert parse(FLIGHT, values).unknown is None
+    parsed = parse(JsonParser(FLIGHT.schema, grow=True), values)
+    assert parsed.unknown is not None
+    assert json_values.settled(parsed.unknown).equals(
+        pa.schema([("new", pa.float64()), ("nested", pa.struct([("x", pa.int64())]))])
+    )
+
+
+def test_a_new_field_inside_a_struct_is_left_out() -> None:
+    parser = JsonParser(from_ddl("p STRUCT<x: INT>"), grow=True)
+    assert good(parser, b'{"p":{"x":1,"y":2}}') == {"x": 1}
+
+
+def test_a_schema_from_a_sample() -> None:
+    values = [
+        b'{"a":1,"d":"2013-01-01T05:00:00Z","n":null}',
+        b'{"a":2.5,"l":[{"x":1}],"s":"x"}',
+        None,
+        b"bad",
+        b'{"d":"?"}',
+    ]
+    found = json_values.infer(pa.array(values, pa.binary()))
+    wanted = "a DOUBLE, d STRING, l ARRAY<STRUCT<x: BIGINT>>, s STRING"
+    assert found.equals(from_ddl(wanted))
+    with pytest.raises(SchemaRefused, match="none of the 1 records"):
+        json_values.infer(pa.array([b"x", None], pa.binary()))
+
+
+CSV = CsvParser(from_ddl("a INT, b STRING, c DOUBLE"))
+
+
+def test_csv_rows() -> None:
+    values: list[bytes | None] = [
+        b'1,"x, ""y""",2.5',
+        b",,",
+        None,
+        b'2,"",',
+        b'3,"two\nlines",1',
+        b"4,a,1\r\n",
+    ]
+    parsed = parse(CSV, values)
+    assert parsed.columns.to_pylist() == [
+        {"a": 1, "b": 'x, "y"', "c": 2.5},
+        {"a": None, "b": None, "c": None},
+        {"a": None, "b": None, "c": None},
+        {"a": 2, "b": "", "c": None},
+        {"a": 3, "b": "two\nlines", "c": 1.0},
+        {"a": 4, "b": "a", "c": 1.0},
+    ]
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"1,2", b"1,2,3,4", b"x,y,1", b'1,"open,2', b"1,x,1\n2,y,2", b"1,\xff,2"]
+)
+def test_what_is_no_row_that_fits(value: bytes) -> None:
+    parsed = parse(CSV, [b"1,x,1", value, b"2,y,2"])
+    assert list(errors(parsed)) == [1]
+    assert parsed.columns.column("a").to_pylist() == [1, 2]
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.one_of(st.integers(0, 9), st.sampled_from([b'1,"', b'",2', b'"', b"1\n2", b'1,"x,1', b""])),
+        max_size=8,
+    )
+)
+def test_csv_row_n_is_record_n(found: list[int | bytes]) -> None:
+    values = [b"%d,x,1.0" % one if isinstance(one, int) else one for one in found]
+    parsed = parse(CSV, list(values))
+    assert set(errors(parsed)) == {i for i, one in enumerate(found) if isinstance(one, bytes)}
+    assert parsed.columns.column("a").to_pylist() == [one for one in found if isinstance(one, int)]
+
+
+def test_csv_with_another_delimiter_and_a_schema_from_a_sample() -> None:
+    values = pa.array([b"1;x;2013-01-01;", b"2;y;2013-01-02;"], pa.binary())
+    found = csv.infer(values, ";")
+    assert found.equals(from_ddl("f0 BIGINT, f1 STRING, f2 DATE, f3 STRING"))
+    assert good(CsvParser(found, ";"), b"3;z;2013-01-03;") == 3
+    with pytest.raises(SchemaRefused, match="ARRAY<INT> is not read from CSV"):
+        CsvParser(from_ddl("x ARRAY<INT>"))
+
+
+PLANE = {"type": "record", "name": "Plane", "fields": [{"name": "y", "type": "int"}]}
+AVRO = {
+    "type": "record",
+    "name": "Flight",
+    "namespace": "nyc",
+    "fields": [
+        {"name": "flight", "type": "int"},
+        {"name": "tail", "type": ["null", "string"], "default": None},
+        {"name": "hour", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "stops", "type": {"type": "array", "items": {"type": "enum", "name": "Airport", "symbols": ["JFK"]}}},
+        {"name": "plane", "type": ["null", PLANE]},
+        {"name": "tags", "type": {"type": "map", "values": "bytes"}},
+    ],
+}  # fmt: skip
+RECORD = {
+    "flight": 1,
+    "tail": "N1",
+    "hour": dt.datetime(2013, 1, 1, 5, tzinfo=UTC),
+    "stops": ["JFK"],
+    "plane": {"y": 1999},
+    "tags": {"a": b"b"},
+}
+
+
+def avro(record: dict[str, Any]) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(AVRO), record)
+    return out.getvalue()
+
+
+def test_avro_records() -> None:
+    parser = AvroParser(json.dumps(AVRO))
+    value = avro(RECORD)
+    parsed = parse(parser, [value, None, value[:-1], value + b"x", b""])
+    assert parsed.columns.schema.equals(
+        pa.schema(
+            [
+                ("flight", pa.int32()),
+                ("tail", pa.string()),
+                ("hour", pa.timestamp("us", "UTC")),
+                ("stops", pa.list_(pa.field("element", pa.string()))),
+                ("plane", pa.struct([("y", pa.int32())])),
+                ("tags", pa.map_(pa.string(), pa.binary())),
+            ]
+        )
+    )
+    assert parsed.columns.to_pylist()[0] == {**RECORD, "tags": [("a", b"b")]}
+    assert set(errors(parsed)) == {2, 3, 4}
+    assert errors(parsed)[3] == "1 bytes are left behind the record of this Avro schema"
+
+
+def test_avro_in_confluents_framing() -> None:
+    parser = AvroParser(json.dumps(AVRO), confluent=True)
+    assert good(parser, b"\0\0\0\0\7" + avro(RECORD)) == 1
+    assert "zero byte" in bad(parser, avro(RECORD))
+
+
+@given(st.binary(max_size=40))
+def test_avro_of_any_bytes_is_a_row_or_a_failure(value: bytes) -> None:
+    parse(AvroParser(json.dumps(AVRO)), [value])
+
+
+def test_avro_schemas_that_are_no_table() -> None:
+    def refused(kind: object) -> str:
+        document = {"type": "record", "name": "r", "fields": [{"name": "x", "type": kind}]}
+        with pytest.raises(SchemaRefused) as caught:
+            AvroParser(json.dumps(document))
+        return str(caught.value)
+
+    assert "field 'x': a union of 2 types" in refused(["int", "string"])
+    assert "'r' is no type" in refused(["null", "r"])
+    assert "logical type 'duration'" in refused(
+        {"type": "fixed", "size": 12, "name": "d", "logicalType": "duration"}
+    )
+    with pytest.raises(SchemaRefused, match="not of a record"):
+        AvroParser('"int"')
+
+
+def test_settings_from_what_was_given(tmp_path: Any) -> None:
+    def sample() -> pa.Array:
+        return pa.array([b'{"a":1}'], pa.binary())
+
+    def made(values: str, schema: str | None, **more: Any) -> pa.Schema:
+        return formats.columns(formats.settings(values, schema, sample, **more))
+
+    assert made("json", "a INT").equals(from_ddl("a INT"))
+    assert made("json", None).equals(from_ddl("a BIGINT"))
+    assert made("json", None, known=from_ddl("k INT")).equals(from_ddl("k INT"))
+    file = tmp_path / "schema.json"
+    file.write_text('{"properties": {"b": {"type": "string"}}}')
+    assert made("json", str(file)).equals(from_ddl("b STRING"))
+    assert made("avro", json.dumps(AVRO)).names[0] == "flight"
+    for values, schema, what in [
+        ("json", "nowhere.json", "neither columns with types nor a file"),
+        ("json", "{", "no JSON"),
+        ("json", json.dumps(AVRO), "say values=avro"),
+        ("json", "[]", "JSON Schema of an object"),
+        ("avro", "a INT", "need an Avro schema"),
+    ]:
+        with pytest.raises(SchemaRefused, match=what):
+            made(values, schema)
+    with pytest.raises(BadSetting, match="raw values have no schema"):
+        made("raw", "a INT")
