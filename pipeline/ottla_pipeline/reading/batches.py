@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ottla_protocol.records.batch import HEADER_SIZE, CorruptRecordError, read_header
+from ottla_protocol.records.batch import HEADER_SIZE, MAGIC, CorruptRecordError, read_header
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -68,7 +68,19 @@ def find_batches(
             break
     found = tables[0] if len(tables) == 1 else np.concatenate(tables)
     problem = None if status == GOOD else _problem(data, at, expected)
+    if problem is None and len(found) and found[-1, BASE] >= end and _goes_back(data, at, found[-1, BASE]):
+        # No checksum covers a batch's offset: one that jumps over the range's end, and what follows doesn't, is wrong.
+        at = int(found[-1, AT])
+        found = found[:-1]
+        expected = int(found[-1, LAST]) + 1 if len(found) else -1
+        problem = "its offset is beyond that of the batch behind it"
     return Batches(data, found, at, expected, problem)
+
+
+def _goes_back(data: Octets, at: int, offset: int) -> bool:
+    """Whether the batch that seems to stand at ``at`` begins before ``offset``."""
+    head = data[at : at + HEADER_SIZE].tobytes()
+    return len(head) == HEADER_SIZE and head[16] == MAGIC and int.from_bytes(head[:8], "big") < offset
 
 
 def _problem(data: Octets, at: int, expected: int) -> str:

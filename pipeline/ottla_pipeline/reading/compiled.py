@@ -65,7 +65,7 @@ class CompiledEngine:
         headers_at = _room("headers" in wanted, rows, np.int64)
         keys = Field("key" in wanted, rows, size)
         values = Field("value" in wanted, rows, size)
-        stamp_bits = _bits(len(stamps))
+        stamp_valid = np.ones(len(stamps), np.uint8)
         totals = np.zeros(_TOTALS, np.int64)
         good = kernels.decode(
             data,
@@ -73,9 +73,9 @@ class CompiledEngine:
             first,
             range.end,
             *("key" in wanted, "value" in wanted),
-            *(offsets, stamps, stamp_bits),
-            *(keys.edges, keys.data, keys.bits),
-            *(values.edges, values.data, values.bits),
+            *(offsets, stamps, stamp_valid),
+            *(keys.edges, keys.data, keys.valid),
+            *(values.edges, values.data, values.valid),
             headers_at,
             totals,
         )
@@ -90,7 +90,7 @@ class CompiledEngine:
         if "offset" in wanted:
             columns["offset"] = array(pa.int64(), rows, None, offsets)
         if "timestamp" in wanted:
-            bits = stamp_bits if stamp_nulls else None
+            bits = _bits(stamp_valid, rows) if stamp_nulls else None
             columns["timestamp"] = array(pa.timestamp("us", "UTC"), rows, bits, stamps, nulls=stamp_nulls)
         if "headers" in wanted:
             columns["headers"] = _headers(data, headers_at[:rows], headers, names, others)
@@ -100,15 +100,19 @@ class CompiledEngine:
 class Field:
     """Room for a binary column: of no size where it isn't wanted."""
 
-    __slots__ = ("bits", "data", "edges")
+    __slots__ = ("data", "edges", "valid")
 
     def __init__(self, wanted: bool, rows: int, size: int) -> None:
         self.edges = _room(wanted, rows + 1, np.int32)
         self.data = _room(wanted, size, np.uint8)
-        self.bits = _bits(rows if wanted else 0)
+        self.valid = np.ones(rows if wanted else 0, np.uint8)
 
     def array(self, rows: int, nulls: int, type_: pa.DataType | None = None) -> pa.Array:
-        bits = self.bits if nulls else None
+        used = int(self.edges[rows]) if len(self.edges) else 0
+        if 2 * used < len(self.data):
+            # Whoever keeps the array shouldn't keep room that was for the other field.
+            self.data = self.data[:used].copy()
+        bits = _bits(self.valid, rows) if nulls else None
         return array(type_ or pa.binary(), rows, bits, self.edges, self.data, nulls=nulls)
 
 
@@ -134,28 +138,32 @@ def _pieces(data: Octets, table: Table) -> tuple[Octets, Table]:
 
 
 def _room(wanted: bool, size: int, type_: type[np.generic]) -> NDArray[Any]:
-    return np.empty(size if wanted else 0, type_)
+    """From Arrow's pool, which keeps memory for the next time: what the system gives is slow at its first touch."""
+    room: NDArray[Any] = np.frombuffer(
+        pa.allocate_buffer(size * np.dtype(type_).itemsize if wanted else 0), type_
+    )
+    return room
 
 
-def _bits(rows: int) -> Octets:
-    """A bitmap that says of no row that it is null."""
-    return np.full((rows + 7) // 8, 255, np.uint8)
+def _bits(valid: Octets, rows: int) -> Octets:
+    """Arrow's bitmap."""
+    return np.packbits(valid[:rows], bitorder="little")
 
 
 def _headers(data: Octets, headers_at: NDArray[np.int64], count: int, names: int, others: int) -> pa.Array:
     """The column ``headers``: null where a record has none."""
     rows = len(headers_at)
     edges = np.empty(rows + 1, np.int32)
-    bits = _bits(rows)
+    valid = np.ones(rows, np.uint8)
     name = Field(True, count, names)
     value = Field(True, count, others)
     ascii_only = kernels.decode_headers(
-        data, headers_at, edges, bits, name.edges, name.data, value.edges, value.data, value.bits
+        data, headers_at, edges, valid, name.edges, name.data, value.edges, value.data, value.valid
     )
     keys = name.array(count, 0, pa.string()) if ascii_only else _as_text(name.array(count, 0))
     pairs = pa.StructArray.from_arrays([keys, value.array(count, -1)], ["key", "value"])
     return pa.Array.from_buffers(
-        HEADER_LIST, rows, [pa.py_buffer(bits), pa.py_buffer(edges)], -1, children=[pairs]
+        HEADER_LIST, rows, [pa.py_buffer(_bits(valid, rows)), pa.py_buffer(edges)], -1, children=[pairs]
     )
 
 

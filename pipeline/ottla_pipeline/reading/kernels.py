@@ -179,12 +179,6 @@ def _pass_headers(data: Any, at: int, end: int) -> Any:
     return count, at, names, values
 
 
-@_inlined
-def _clear(bits: Any, row: int) -> None:
-    """Say in a bitmap of Arrow's that the row is null."""
-    bits[row >> 3] &= types.uint8(255 - (1 << (row & 7)))
-
-
 @_compiled(
     *(_DATA, _TABLE, types.int64, types.int64, types.boolean, types.boolean),
     *(_INT64S, _INT64S, _OCTETS, _INT32S, _OCTETS, _OCTETS, _INT32S, _OCTETS, _OCTETS, _INT64S, _INT64S),
@@ -198,13 +192,13 @@ def decode(
     want_values: bool,
     offsets: Any,
     stamps: Any,
-    stamp_bits: Any,
+    stamp_valid: Any,
     key_edges: Any,
     keys: Any,
-    key_bits: Any,
+    key_valid: Any,
     value_edges: Any,
     values: Any,
-    value_bits: Any,
+    value_valid: Any,
     headers_at: Any,
     totals: Any,
 ) -> bool:
@@ -212,7 +206,8 @@ def decode(
 
     A piece is a batch's records uncompressed: from, to, their number, base offset, base timestamp, and whether that is
     the append time, which all of them have. Columns without room (size 0) aren't filled. Timestamps become
-    microseconds, null where 64 bits can't say them. ``headers_at`` is where a row's headers begin, -1 for none.
+    microseconds, null where 64 bits can't say them. What is null becomes 0 in the columns ``…_valid``, 1 until then:
+    bits would have to be read to be written, which is slow. ``headers_at`` is where a row's headers begin, -1 for none.
 
     False where something is unusual: the buffers are of no use then. ``totals``: rows, bytes of keys, of values, nulls
     among timestamps, keys, values, then headers, bytes of their names, of their values.
@@ -287,14 +282,14 @@ def decode(
                     stamps[row] = stamp * 1000
                 else:
                     stamps[row] = 0
-                    _clear(stamp_bits, row)
+                    stamp_valid[row] = 0
                     stamp_nulls += 1
             if want_keys:
                 if key > 0:
                     _copy(keys, key_size, data, key_at, key)
                     key_size += key
                 elif key < 0:
-                    _clear(key_bits, row)
+                    key_valid[row] = 0
                     key_nulls += 1
                 key_edges[row + 1] = key_size
             if want_values:
@@ -302,7 +297,7 @@ def decode(
                     _copy(values, value_size, data, value_at, value)
                     value_size += value
                 elif value < 0:
-                    _clear(value_bits, row)
+                    value_valid[row] = 0
                     value_nulls += 1
                 value_edges[row + 1] = value_size
             if want_headers:
@@ -333,12 +328,12 @@ def decode_headers(
     data: Any,
     headers_at: Any,
     list_edges: Any,
-    list_bits: Any,
+    list_valid: Any,
     name_edges: Any,
     names: Any,
     value_edges: Any,
     values: Any,
-    value_bits: Any,
+    value_valid: Any,
 ) -> bool:
     """The headers at the places that ``decode`` has found; whether all names are of ASCII alone."""
     pair = types.int64(0)
@@ -349,7 +344,7 @@ def decode_headers(
     for row in range(headers_at.shape[0]):
         at = headers_at[row]
         if at < 0:
-            _clear(list_bits, row)
+            list_valid[row] = 0
         else:
             end = types.int64(data.shape[0])
             count, at = _size(data, at, end)
@@ -361,7 +356,7 @@ def decode_headers(
                 name_size += size
                 size, at = _size(data, at + size, end)
                 if size < 0:
-                    _clear(value_bits, pair)
+                    value_valid[pair] = 0
                 else:
                     _copy(values, value_size, data, at, size)
                     value_size += size

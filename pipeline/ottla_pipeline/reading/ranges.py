@@ -78,7 +78,7 @@ class ReadSettings:
     on_corrupt: OnCorrupt = "fail"
     fail_on_data_loss: bool = True
     batch_rows: int = 65536
-    fetch_bytes: int = 16 * 1024 * 1024
+    fetch_bytes: int = 8 * 1024 * 1024
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.columns if name not in COLUMNS and name != HEADERS]

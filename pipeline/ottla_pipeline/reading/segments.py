@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 WINDOW: Final = 4 * 1024 * 1024
 """Bytes that are read at once: few enough to stay in the processor's cache until they are decoded."""
+LEAST_WINDOW: Final = 128 * 1024
+LIKELY_SIZE: Final = 512
+"""Bytes of a record, to begin with: few records shouldn't have much read for them."""
 TRIES: Final = 10
 MAX_BATCH: Final = 128 * 1024 * 1024
 """A batch that claims to be larger is not believed."""
@@ -122,7 +125,8 @@ class _Reader:
         self._lost = lost
         self._aborted = aborted
         self._alone = settings.segments == "always"
-        self._buffer = memoryview(bytearray(max(min(settings.fetch_bytes, WINDOW), HEADER_SIZE)))
+        likely = max(LEAST_WINDOW, LIKELY_SIZE * (range.end - start))
+        self._buffer = memoryview(bytearray(max(min(settings.fetch_bytes, WINDOW, likely), HEADER_SIZE)))
 
     def chunks(self) -> Iterator[Chunk]:
         segment: Segment | None = None

@@ -51,7 +51,9 @@ GONE_SECONDS: Final = 3.0
 """A topic is unknown to a broker that has just started; after so long it has been deleted."""
 EMPTY_ANSWERS: Final = 2
 """So many answers without records, from a log that reaches the range's end, mean that there are none."""
-FIRST_BYTES: Final = 1024 * 1024
+FIRST_BYTES: Final = 512 * 1024
+LIKELY_SIZE: Final = 256
+"""Bytes of a record, before any has come: few records shouldn't have much sent for them."""
 _EARLIEST, _LATEST = -2, -1
 _UNKNOWN: Final = frozenset(
     {
@@ -263,9 +265,9 @@ class Wire:
         """How much to ask for: what is left of the range, by the size of the records so far, and a little more."""
         most = self._settings.fetch_bytes
         if not self._records_read:
-            return min(most, max(FIRST_BYTES, 1024 * (self._range.end - self._position)))
+            return min(most, max(FIRST_BYTES, LIKELY_SIZE * (self._range.end - self._position)))
         each = self._bytes_read / self._records_read
-        return min(most, int(1.1 * each * (self._range.end - self._position)) + FIRST_BYTES // 8)
+        return min(most, int(1.1 * each * (self._range.end - self._position)) + FIRST_BYTES // 4)
 
     def _take(self, answer: PartitionData) -> Chunk | None:
         """What has come, and the position behind it."""
@@ -275,6 +277,9 @@ class Wire:
         found = find_batches(data, -1, self._range.end, self._walk)
         if not len(found.table) and found.problem is None:
             found = found._replace(problem=_not_a_batch(found))
+        elif found.problem is None and found.expected > answer.high_watermark:
+            reach = f"offsets up to {found.expected - 1}, beyond the high watermark {answer.high_watermark}"
+            found = found._replace(problem=f"it has {reach}", table=found.table[:0], expected=-1)
         if found.problem is not None:
             # Nothing behind it can be found: the decoder is going to say so.
             behind, found = self._range.end, found._replace(expected=max(found.expected, self._position))

@@ -437,6 +437,24 @@ async def test_corrupt_batches(broker: LogBroker) -> None:
         await broker.read(fetch_bytes=1 << 20)
 
 
+async def test_every_byte_that_changes(broker: LogBroker) -> None:
+    """What is read is right, or there is an error, wherever in an answer a bit has flipped."""
+    good = broker.log = [batch(at, 2) for at in range(0, 6, 2)]
+    for row in range(3):
+        for at in range(len(good[row])):
+            broker.log = [bytearray(each) for each in good]
+            broker.log[row][at] ^= 1 << at % 8
+            broker.high_watermark = 6
+            seen: list[int] = []
+            try:
+                await broker.read_into(
+                    seen, 0, 6, fetch_bytes=1 << 20, client={"default.api.timeout.ms": "200"}
+                )
+            except ReadError:
+                continue
+            assert seen == list(range(6)), (row, at)
+
+
 async def test_a_broker_that_finds_its_log_corrupt(broker: LogBroker) -> None:
     broker.faults = [0, ErrorCode.CORRUPT_MESSAGE]
     with pytest.raises(CorruptData, match="the broker says that its log is corrupt"):
