@@ -79,6 +79,8 @@ def test_the_older_key_for_timestamps_counts_where_the_newer_ones_are_not_set() 
         ("min.insync.replicas", "0"),
         ("preallocate", "maybe"),
         ("max.message.bytes", "-1"),
+        ("leader.replication.throttled.replicas", "0"),
+        ("follower.replication.throttled.replicas", "x:1"),
     ],
 )
 def test_a_bad_value_has_kafkas_message(name: str, text: str) -> None:
@@ -92,8 +94,6 @@ def test_a_bad_value_has_kafkas_message(name: str, text: str) -> None:
         ({"no.such": "1"}, "Unknown topic config name: no.such"),
         ({"remote.storage.enable": "true"}, "Tiered storage is not built yet"),
         ({"local.retention.ms": "5"}, "Tiered storage is not built yet"),
-        ({"follower.replication.throttled.replicas": "*"}, "Throttles of replication are not built yet"),
-        ({"leader.replication.throttled.replicas": "0:1"}, "Throttles of replication are not built yet"),
         ({"message.format.version": "0.10.2"}, "format version 2 only"),
         ({"message.downconversion.enable": "false"}, "format version 2 only"),
         ({"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}, "must not be more than"),
@@ -112,6 +112,7 @@ def test_what_does_nothing_yet_is_accepted_where_it_asks_for_nothing() -> None:
             "remote.storage.enable": "false",
             "message.format.version": "3.9-IV0",
             "follower.replication.throttled.replicas": "",
+            "leader.replication.throttled.replicas": "0:1, 12:3",
             "unclean.leader.election.enable": "false",
         },
     )

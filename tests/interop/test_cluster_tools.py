@@ -110,6 +110,44 @@ def test_kafka_reassign_partitions(cluster: MixedCluster, java: Java, topic: str
     java.tool("reassign", "--cancel", "--reassignment-json-file", str(plan))
 
 
+def test_kafka_reassign_partitions_with_a_throttle(
+    cluster: MixedCluster, java: Java, topic: str, tmp_path: Path
+) -> None:
+    """The tool sets rates and marks, and removes them when all has moved."""
+    java.tool("topics", "--create", "--topic", topic, "--replica-assignment", "1:2")
+    for start in range(0, 200, 20):
+        produce(cluster, topic, [f"{number}".ljust(5000) for number in range(start, start + 20)], 0)
+    plan = tmp_path / "plan.json"
+    plan.write_text(
+        json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [3, 1]}]})
+    )
+    shown = java.tool("reassign", "--execute", "--reassignment-json-file", str(plan), "--throttle", "50000")
+    assert "The inter-broker throttle limit was set to 50000 B/s" in shown
+
+    def of_topic() -> str:
+        return java.tool("configs", "--describe", "--entity-type", "topics", "--entity-name", topic)
+
+    def of_broker() -> str:
+        return java.tool("configs", "--describe", "--entity-type", "brokers", "--entity-name", "1")
+
+    marked = of_topic()
+    assert re.search(r"leader.replication.throttled.replicas=0:1,0:2\b", marked)
+    assert re.search(r"follower.replication.throttled.replicas=0:3\b", marked)
+    assert "leader.replication.throttled.rate=50000" in of_broker()
+    more = ["--additional", "--throttle", "100000000"]
+    java.tool("reassign", "--execute", "--reassignment-json-file", str(plan), *more)
+    assert "follower.replication.throttled.rate=100000000" in of_broker()
+
+    def verified() -> str:
+        return java.tool("reassign", "--verify", "--reassignment-json-file", str(plan))
+
+    wait_for(lambda: "is completed." in verified(), "the move", 120)
+    assert "Clearing topic-level throttles" in verified()
+    assert "throttled" not in of_topic() + of_broker()
+    assert [replicas for _, replicas, _ in described(java, topic)] == ["3,1"]
+    cluster.wait_identical(topic, 0, among=[3, 1])
+
+
 def test_kafka_leader_election(cluster: MixedCluster, java: Java, topic: str) -> None:
     create(cluster, topic)
     cluster.wait_isr(topic, {1, 2, 3})

@@ -146,7 +146,11 @@ class ClusterMember:
             eligible=lambda broker, _: broker in self._metadata.brokers,
             propose=self._isr.propose,
             standing=self._standing,
+            marks=lambda topic, setting: self.configs.topic(topic).get(setting, ""),
+            windows=(config.replication_quota_window_num, config.replication_quota_window_size_seconds),
         )
+        self._take_rates()
+        self.on_broker_configs.append(self._take_rates)
         self._disks = DiskReports(self.store, number)
         self.replicas.on_folder_failed.append(self._disks.folder_failed)
         if config.replica_selector_class == RACK_AWARE:
@@ -390,6 +394,11 @@ class ClusterMember:
             self._active.balance.on_configs(None)
         for callback in self.on_broker_configs:
             callback()
+
+    def _take_rates(self) -> None:
+        if self.replicas.leader_throttle is not None:
+            self.replicas.leader_throttle.limit = self._config.leader_replication_throttled_rate
+        self.replicas.follower_throttle.limit = self._config.follower_replication_throttled_rate
 
     # ---- chores
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ottla_broker.config.model import (
     INT,
+    LONG_MAX,
     PASSWORD,
+    PER_BROKER,
     STRING,
     Key,
     Validator,
@@ -107,6 +109,24 @@ class ClusterKeys:
     replica_fetch_backoff_ms = integer(
         1000, "How long a partition is not asked for after a fetch of it has failed.", at_least(0)
     )
+    leader_replication_throttled_rate = long(
+        LONG_MAX,
+        "How many bytes a second this broker sends to followers that are not in sync, of the replicas that topics"
+        " name in leader.replication.throttled.replicas.",
+        at_least(0),
+        PER_BROKER,
+    )
+    follower_replication_throttled_rate = long(
+        LONG_MAX,
+        "How many bytes a second this broker fetches of replicas that are not in sync, of those that topics name in"
+        " follower.replication.throttled.replicas.",
+        at_least(0),
+        PER_BROKER,
+    )
+    replication_quota_window_num = integer(
+        11, "Windows that the rates of replication are measured by.", at_least(1)
+    )
+    replication_quota_window_size_seconds = integer(1, "How long such a window is.", at_least(1))
     replica_fetch_max_bytes = integer(1048576, "How much a follower fetches of a partition.", at_least(0))
     replica_fetch_min_bytes = integer(1, "How little a follower waits for.", at_least(0))
     replica_fetch_response_max_bytes = integer(10485760, "How much a follower fetches at once.", at_least(0))

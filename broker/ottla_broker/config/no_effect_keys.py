@@ -132,8 +132,6 @@ CLUSTER: Final[tuple[Row, ...]] = (
     ("metadata.max.retention.ms", LONG, 604800000, "How long KRaft metadata is kept."),
     ("num.replica.alter.log.dirs.threads", INT, None, "Threads that move replicas between data folders."),
     ("replica.socket.receive.buffer.bytes", INT, 65536, "SO_RCVBUF of a follower's socket."),
-    ("replication.quota.window.num", INT, 11, "Samples that replication is measured by."),
-    ("replication.quota.window.size.seconds", INT, 1, "The length of such a sample."),
     ("request.timeout.ms", INT, 30000, "How long a broker's own requests may take."),
     ("server.max.startup.time.ms", LONG, LONG_MAX, "How long a start may take."),
     (

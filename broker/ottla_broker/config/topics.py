@@ -7,6 +7,7 @@ that is given counting (``ServerTopicConfigSynonyms``).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -19,6 +20,7 @@ from ottla_broker.config.model import (
     NOT_YET,
     STRING,
     Key,
+    Validator,
     at_least,
     one_of,
 )
@@ -63,7 +65,16 @@ def _not_yet(
 
 
 _NO_TIERS = "Tiered storage is not built yet."
-_NO_THROTTLES = "Throttles of replication are not built yet."
+_THROTTLED = Validator(
+    lambda entries: (
+        None
+        if tuple(entries) == ("*",)
+        or all(re.fullmatch(r"([0-9]+:[0-9]+)?", each.strip()) for each in entries)
+        else "it must be the literal '*' or a list of replicas in the following format:"
+        " [partitionId]:[brokerId],[partitionId]:[brokerId],..."
+    ),
+    "* or PARTITION:BROKER,…",
+)
 _FORMATS = tuple(
     f"3.{minor}{suffix}" for minor in range(10) for suffix in ("", "-IV0", "-IV1", "-IV2", "-IV3", "-IV4")
 )
@@ -84,11 +95,21 @@ _DECLARED: dict[str, tuple[Key[Any], tuple[Synonym, ...]]] = {
         Synonym("log.flush.scheduler.interval.ms"),
     ),
     "follower.replication.throttled.replicas": _own(
-        _not_yet(LIST, (), "The replicas whose copying is throttled on the followers' side.", _NO_THROTTLES)
+        Key(
+            LIST,
+            (),
+            "The replicas that follower.replication.throttled.rate is for, as PARTITION:BROKER; * for all.",
+            _THROTTLED,
+        )
     ),
     "index.interval.bytes": _like(_D.log_index_interval_bytes),
     "leader.replication.throttled.replicas": _own(
-        _not_yet(LIST, (), "The replicas whose copying is throttled on the leaders' side.", _NO_THROTTLES)
+        Key(
+            LIST,
+            (),
+            "The replicas that leader.replication.throttled.rate is for, as PARTITION:BROKER; * for all.",
+            _THROTTLED,
+        )
     ),
     "local.retention.bytes": _own(
         _not_yet(LONG, -2, "How much of a tiered partition stays on local disk.", _NO_TIERS),

@@ -11,20 +11,22 @@ from typing import TYPE_CHECKING
 
 from ottla_broker.handlers.fetch import Fetch
 from ottla_broker.replica.replicated import ReplicatedPartition
+from ottla_broker.replica.throttle import UNLIMITED
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla_broker.log.files import FileSlice
     from ottla_broker.replica.fetch_session import FetchContext, FetchPartition
+    from ottla_broker.replica.partition import Partition
     from ottla_broker.replica.waiting import DelayedFetch
     from ottla_broker.server import Broker
-    from ottla_protocol.messages.fetch import FetchRequest, PartitionData
+    from ottla_protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 
 
 class FollowerFetch(Fetch):
     """One fetch request of a follower while it is served."""
 
-    __slots__ = ("_epoch", "_replica_id", "_told")
+    __slots__ = ("_epoch", "_held_up", "_replica_id", "_throttle", "_told")
 
     PATIENT: Collection[ErrorCode] = ()
 
@@ -36,8 +38,12 @@ class FollowerFetch(Fetch):
         self._epoch = request.replica_state.replica_epoch
         # Whether the partitions know where the follower is. When it is read again for having waited, it is there still.
         self._told = False
+        # Partitions that are copied too fast already: nothing is read of them, nor waited for.
+        self._held_up: set[Partition] = set()
+        self._throttle = broker.replicas.leader_throttle
 
     def read(self) -> int:
+        self._held_up.clear()
         found = super().read()
         self._told = True
         return found
@@ -46,8 +52,16 @@ class FollowerFetch(Fetch):
         return [
             partition.follower_fetches
             for partition in self.readable
-            if isinstance(partition, ReplicatedPartition)
+            if isinstance(partition, ReplicatedPartition) and partition not in self._held_up
         ]
+
+    def response(self) -> FetchResponse:
+        throttle = self._throttle
+        if throttle is not None and throttle.limit != UNLIMITED:
+            for spec, answer in self._answers:
+                if answer.records and throttle.marked(spec.name or "", spec.partition):
+                    throttle.count(len(answer.records))
+        return super().response()
 
     def _read_partition(
         self, spec: FetchPartition, answer: PartitionData, left: int, min_one: bool
@@ -62,6 +76,13 @@ class FollowerFetch(Fetch):
         if spec.last_fetched_epoch >= 0 and self._diverges(spec, answer, partition):
             return None
         end = log.log_end_offset
+        if log.log_start_offset <= spec.fetch_offset <= end and self._is_too_fast(partition):
+            if not self._told:
+                partition.fetched_by(self._replica_id, spec.fetch_offset, spec.follower_start, self._epoch)
+            self._held_up.add(partition)
+            self.readable.append(partition)
+            self._fill(answer, partition)
+            return None
         read = log.read(spec.fetch_offset, min(spec.max_bytes, left), max_offset=end, min_one=min_one)
         if not self._told:
             partition.fetched_by(self._replica_id, spec.fetch_offset, spec.follower_start, self._epoch)
@@ -70,3 +91,13 @@ class FollowerFetch(Fetch):
         if spec.fetch_offset < end and spec.fetch_offset < log.active.base_offset:
             self.immediate = True
         return read.slice
+
+    def _is_too_fast(self, partition: ReplicatedPartition) -> bool:
+        """Whether a follower that isn't in sync has to wait for more (KIP-73)."""
+        throttle = self._throttle
+        return (
+            throttle is not None
+            and throttle.exceeded
+            and self._replica_id not in partition.isr
+            and throttle.marked(partition.topic, partition.partition)
+        )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -21,6 +22,7 @@ from ottla_broker.replica.manager import ReplicaManager
 from ottla_broker.replica.partition import Partition
 from ottla_broker.replica.replicated import IsrChange, LeaderState, ReplicatedPartition, Role
 from ottla_broker.replica.standing import ASSURED, Standing
+from ottla_broker.replica.throttle import Throttle
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
@@ -63,6 +65,7 @@ class ClusterReplicas(ReplicaManager):
     Attributes:
         on_folder_failed: told of a data folder whose disk has failed, and of its partitions, which are offline by then.
         on_all_failed: called when that was the last one.
+        follower_throttle: how fast replicas are copied to here.
     """
 
     def __init__(
@@ -79,9 +82,14 @@ class ClusterReplicas(ReplicaManager):
         eligible: Callable[[int, int], bool],
         propose: Callable[[IsrChange], None],
         standing: Standing = ASSURED,
+        marks: Callable[[str, str], str] = lambda topic, setting: "",
+        windows: tuple[int, int] = (11, 1),
     ) -> None:
+        """``marks`` gives a topic's setting, as text; ``windows`` is what throttles measure by: how many, how long."""
         super().__init__(broker_id, logs, clock)
         self._standing = standing
+        self.leader_throttle = Throttle(clock, broker_id, partial(_setting, marks, "leader"), *windows)
+        self.follower_throttle = Throttle(clock, broker_id, partial(_setting, marks, "follower"), *windows)
         self.on_folder_failed: list[Callable[[str, Sequence[ReplicatedPartition]], None]] = []
         self.on_all_failed: Callable[[], None] = lambda: None
         self._max_lag_ms = max_lag_ms
@@ -309,6 +317,7 @@ class ClusterReplicas(ReplicaManager):
                 self._fetch_settings,
                 self._clock,
                 self._disk_failed,
+                self.follower_throttle,
             )
         return found
 
@@ -404,6 +413,10 @@ class ClusterReplicas(ReplicaManager):
     def leads(self) -> Iterable[Partition]:
         """The partitions that this broker leads."""
         return [partition for partition in self.replicated() if partition.role is Role.LEADER]
+
+
+def _setting(marks: Callable[[str, str], str], side: str, topic: str) -> str:
+    return marks(topic, f"{side}.replication.throttled.replicas")
 
 
 def _told(request: LeaderAndIsrRequest) -> Iterator[Told]:

@@ -34,6 +34,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
 from ottla_broker.replica.replicated import ReplicatedPartition, Role
+from ottla_broker.replica.throttle import Throttle
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, KafkaError, error_code
 from ottla_protocol.fetch_session import SESSION_ERRORS, FetchSession, SessionRequest
@@ -114,13 +115,14 @@ class _Want(NamedTuple):
 
 
 class _Followed:
-    """A partition, and until when it rests."""
+    """A partition, until when it rests, and whether it had all that is committed when it was fetched last."""
 
-    __slots__ = ("partition", "rests_until")
+    __slots__ = ("in_sync", "partition", "rests_until")
 
     def __init__(self, partition: ReplicatedPartition) -> None:
         self.partition = partition
         self.rests_until = 0.0
+        self.in_sync = False
 
 
 class Fetcher:
@@ -135,6 +137,7 @@ class Fetcher:
         settings: FetcherSettings,
         clock: Clock,
         on_disk_error: Callable[[ReplicatedPartition, KafkaError], None],
+        throttle: Throttle | None = None,
     ) -> None:
         """``connect`` opens a connection to a broker; it raises ConnectionError."""
         self.leader_id = leader_id
@@ -144,6 +147,7 @@ class Fetcher:
         self._settings = settings
         self._clock = clock
         self._on_disk_error = on_disk_error
+        self._throttle = throttle
         self._followed: dict[Key, _Followed] = {}
         self._session: FetchSession[Key, _Want] = FetchSession()
         self._connection: Leader | None = None
@@ -242,12 +246,17 @@ class Fetcher:
         if not by_id:
             version = min(version, _BY_ID_SINCE - 1)
         wanted: dict[Key, _Want] = {}
+        exceeded = self._throttle is not None and self._throttle.exceeded
         for key, each in ready.items():
+            if exceeded and not each.in_sync and self._is_throttled(key):
+                continue
             try:
                 wanted[key] = self._want(each.partition)
             except KafkaError as error:
                 self._disk_error(each.partition, error)
         if not wanted:
+            if exceeded:
+                await self._rest(self._settings.backoff_ms / 1000)
             return
         session = self._session.request(wanted, by_id=by_id)
         request = self._request(session, version)
@@ -308,6 +317,9 @@ class Fetcher:
         )
         for followed in ready.values():
             self._let_rest(followed)
+
+    def _is_throttled(self, key: Key) -> bool:
+        return self._throttle is not None and self._throttle.marked(*key)
 
     @staticmethod
     def _want(partition: ReplicatedPartition) -> _Want:
@@ -376,11 +388,16 @@ class Fetcher:
                 if data.diverging_epoch.end_offset >= 0:
                     self._cut(followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
                 else:
-                    return partition.append_from_leader(
-                        memoryview(b"") if data.records is None else data.records,
-                        data.high_watermark,
-                        data.log_start_offset,
+                    records = memoryview(b"") if data.records is None else data.records
+                    if len(records) and self._throttle is not None:
+                        key = (partition.topic, partition.partition)
+                        if self._is_throttled(key):
+                            self._throttle.count(len(records))
+                    flushed = partition.append_from_leader(
+                        records, data.high_watermark, data.log_start_offset
                     )
+                    followed.in_sync = partition.log.log_end_offset >= data.high_watermark
+                    return flushed
             elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 await self._find_range(connection, followed)
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
@@ -11,6 +11,9 @@ from ottla_broker.log.config import LogConfig
 from ottla_broker.log.log import Log
 from ottla_broker.log.manager import LogManager
 from ottla_broker.replica.partition import Partition
+
+if TYPE_CHECKING:
+    from ottla_broker.replica.throttle import Throttle
 
 _log = get_logger()
 
@@ -40,12 +43,14 @@ class ReplicaManager:
 
     Attributes:
         selector: where consumers are sent to read, None for here.
+        leader_throttle: how fast replicas are copied from here, None where there are no followers.
     """
 
     def __init__(self, broker_id: int, logs: LogManager, clock: Clock) -> None:
         self.broker_id = broker_id
         self.listeners: list[ReplicaListener] = []
         self.selector: ReplicaSelector | None = None
+        self.leader_throttle: Throttle | None = None
         self._logs = logs
         self._clock = clock
         self._partitions: dict[tuple[str, int], Partition] = {}

@@ -27,6 +27,8 @@ from .looking import (
 from .planning import Move, PlanError, balanced, drained
 from .progress import amount_of_bytes
 from .reassignment_files import read_plan, write_plan
+from .throttling import lift_if_possible
+from .throttling import throttle as throttle_moves
 
 if TYPE_CHECKING:
     from ..admin import Admin, PartitionReassignment
@@ -47,6 +49,12 @@ def _plan_options(command: Any) -> Any:
     for option in (
         click.option("--execute", is_flag=True, help="Do it; without it, only show what would be done."),
         click.option("--no-wait", is_flag=True, help="With --execute: end when all moves have begun."),
+        click.option(
+            "--throttle",
+            type=click.IntRange(min=1),
+            metavar="BYTES",
+            help="With --execute: copy no more than so many bytes a second from and to each broker.",
+        ),
         click.option("--save", metavar="FILE", help="Write the plan to FILE, in Kafka's JSON."),
         click.option("--save-current", metavar="FILE", help="Write what there is now to FILE: the way back."),
     )[::-1]:
@@ -83,6 +91,7 @@ def reassign(
     source: TextIO | None,
     execute: bool,
     no_wait: bool,
+    throttle: int | None,
     save: str | None,
     save_current: str | None,
     verify: bool,
@@ -96,7 +105,8 @@ def reassign(
     is elected: see "ottla cluster elect".
 
     --verify ends with 1 as long as something moves, or isn't as the plan of --file says. --cancel and --verify are
-    for what --topic or --file say, else for all.
+    for what --topic or --file say, else for all. A --throttle is removed when all has moved; after --no-wait and
+    Ctrl-C that is for --verify or --cancel to do, once nothing moves any more.
 
     \b
     ottla cluster reassign
@@ -114,8 +124,7 @@ def reassign(
         raise click.UsageError(
             "--verify and --cancel make no plan: --topic and --file are all that goes with them"
         )
-    if no_wait and not execute:
-        raise click.UsageError("--no-wait goes with --execute")
+    _check_goes_with_execute(execute, no_wait, throttle)
     wanted = wanted_partitions(topics)
     plan = None if source is None else read_plan(source)
     if verify:
@@ -124,7 +133,13 @@ def reassign(
         run(_cancel(console, wanted, plan))
     else:
         to = None if brokers is None else numbers_in(brokers, "--brokers", "brokers")
-        run(_reassign(console, wanted, to, plan, _Doing(execute, not no_wait, save, save_current)))
+        run(_reassign(console, wanted, to, plan, _Doing(execute, not no_wait, save, save_current, throttle)))
+
+
+def _check_goes_with_execute(execute: bool, no_wait: bool, throttle: int | None) -> None:
+    for option, given in (("--no-wait", no_wait), ("--throttle", throttle is not None)):
+        if given and not execute:
+            raise click.UsageError(f"{option} goes with --execute")
 
 
 @click.command(short_help="Move everything off a broker.")
@@ -136,6 +151,7 @@ def drain(
     brokers: tuple[int, ...],
     execute: bool,
     no_wait: bool,
+    throttle: int | None,
     save: str | None,
     save_current: str | None,
 ) -> None:
@@ -150,16 +166,18 @@ def drain(
     ottla cluster drain 3 --execute
     ottla cluster drain 3 4 --save-current before.json --execute --no-wait
     """
-    if no_wait and not execute:
-        raise click.UsageError("--no-wait goes with --execute")
-    run(_drain(console, brokers, _Doing(execute, not no_wait, save, save_current)))
+    _check_goes_with_execute(execute, no_wait, throttle)
+    run(_drain(console, brokers, _Doing(execute, not no_wait, save, save_current, throttle)))
 
 
 class _Doing:
     """What to do with a plan."""
 
-    def __init__(self, execute: bool, wait: bool, save: str | None, save_current: str | None) -> None:
+    def __init__(
+        self, execute: bool, wait: bool, save: str | None, save_current: str | None, throttle: int | None
+    ) -> None:
         self.execute, self.wait, self.save, self.save_current = execute, wait, save, save_current
+        self.throttle = throttle
 
 
 # Making plans ---------------------------------------------------------------------------------------------------------
@@ -273,7 +291,7 @@ async def _carry_out(
     if not console.as_json:
         _show_plan(console, moves, copies, size)
     if moves and doing.execute:
-        await _execute(console, admin, moves, doing.wait)
+        await _execute(console, admin, moves, doing)
     elif moves:
         console.note("nothing is changed; add --execute to do it")
     if console.as_json:
@@ -310,9 +328,15 @@ def _show_plan(console: Console, moves: list[Move], copies: int, size: int | Non
         console.note(f"{plural(len(moves), 'partition')} to change: {what}")
 
 
-async def _execute(console: Console, admin: Admin, moves: list[Move], wait: bool) -> None:
-    await _begin(console, admin, moves)
-    if not wait:
+async def _execute(console: Console, admin: Admin, moves: list[Move], doing: _Doing) -> None:
+    if doing.throttle is not None:
+        await throttle_moves(admin, moves, doing.throttle)
+    try:
+        await _begin(console, admin, moves)
+    except ClientError:
+        await _lift(console, admin, {move.partition.topic for move in moves})
+        raise
+    if not doing.wait:
         console.note("all moves have begun; ottla cluster reassign --verify tells what still moves")
         return
     try:
@@ -322,7 +346,15 @@ async def _execute(console: Console, admin: Admin, moves: list[Move], wait: bool
             "the moves go on; ottla cluster reassign --cancel stops them, --verify tells how far they are"
         )
         raise
+    if doing.throttle is not None:
+        await _lift(console, admin, {move.partition.topic for move in moves})
     await _look_at_result(console, admin, moves)
+
+
+async def _lift(console: Console, admin: Admin, topics: Collection[str]) -> None:
+    line = await lift_if_possible(admin, topics)
+    if line is not None:
+        console.note(line)
 
 
 async def _size(admin: Admin, moves: list[Move]) -> int | None:
@@ -419,10 +451,13 @@ async def _verify(
             _show_moving(console, moving)
             if moving:
                 raise click.ClickException(f"{_are(moving)} still moving")
+            await _lift(console, admin, wanted or await admin.list_topics(include_internal=True))
             return
         topics = await topics_of(admin, {tp.topic for tp in plan})
         known_partitions(_by_topic(plan), topics)
         moving = await admin.list_partition_reassignments(plan)
+        if not moving:
+            await _lift(console, admin, topics)
     rows = [
         (
             tp.topic,
@@ -470,6 +505,7 @@ async def _cancel(
                 or failure.code is not ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
             ):
                 raise failure
+        await _lift(console, admin, {tp.topic for tp in moving})
     rows = [
         (tp.topic, tp.partition, each.target, tuple(b for b in each.replicas if b not in each.adding))
         for tp, each in moving.items()

@@ -1,0 +1,157 @@
+"""Throttles of replication: whom they hold up, and for how long."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.replica.test_fetcher import LEADER, TOPIC, Bench, batch, bench, fetched
+from tests.replica.world import FETCH_VERSION, StepClock, World
+
+from ottla_broker.handlers import fetch as fetch_handler
+from ottla_broker.handlers.context import Deferred
+from ottla_broker.replica.throttle import UNLIMITED, Throttle
+from ottla_protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ReplicaState,
+)
+
+__all__ = ["bench"]
+
+
+def throttle_of(clock: StepClock, marks: str = "*", broker_id: int = 1) -> Throttle:
+    made = Throttle(clock, broker_id, lambda topic: marks if topic == TOPIC else "")
+    made.limit = 100
+    return made
+
+
+def too_much(throttle: Throttle) -> bool:
+    return throttle.exceeded
+
+
+@pytest.mark.parametrize(
+    ("marks", "partitions"),
+    [("*", {0, 1, 2}), ("", set()), ("0:1, 1:2,2:1", {0, 2}), ("1:2", set()), (" * ", {0, 1, 2})],
+)
+def test_what_a_topic_names(marks: str, partitions: set[int]) -> None:
+    throttle = throttle_of(StepClock(), marks)
+    assert {number for number in range(3) if throttle.marked(TOPIC, number)} == partitions
+    assert not throttle.marked("another", 0)
+    throttle.limit = UNLIMITED
+    assert not throttle.marked(TOPIC, 0)
+
+
+def test_what_is_too_much_now_is_made_up_for() -> None:
+    clock = StepClock()
+    throttle = throttle_of(clock)
+    assert not too_much(throttle)
+    throttle.count(100)
+    assert not too_much(throttle)
+    throttle.count(400)
+    for second in range(5):
+        assert too_much(throttle) == (second < 5), second
+        clock.seconds += 1
+    # 500 bytes in 5 s are what is allowed, and not more.
+    assert not too_much(throttle)
+    throttle.count(1)
+    assert too_much(throttle)
+    throttle.limit = UNLIMITED
+    assert not too_much(throttle)
+
+
+def test_what_is_long_ago_counts_no_more() -> None:
+    clock = StepClock()
+    throttle = throttle_of(clock)
+    throttle.count(1_000_000)
+    clock.seconds += 10.9
+    assert too_much(throttle)
+    clock.seconds += 0.2
+    assert not too_much(throttle)
+    for _ in range(1000):
+        throttle.count(1)
+        clock.seconds += 0.1
+    assert len(throttle._windows) <= 11
+    assert not too_much(throttle)
+
+
+async def test_a_follower_leaves_out_what_it_copies_too_fast(bench: Bench) -> None:
+    throttle = bench.fetcher._throttle = throttle_of(bench.clock, "0:1,1:1")
+    for index in range(3):
+        bench.follow(index)
+    assert {each.partition for each in (await bench.asked()).topics[0].partitions} == {0, 1, 2}
+    # The second is in sync with this, the first is not; the third is not marked.
+    answer = fetched(0, records=memoryview(batch(0, count=20)), high_watermark=1000)
+    answer.responses[0].partitions += (
+        fetched(1, records=memoryview(batch(0)), high_watermark=1).responses[0].partitions
+    )
+    await bench.answer(answer)
+    assert too_much(throttle)
+    wanted = await bench.asked()
+    assert {each.partition for each in wanted.topics[0].partitions} == {1, 2}
+    bench.clock.seconds += 20
+    await bench.answer(FetchResponse())
+    (again,) = (await bench.asked()).topics
+    assert 0 in {each.partition for each in again.partitions}
+
+
+async def test_a_fetcher_with_nothing_else_to_ask_for_rests(bench: Bench) -> None:
+    throttle = bench.fetcher._throttle = throttle_of(bench.clock)
+    bench.follow()
+    await bench.asked()
+    await bench.answer(fetched(records=memoryview(batch(0, count=20)), high_watermark=1000))
+    assert too_much(throttle)
+    assert await bench.asked() is None
+    for _ in range(40):
+        await bench.rested()
+    assert await bench.asked() is not None
+    assert bench.fetcher.leader_id == LEADER
+
+
+async def test_a_leader_sends_nothing_too_fast_but_to_who_is_in_sync(tmp_path: Any) -> None:
+    world = World(tmp_path)
+    node = world.nodes[1]
+    throttle = node.broker.replicas.leader_throttle = throttle_of(world.clock)
+    world.state = world.state._replace(isr=(1, 2), leader_epoch=1)
+    node.told(world.state)
+    world.produce(1, 5)
+
+    def ask(replica: int, offset: int = 0, wait: int = 0) -> Any:
+        partition = FetchPartition(
+            partition=0, current_leader_epoch=1, fetch_offset=offset, partition_max_bytes=1 << 20
+        )
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=replica, replica_epoch=1),
+            max_wait_ms=wait,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            session_epoch=-1,
+            topics=[FetchTopic(topic_id=node.partition.topic_id, partitions=[partition])],
+        )
+        context: Any = SimpleNamespace(broker=node.broker, version=FETCH_VERSION)
+        return fetch_handler.handle(context, request)
+
+    def size(answer: FetchResponse) -> int:
+        return len(answer.responses[0].partitions[0].records or b"")
+
+    assert size(ask(3)) > 0
+    assert too_much(throttle)
+    assert size(ask(3)) == 0
+    assert size(ask(2)) > 0
+    # It is known where the follower is, though nothing is sent, and nothing wakes it before its time is up.
+    waiting = ask(3, offset=1, wait=500)
+    assert isinstance(waiting, Deferred)
+    assert node.partition.remotes[3].end_offset == 1
+    assert not node.partition.follower_fetches
+    answered: list[Any] = []
+    waiting.then(answered.append)
+    world.produce(1, 1)
+    await world.settle_down()
+    assert not answered
+    world.clock.seconds += 60
+    world.clock.run_due()
+    assert size(answered[0]) > 0
+    await world.close()
