@@ -1,0 +1,155 @@
+"""DataFrames and streams of Spark, written with ``format("ottla")``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.processes import BrokerProcess
+
+from ottla_client.admin import NewTopic
+from ottla_client.producer.partitioner import partition_for_key
+from ottla_client.sync import Admin, Consumer
+from ottla_client.types import ConsumerRecord, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
+
+_names = count()
+
+
+@pytest.fixture
+def topic(broker: BrokerProcess) -> str:
+    name = f"spark-sink-{next(_names)}"
+    with Admin(broker.bootstrap) as admin:
+        admin.create_topics([NewTopic(name, partitions=3)])
+    return name
+
+
+def records(broker: BrokerProcess, topic: str) -> list[ConsumerRecord[bytes, bytes]]:
+    with Consumer(bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        partitions = [TopicPartition(topic, number) for number in consumer.partitions_for(topic)]
+        consumer.assign(partitions)
+        ends = consumer.end_offsets(partitions)
+        found: list[ConsumerRecord[bytes, bytes]] = []
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            found += consumer.poll(200)
+    return found
+
+
+def groups(broker: BrokerProcess) -> set[str]:
+    with Admin(broker.bootstrap) as admin:
+        return {group.group_id for group in admin.list_groups()}
+
+
+def test_a_dataframe_is_written_once_with_keys_and_headers(
+    spark: SparkSession, broker: BrokerProcess, topic: str
+) -> None:
+    rows = spark.range(0, 1000, numPartitions=3).selectExpr(
+        "concat('k', id) AS key",
+        "cast(id AS string) AS value",
+        "array(named_struct('key', 'h', 'value', cast('x' AS binary))) AS headers",
+        "id * 2 AS unrelated",
+    )
+    rows.write.format("ottla").options(**{"kafka.bootstrap.servers": broker.bootstrap, "topic": topic}).mode(
+        "append"
+    ).save()
+    found = records(broker, topic)
+    assert Counter(record.value for record in found) == Counter(str(n).encode() for n in range(1000))
+    for record in found:
+        assert record.key is not None
+        assert record.partition == partition_for_key(record.key, 3)
+        assert record.headers[0] == ("h", b"x")
+    assert not [name for name in groups(broker) if name.startswith("ottla-write-")]
+
+
+def test_what_can_not_be_written_is_said_in_a_line(
+    spark: SparkSession, broker: BrokerProcess, topic: str
+) -> None:
+    from pyspark.errors import PySparkException
+
+    def write(rows: DataFrame, mode: str = "append", **options: str) -> str:
+        options = {"kafka.bootstrap.servers": broker.bootstrap, **options}
+        with pytest.raises(PySparkException) as error:
+            rows.write.format("ottla").options(**options).mode(mode).save()
+        return str(error.value)
+
+    rows = spark.range(1).selectExpr("cast(id AS string) AS value")
+    assert "set the option topic, or have a column topic" in write(rows)
+    assert "topics can't be overwritten" in write(rows, "overwrite", topic=topic)
+    assert "did you mean topic?" in write(rows, tpoic=topic)
+    assert "the column value has the type bigint" in write(spark.range(1).toDF("value"), topic=topic)
+    large = spark.range(1).selectExpr("repeat('x', 2000000) AS value")
+    assert "set onTooLarge to skip or deadletter" in write(large, topic=topic)
+
+
+def sink(rows: DataFrame, broker: BrokerProcess, topic: str, checkpoint: Path) -> DataStreamWriter:
+    options = {
+        "kafka.bootstrap.servers": broker.bootstrap,
+        "topic": topic,
+        "checkpointLocation": str(checkpoint),
+    }
+    return rows.writeStream.format("ottla").options(**options).trigger(availableNow=True)
+
+
+def run(writer: DataStreamWriter) -> None:
+    """Until all that there was is written. Raises what the stream ended with."""
+    query = writer.start()
+    try:
+        assert query.awaitTermination(540)
+    finally:
+        query.stop()
+
+
+def lines(spark: SparkSession, folder: Path) -> DataFrame:
+    return spark.readStream.format("text").option("maxFilesPerTrigger", 2).load(str(folder))
+
+
+def put(folder: Path, name: str, numbers: range) -> set[bytes]:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text("".join(f"{number}\n" for number in numbers))
+    return {str(number).encode() for number in numbers}
+
+
+def test_a_stream_that_starts_again_does_not_double(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    expected = (
+        put(folder, "a", range(100)) | put(folder, "b", range(100, 200)) | put(folder, "c", range(200, 250))
+    )
+    run(sink(lines(spark, folder), broker, topic, checkpoint))
+    assert Counter(record.value for record in records(broker, topic)) == Counter(expected)
+    # All was done, and only Spark did not get to know of the last batch.
+    last = max(
+        (path for path in (checkpoint / "commits").iterdir() if path.name.isdigit()),
+        key=lambda p: int(p.name),
+    )
+    last.unlink()
+    (checkpoint / "commits" / f".{last.name}.crc").unlink()
+    expected |= put(folder, "d", range(250, 300))
+    run(sink(lines(spark, folder), broker, topic, checkpoint))
+    found = records(broker, topic)
+    assert Counter(record.value for record in found) == Counter(expected)
+    batches = {(dict(record.headers)["ottla.write"] or b"").split(b"/")[1] for record in found}
+    assert batches == {b"0", b"1", b"2"}
+
+
+def test_a_batch_that_broke_in_the_middle_is_finished_later(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    expected = put(folder, "a", range(30_000)) | put(folder, "b", range(30_000, 60_000))
+    rows = lines(spark, folder)
+    breaking = rows.selectExpr("if(value = '25000', raise_error('on purpose'), value) AS value")
+    with pytest.raises(StreamingQueryException, match="on purpose"):
+        run(sink(breaking, broker, topic, checkpoint))
+    assert len(records(broker, topic)) < len(expected)
+    run(sink(rows, broker, topic, checkpoint))
+    assert Counter(record.value for record in records(broker, topic)) == Counter(expected)
