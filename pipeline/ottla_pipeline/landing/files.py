@@ -165,6 +165,8 @@ class FileWriter:
             column_encoding=dict.fromkeys(
                 (name for name in self._settings.rising if name in stored), "DELTA_BINARY_PACKED"
             ),
+            # The least and greatest of long bytes are of no use to anybody, and cost time.
+            write_statistics=[one.name for one in self._stored if not pa.types.is_binary(one.type)],
             # What Arrow knows beyond Parquet's types is nothing to other readers.
             store_schema=False,
         )

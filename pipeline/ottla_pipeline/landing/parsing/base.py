@@ -71,9 +71,11 @@ def search(values: pa.Array, attempt: Attempt, empty: pa.Table) -> Parsed:
                 middle = (start + end) // 2
                 todo += [(middle, end), (start, middle)]
             continue
+        if end - start == len(values):
+            return Parsed(table)
         pieces.append(table)
         rows.append(np.arange(start, end, dtype=np.int64))
-    if not failures and pieces:
+    if not failures:
         return Parsed(pa.concat_tables(pieces))
     if not pieces:
         return Parsed(empty, np.empty(0, dtype=np.int64), failures)
@@ -106,6 +108,16 @@ def check_text(values: pa.Array) -> None:
         pc.cast(values, pa.string())
     except pa.ArrowInvalid as error:
         raise Malformed("the value is not UTF-8 text") from error
+
+
+def has_line_ends(values: pa.Array) -> bool:
+    """Whether a value has a line feed or a carriage return inside."""
+    offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
+    data = values.buffers()[2]
+    if data is None or not len(offsets):
+        return False
+    found = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
+    return bool((found == ord("\n")).any() or (found == ord("\r")).any())
 
 
 def joined(values: pa.Array) -> pa.Buffer:

@@ -18,6 +18,7 @@ from ottla_pipeline.landing.parsing.base import (
     check_required,
     check_text,
     first_line,
+    has_line_ends,
     joined,
     nullable,
     search,
@@ -57,11 +58,11 @@ class CsvParser:
         if values.null_count:
             values = pc.fill_null(values, self._delimiter.encode() * (len(self.schema) - 1))
         check_text(values)
-        if _breaks(values):
+        if has_line_ends(values):
             values = pc.ascii_rtrim(values.cast(pa.string()), "\r\n").cast(pa.binary())
         if not pc.all(pc.not_equal(pc.binary_length(values), 0)).as_py():
             raise Malformed("the value is empty")
-        if len(values) > 1 and _breaks(values):
+        if len(values) > 1 and has_line_ends(values):
             raise Malformed("line feeds")
         table = self._read(values)
         if len(table) != len(values):
@@ -95,7 +96,7 @@ def infer(values: pa.Array, delimiter: str = ",") -> pa.Schema:
     :raises SchemaRefused: the sample is no CSV.
     """
     values = values.drop_null()
-    if not len(values) or _breaks(values):
+    if not len(values) or has_line_ends(values):
         raise SchemaRefused("a schema can't be inferred from these CSV records: give one")
     try:
         table = pcsv.read_csv(
@@ -111,7 +112,3 @@ def infer(values: pa.Array, delimiter: str = ",") -> pa.Schema:
     # Times of day and spans of time have no column in a table; text they are.
     kinds = [pa.string() if pa.types.is_time(one) or pa.types.is_duration(one) else one for one in kinds]
     return pa.schema(list(zip(table.schema.names, kinds, strict=True)))
-
-
-def _breaks(values: pa.Array) -> bool:
-    return any(bool(pc.any(pc.match_substring(values, end)).as_py()) for end in (b"\n", b"\r"))

@@ -27,6 +27,7 @@ from ottla_pipeline.landing.parsing.base import (
     check_required,
     check_text,
     first_line,
+    has_line_ends,
     joined,
     nullable,
     search,
@@ -175,7 +176,7 @@ def _braced(values: pa.Array) -> bool:
 
 def _block(values: pa.Array, text: pa.Buffer) -> int:
     """How much Arrow may take at a time: it cuts at line feeds, so all at once where values have some inside."""
-    if pc.any(pc.match_substring(values, b"\n")).as_py() or pc.any(pc.match_substring(values, b"\r")).as_py():
+    if has_line_ends(values):
         return int(text.size) + 64
     return max(_BLOCK, 2 * int(pc.max(pc.binary_length(values)).as_py()) + 64)
 
