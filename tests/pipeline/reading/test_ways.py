@@ -37,10 +37,16 @@ def fill(broker: BrokerProcess, topic: str, count: int, **options: Any) -> None:
                 producer.flush()
 
 
+def data_of(broker: BrokerProcess) -> Path:
+    """Where it keeps its logs."""
+    return next(broker.folder.rglob("meta.properties")).parent
+
+
 def place(broker: BrokerProcess) -> SegmentPlace:
-    lines = (broker.folder / "meta.properties").read_text().splitlines()
+    lines = (data_of(broker) / "meta.properties").read_text().splitlines()
     found = dict(line.split("=", 1) for line in lines if "=" in line)
-    return SegmentPlace(str(broker.folder), found["cluster.id"], int(found["broker.id"]))
+    number = found.get("broker.id") or found["node.id"]
+    return SegmentPlace(str(data_of(broker)), found["cluster.id"], int(number))
 
 
 def planned(broker: BrokerProcess, topic: str, start: int = 0) -> Range:
@@ -82,7 +88,7 @@ def test_both_ways_bring_the_same(
     assert [row["offset"] for row in wire] == list(range(3000))
     assert wire[13]["headers"] == [{"key": "h", "value": b"13"}, {"key": "", "value": None}]
     assert (wire[0]["key"], wire[0]["value"], wire[12]["headers"]) == (None, None, None)
-    assert len(list(broker.folder.glob(f"{t}-0/*.log"))) > 1
+    assert len(list(data_of(broker).glob(f"{t}-0/*.log"))) > 1
     for start, end in ((0, 1), (1234, 1235), (777, 2222), (2999, 3000)):
         part = Range(t, whole.topic_id, 0, start, end, segments=whole.segments)
         for way in WAYS:
@@ -124,7 +130,7 @@ def test_records_that_are_trimmed(broker: BrokerProcess, new_topic: Callable[...
     whole = planned(broker, t)
     with Admin(broker.bootstrap) as admin:
         admin.delete_records({TopicPartition(t, 0): 1500})
-    logs = broker.folder / f"{t}-0"
+    logs = data_of(broker) / f"{t}-0"
     wait_for(lambda: sum(int(path.stem) <= 1500 for path in logs.glob("*.log")) == 1, "segments to go")
     with pytest.raises(DataLoss, match=rf"{t}-0: offsets 0 to \d+ are lost \(retention\)") as caught:
         rows(whole, broker, segments=way)
@@ -178,7 +184,7 @@ def test_a_topic_that_is_deleted_while_it_is_read(
     seen = next(going).column("offset").to_pylist()
     with Admin(broker.bootstrap) as admin:
         admin.delete_topics([t])
-    wait_for(lambda: not list(broker.folder.glob(f"{t}-0*")), "the folder to go")
+    wait_for(lambda: not list(data_of(broker).glob(f"{t}-0*")), "the folder to go")
     with pytest.raises(DataLoss, match=r"\(deletion\)") as caught:
         take(going, seen)
     assert seen == list(range(caught.value.first))
@@ -230,7 +236,7 @@ def test_files_that_get_worse(
     fill(broker, t, 3000)
     whole = planned(broker, t)
     copy = tmp_path / "copy"
-    _copy(broker.folder, copy, f"{t}-0")
+    _copy(data_of(broker), copy, f"{t}-0")
     there = SegmentPlace(str(copy), place(broker).cluster_id, place(broker).broker_id)
     logs = sorted(copy.glob(f"{t}-0/*.log"))
     data = bytearray(logs[2].read_bytes())
