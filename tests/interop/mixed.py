@@ -45,7 +45,12 @@ class MixedCluster(Cluster):
     ) -> None:
         super().__init__(folder, zookeeper, brokers=0)
         self._folder = folder
-        self._settings = {"offsets.topic.replication.factor": 3, **(settings or {})}
+        self._settings = {
+            "offsets.topic.replication.factor": 3,
+            # A JVM on a busy machine says nothing for seconds.
+            "zookeeper.session.timeout.ms": 6000,
+            **(settings or {}),
+        }
         self.kinds: dict[int, str] = {}
         self._zk: KazooClient | None = None
         for number, kind in enumerate(kinds, 1):

@@ -98,6 +98,8 @@ def test_out_of_descriptors(own_broker: OwnBroker) -> None:
     create_topic(broker, "t")
     with Wire(broker.port) as early:
         assert produce(early, "t", records(b"v")) == (0, 0)
+        # The library for this is imported a second after the start: not while there are no descriptors.
+        wait_for(broker.log, "the first events in its log")
         before = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (1, before[1]))
         with Wire(broker.port) as late:
