@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import Any
 
+import pytest
 from tests.support.fakebrokers import Candidate, FakeCluster
 from tests.support.waiting import until
 
 from ottla_broker.controller.api import MorePartitions, NewTopic, TopicToDelete
 from ottla_broker.controller.cluster import serve
+from ottla_broker.store.api import UnknownOutcomeError
 from ottla_broker.store.keys import (
     Assignment,
     PartitionState,
@@ -116,6 +119,64 @@ async def test_changes_that_cannot_be_are_refused(cluster: FakeCluster) -> None:
     answer = await change(cluster, candidate, topic_id, [2, 3], **ask)
     assert answer.error_code == ErrorCode.INELIGIBLE_REPLICA
     assert (await cluster.state("t", 0)).isr == [2]
+
+
+class BreakingStore:
+    """A store whose connection breaks over the first so many writes: after they are made, or before."""
+
+    def __init__(self, store: Any, times: float, made: bool) -> None:
+        self._store = store
+        self._left = times
+        self._made = made
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def transaction(self, operations: Any) -> Any:
+        if self._left <= 0:
+            return await self._store.transaction(operations)
+        self._left -= 1
+        if self._made:
+            await self._store.transaction(operations)
+        raise UnknownOutcomeError("the connection broke")
+
+
+@pytest.mark.parametrize(("times", "made"), [(1, True), (1, False), (3, False)])
+async def test_a_change_over_which_the_connection_breaks_is_made(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, times: int, made: bool
+) -> None:
+    """The leader, told that somebody else has changed the partition, would wait for news of that for ever."""
+    candidate = await cluster.three()
+    topic_id = await make(candidate, 2, 3)
+    assert candidate.active is not None
+    store = BreakingStore(cluster.store, times, made)
+    monkeypatch.setattr(candidate.active.persistence, "_store", store)
+    answer = await change(cluster, candidate, topic_id, [2], broker=2)
+    assert (answer.error_code, answer.isr, answer.partition_epoch) == (0, [2], 1)
+    assert (await cluster.state("t", 0)).isr == [2]
+    await until(lambda: cluster.brokers[1].metadata["t", 0].isr == [2])
+
+
+async def test_a_change_over_which_it_breaks_on_and_on_is_asked_for_again(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    candidate = await cluster.three()
+    topic_id = await make(candidate, 2, 3)
+    assert candidate.active is not None
+    data = PartitionData(partition_index=0, leader_epoch=0, new_isr_with_epochs=[BrokerState(broker_id=2)])
+    request = AlterPartitionRequest(
+        broker_id=2,
+        broker_epoch=await cluster.epoch(2),
+        topics=[TopicData(topic_id=topic_id, partitions=[data])],
+    )
+    with monkeypatch.context() as patched:
+        store = BreakingStore(cluster.store, inf, made=False)
+        patched.setattr(candidate.active.persistence, "_store", store)
+        answer = await serve.alter_partition(candidate.active, request, 3)
+    # Of the request as a whole: that is one to send again.
+    assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    answer = await serve.alter_partition(candidate.active, request, 3)
+    assert answer.topics[0].partitions[0].isr == [2]
 
 
 async def test_only_the_broker_that_is_registered_is_heard(cluster: FakeCluster) -> None:

@@ -53,6 +53,10 @@ log = get_logger()
 # Partitions whose states are written in one transaction, and transactions under way at once.
 _BATCH: Final = 100
 _AT_ONCE: Final = 8
+_ATTEMPTS: Final = 5
+"""How often a transaction is tried over which the connection breaks, and which is found not to have been made."""
+
+_Changes = Sequence[tuple[Partition, tuple[PartitionState, int]]]
 
 
 class ClusterStore(Store, Protocol):
@@ -169,7 +173,7 @@ class Persistence:
         gate = asyncio.Semaphore(_AT_ONCE)
         written: dict[Partition, PartitionView] = {}
 
-        async def some(part: list[tuple[Partition, tuple[PartitionState, int]]]) -> None:
+        async def some(part: _Changes, attempts: int) -> None:
             async with gate:
                 try:
                     await self.write(
@@ -185,18 +189,26 @@ class Persistence:
                 except (BadVersionError, NoNodeError):
                     if len(part) == 1:
                         return
+                    # One of them was in the way of all: each by itself.
+                    rest = [[item] for item in part]
                 except UnknownOutcomeError:
                     now = await self.read_states([key for key, _ in part])
                     ours = {key: PartitionView(state, version + 1) for key, (state, version) in part}
                     written.update({key: view for key, view in now.items() if view == ours[key]})
-                    return
+                    # Not made: whoever asked for it would wait for news of another's change, which never come.
+                    undone = [item for item in part if item[0] in now and now[item[0]].version == item[1][1]]
+                    if undone and attempts <= 1:
+                        raise
+                    rest = [undone] if undone else []
+                    attempts -= 1
                 else:
                     written.update({key: PartitionView(state, version + 1) for key, (state, version) in part})
                     return
-            # One of them was in the way of all: each by itself.
-            await asyncio.gather(*(some([item]) for item in part))
+            await asyncio.gather(*(some(each, attempts) for each in rest))
 
-        await asyncio.gather(*(some(items[at : at + _BATCH]) for at in range(0, len(items), _BATCH)))
+        await asyncio.gather(
+            *(some(items[at : at + _BATCH], _ATTEMPTS) for at in range(0, len(items), _BATCH))
+        )
         return written
 
     async def create_topic(
