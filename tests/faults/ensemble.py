@@ -34,7 +34,7 @@ class _Server:
         (folder / "data" / "myid").write_text(f"{number}\n")
         (folder / "zoo.cfg").write_text(
             f"dataDir={folder / 'data'}\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
-            f"tickTime={_TICK_MS}\ninitLimit=20\nsyncLimit=6\nmaxSessionTimeout=60000\nmaxClientCnxns=0\n"
+            f"tickTime={_TICK_MS}\ninitLimit=60\nsyncLimit=20\nmaxSessionTimeout=60000\nmaxClientCnxns=0\n"
             f"admin.enableServer=false\n4lw.commands.whitelist=srvr\n{peers}"
         )
 
