@@ -47,8 +47,12 @@ class Crashed(Exception):
 
 def explained(error: Exception, failed: Sequence[BaseException], landing: Landing) -> Exception:
     """What to raise for the error that ended a query; ``failed`` has what our own code raised in it."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
     for own in failed:
-        if isinstance(own, LandingError | Grown):
+        # What Spark raised into our own code is told by how the query ended.
+        if isinstance(own, Exception) and not isinstance(own, (PySparkException, Py4JError)):
             return own
     text = str(error)
     if any(sign in text for sign in _TWO):

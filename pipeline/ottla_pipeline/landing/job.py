@@ -119,12 +119,18 @@ class _Job:
         checkpoint = landing.checkpoint or tempfile.mkdtemp(prefix="ottla-landing-")
         failed: list[BaseException] = []
 
+        # Held by the batch under way, and by who ends the query: it is not ended in the middle of a commit.
+        turn = threading.Lock()
+
         def batch(frame: DataFrame, batch_id: int) -> None:
-            try:
-                committer.batch(frame, batch_id)
-            except BaseException as error:
-                failed.append(error)
-                raise
+            with turn:
+                if self._stop.is_set():
+                    return
+                try:
+                    committer.batch(frame, batch_id)
+                except BaseException as error:
+                    failed.append(error)
+                    raise
 
         writer = stream.option(OPTION, task.to_text()).load().writeStream.foreachBatch(batch)
         if landing.available_now:
@@ -134,13 +140,17 @@ class _Job:
         try:
             query = writer.option("checkpointLocation", checkpoint).start()
             try:
-                while not query.awaitTermination(_LOOK):
-                    if self._stop.is_set():
-                        break
+                while not self._stop.is_set() and not query.awaitTermination(_LOOK):
+                    continue
+                if not self._stop.is_set() and not landing.available_now:
+                    raise Crashed("Spark's query was stopped by somebody else")
             except KeyboardInterrupt:
                 self._stop.set()
             finally:
-                query.stop()
+                with turn:
+                    query.stop()
+        except Crashed:
+            raise
         except Exception as error:
             raise failures.explained(error, failed, landing) from error
         finally:

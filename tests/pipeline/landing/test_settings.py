@@ -1,0 +1,99 @@
+"""What a job is told: everything that can't be right is said before anything is asked of a broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ottla_pipeline.landing import Landing, LandingError
+from ottla_pipeline.landing.errors import BadSetting, Collision
+from ottla_pipeline.landing.failures import Crashed, explained
+from ottla_pipeline.landing.tables import Names
+
+GOOD: dict[str, Any] = {
+    "bootstrap_servers": "127.0.0.1:9092",
+    "table": "lake/flights",
+    "topics": ("flights",),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"bootstrap_servers": " "}, "bootstrap_servers is empty"),
+        ({"table": ""}, "table is empty"),
+        ({"topics": ()}, "topics or pattern"),
+        ({"pattern": "f.*"}, "one of the two"),
+        ({"format": "delt"}, "format is 'delt': is it delta?"),
+        ({"values": "xml"}, "values is 'xml': it can be raw, json, csv, avro"),
+        ({"compression": "zst"}, "is it zstd?"),
+        ({"segments": "alway"}, "is it always?"),
+        ({"isolation": "committed"}, "is it read_committed?"),
+        ({"on_corrupt": "x"}, "it can be fail, deadletter"),
+        ({"on_corrupt": "deadletter"}, "dead_letters does not say where they go"),
+        ({"catalog": {}}, "a catalog is for Iceberg"),
+        ({"storage": {"a": "b"}, "format": "parquet"}, "storage is for Delta"),
+        ({"confluent": True}, "confluent is for Avro"),
+        ({"schema": "a INT"}, "raw values have no schema"),
+        ({"values": "avro"}, "Avro values need an Avro schema"),
+        ({"delimiter": ";"}, "delimiter is for CSV"),
+        ({"delimiter": ";;", "values": "csv"}, "one character"),
+        ({"target_file_size": 0}, "target_file_size is 0"),
+        ({"max_records": -1}, "max_records is -1"),
+        ({"restarts": -1}, "restarts is -1"),
+        ({"trigger": "often"}, "trigger is 'often': available-now, or seconds"),
+        ({"trigger": -1}, "trigger is -1"),
+        ({"trigger": float("nan")}, "trigger is nan"),
+        ({"partition_by": ("day(x)",)}, "a column, or date"),
+        ({"partition_by": ("a", "a")}, "names a twice"),
+        ({"partition_by": ("date(_timestamp)", "_date")}, "names _date twice"),
+        ({"dead_letters": "flights-dead"}, "topic:NAME or table:PATH"),
+        ({"dead_letters": "topic:"}, "topic:NAME or table:PATH"),
+        ({"dead_letters": "topic:flights"}, "name another"),
+        ({"dead_letters": "table:lake/flights"}, "name another"),
+        ({"starting_offsets": "group"}, "there is no group"),
+        ({"names": Names(key="value")}, "can't be called value"),
+    ],
+)
+def test_what_cannot_be_right(change: dict[str, Any], what: str) -> None:
+    with pytest.raises(BadSetting, match=what) as caught:
+        Landing(**{**GOOD, **change})
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_columns_of_days() -> None:
+    landing = Landing(**{**GOOD, "partition_by": ("date(_timestamp)", "date(time_hour)", "carrier")})
+    assert landing.partition_columns == ("_date", "time_hour_date", "carrier")
+    assert landing.dates == {"_date": "_timestamp", "time_hour_date": "time_hour"}
+
+
+def test_one_topic_may_be_a_text() -> None:
+    assert Landing(**{**GOOD, "topics": "flights"}).topics == ("flights",)
+
+
+ENDED = "[STREAM_FAILED] Query [id = x] terminated with exception: "
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "what"),
+    [
+        (ENDED + "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.",
+         Collision, "two jobs run on the checkpoint"),
+        (ENDED + "Traceback\n  File x\nottla_pipeline.source.errors.LossError: flights-0: offsets 3 to 5 are lost",
+         LandingError, "^flights-0: offsets 3 to 5 are lost"),
+        (ENDED + "Job aborted.\nCaused by: java.io.EOFException: gone\n\tat x",
+         Crashed, "Spark's query ended: Caused by: java.io.EOFException: gone"),
+        ("", Crashed, "for no reason that it gave"),
+    ],
+)  # fmt: skip
+def test_how_a_query_ended(text: str, kind: type[Exception], what: str) -> None:
+    found = explained(RuntimeError(text), [], Landing(**GOOD))
+    assert isinstance(found, kind)
+    with pytest.raises(kind, match=what):
+        raise found
+
+
+def test_our_own_errors_are_raised_as_they_are() -> None:
+    own = ValueError("of a callback")
+    assert explained(RuntimeError("Spark's words"), [own], Landing(**GOOD)) is own

@@ -1,0 +1,231 @@
+"""The whole job, in Spark: what only a stream can show."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from tests.pipeline.landing.rounds import offsets, produce, rows
+from tests.support.processes import BrokerProcess
+from tests.support.topics import create_topic
+
+from ottla_client.types import TopicPartition
+from ottla_pipeline.landing import BatchDone, Landing, LandingError, land
+from ottla_pipeline.landing.errors import Collision, NotLanded
+from ottla_pipeline.landing.start import table_of
+from ottla_pipeline.landing.tables import FORMATS
+from ottla_pipeline.source.broker import Broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NewTopic = Callable[..., str]
+OwnBroker = Callable[..., BrokerProcess]
+
+
+@pytest.fixture
+def topic(new_topic: NewTopic) -> str:
+    return new_topic(2, prefix="flights")
+
+
+@pytest.fixture
+def landing(broker: BrokerProcess, topic: str, tmp_path: Path) -> Landing:
+    return Landing(broker.bootstrap, str(tmp_path / "lake" / "flights"), topics=(topic,))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_job_of_several_batches(
+    spark: SparkSession, landing: Landing, topic: str, form: str, new_name: Callable[..., str]
+) -> None:
+    for partition in (0, 1):
+        produce(landing.bootstrap_servers, topic, [{"n": n, "half": n / 2} for n in range(1000)], partition)
+    produce(landing.bootstrap_servers, topic, [b"?"])
+    group = new_name("pipeline")
+    dead = str(Path(landing.table).parent / "dead")
+    job = replace(
+        landing, format=form, values="json", group=group, max_records=800, dead_letters=f"table:{dead}"
+    )
+    batches: list[BatchDone] = []
+    done = land(job, spark, batches.append)
+    assert (done.rows, done.dead_letters, done.skipped) == (2000, 1, 0)
+    assert done.batches == len(batches) >= 3
+    assert sum(one.rows for one in batches) == 2000
+    assert done.offsets == {topic: {0: 1001, 1: 1000}}
+    assert all(set(one.durations) == {"read", "commit", "dead_letters", "group"} for one in batches)
+    assert batches[0].latest == done.offsets
+    assert offsets(job, topic) == [list(range(1000)), list(range(1000))]
+    assert rows(job, "n", "half")[:2] == [(0, 0.0), (1, 0.5)]
+    with Broker(landing.bootstrap_servers) as broker:
+        assert broker.group_offsets(group) == {TopicPartition(topic, 0): 1001, TopicPartition(topic, 1): 1000}
+    assert land(job, spark).batches == 0
+
+
+def test_a_crash_between_the_tables_commit_and_sparks(
+    spark: SparkSession, landing: Landing, topic: str, tmp_path: Path
+) -> None:
+    job = replace(landing, checkpoint=str(tmp_path / "checkpoint"))
+    produce(job.bootstrap_servers, topic, [b"a"] * 100)
+
+    def crash(done: BatchDone) -> None:
+        raise RuntimeError("the driver is gone")
+
+    with pytest.raises(RuntimeError, match="the driver is gone"):
+        land(job, spark, crash)
+    produce(job.bootstrap_servers, topic, [b"b"] * 10)
+    done = land(job, spark)
+    assert (done.skipped, done.rows) == (1, 10)
+    assert offsets(job, topic) == [list(range(110))]
+
+
+def test_a_lost_checkpoint_and_one_of_another_time(
+    spark: SparkSession, landing: Landing, topic: str, tmp_path: Path
+) -> None:
+    job = replace(landing, checkpoint=str(tmp_path / "checkpoint"))
+    produce(job.bootstrap_servers, topic, [b"a"] * 10)
+    land(job, spark)
+    produce(job.bootstrap_servers, topic, [b"b"] * 10)
+    land(replace(job, checkpoint=str(tmp_path / "another")), spark)
+    produce(job.bootstrap_servers, topic, [b"c"] * 10)
+    # The first one ends at 10, where the table ends at 20.
+    with pytest.raises(Collision, match=f"{topic}-0 up to offset 20, and offsets 10 to 30 were to be added"):
+        land(job, spark)
+    land(replace(job, checkpoint=None), spark)
+    assert offsets(job, topic) == [list(range(30))]
+
+
+def test_new_fields_in_the_middle_of_a_stream(spark: SparkSession, landing: Landing, topic: str) -> None:
+    produce(landing.bootstrap_servers, topic, [{"a": n} for n in range(50)] + [{"a": 50, "b": True}])
+    produce(landing.bootstrap_servers, topic, [{"c": 1.5}], 1)
+    job = replace(landing, values="json", max_records=20)
+    produce(landing.bootstrap_servers, topic, [{"a": 51, "d": "x"}] * 2000)
+    done = land(job, spark)
+    assert done.rows == 2052
+    assert set(table_of(job).schema().names) >= {"a", "b", "c", "d"}
+    assert [row for row in rows(job, "a", "b", "c") if row[1] or row[2]] == [
+        (50, True, None),
+        (None, None, 1.5),
+    ]
+
+
+def test_batches_by_the_clock_until_it_is_told_to_stop(
+    spark: SparkSession, landing: Landing, topic: str
+) -> None:
+    job = replace(landing, trigger=0.1)
+    stop = threading.Event()
+
+    def more(done: BatchDone) -> None:
+        if done.end[topic][0] < 30:
+            produce(job.bootstrap_servers, topic, [b"x"] * 10)
+        else:
+            stop.set()
+
+    produce(job.bootstrap_servers, topic, [b"x"] * 10)
+    done = land(job, spark, more, stop=stop)
+    assert done.offsets[topic][0] == 30
+    assert offsets(job, topic) == [list(range(30))]
+
+
+def test_errors_are_one_line(spark: SparkSession, landing: Landing, topic: str) -> None:
+    from ottla_client.sync import Admin
+
+    produce(landing.bootstrap_servers, topic, [b"x"] * 10)
+    with pytest.raises(
+        NotLanded, match=f"^{topic}-0 offset 0: the value is not a JSON object; say where dead"
+    ):
+        land(replace(landing, values="json", schema="a INT"), spark)
+    land(landing, spark)
+    produce(landing.bootstrap_servers, topic, [b"x"] * 10)
+    with Admin(landing.bootstrap_servers) as admin:
+        admin.delete_records({TopicPartition(topic, 0): 15})
+    with pytest.raises(LandingError, match=r"offsets 10 to 14 .*retention") as caught:
+        land(landing, spark)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.fixture
+def one_run_a_query(spark: SparkSession) -> Iterator[None]:
+    """Spark ends the older of two queries on one checkpoint in one session; between processes it can't."""
+    name = "spark.sql.streaming.stopActiveRunOnRestart"
+    spark.conf.set(name, "false")
+    yield
+    spark.conf.unset(name)
+
+
+@pytest.mark.usefixtures("one_run_a_query")
+def test_two_jobs_on_one_checkpoint(
+    spark: SparkSession, landing: Landing, topic: str, tmp_path: Path
+) -> None:
+    job = replace(landing, checkpoint=str(tmp_path / "checkpoint"), restarts=0)
+    produce(job.bootstrap_servers, topic, [b"x"] * 10)
+    seen: list[str] = []
+
+    def meanwhile(_: BatchDone) -> None:
+        with pytest.raises(Collision, match="two jobs run on the checkpoint") as caught:
+            land(job, spark)
+        seen.append(str(caught.value))
+
+    land(job, spark, meanwhile)
+    assert len(seen) == 1
+    assert offsets(job, topic) == [list(range(10))]
+
+
+def test_a_worker_is_killed(spark: SparkSession, landing: Landing, topic: str) -> None:
+    """Spark gives up on one machine; the job begins the batch again, and says so."""
+    for _ in range(20):
+        produce(landing.bootstrap_servers, topic, [b"x" * 1000] * 1000)
+    job = replace(landing, task_bytes=1_000_000, max_records=10_000)
+    over = threading.Event()
+    killed: list[int] = []
+
+    def kill() -> None:
+        staged = Path(landing.table)
+        while not over.is_set() and not killed:
+            if staged.is_dir() and any(staged.glob("*.parquet")):
+                java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+                for child in psutil.Process(java).children(recursive=True):
+                    if child.name().startswith("python") and any(
+                        "daemon" in part for part in child.cmdline()
+                    ):
+                        killed.append(child.pid)
+                        child.kill()
+            over.wait(0.002)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        done = land(job, spark)
+    finally:
+        over.set()
+        killer.join()
+    assert killed
+    assert done.offsets[topic][0] == 20_000
+    assert offsets(job, topic) == [list(range(20_000))]
+
+
+def test_the_broker_is_killed_under_a_job(spark: SparkSession, own_broker: OwnBroker, tmp_path: Path) -> None:
+    broker = own_broker()
+    create_topic(broker, "flights", 1)
+    for _ in range(10):
+        produce(broker.bootstrap, "flights", [b"x" * 100] * 1000)
+    job = Landing(
+        broker.bootstrap,
+        str(tmp_path / "flights"),
+        topics=("flights",),
+        max_records=1000,
+        segments="never",
+        group="g",
+    )
+
+    def kill(done: BatchDone) -> None:
+        if done.batch_id == 2:
+            broker.kill()
+            threading.Timer(1.0, broker.start).start()
+
+    done = land(job, spark, kill)
+    assert done.rows == 10_000
+    assert offsets(job, "flights") == [list(range(10_000))]
