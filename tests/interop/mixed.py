@@ -49,6 +49,7 @@ class MixedCluster(Cluster):
             "offsets.topic.replication.factor": 3,
             # A JVM on a busy machine says nothing for seconds.
             "zookeeper.session.timeout.ms": 6000,
+            "replica.lag.time.max.ms": 6000,
             **(settings or {}),
         }
         self.kinds: dict[int, str] = {}

@@ -59,15 +59,19 @@ def described(java: Java, topic: str) -> list[tuple[str, str, str]]:
 def test_kafka_topics(cluster: MixedCluster, java: Java, topic: str) -> None:
     java.tool("topics", "--create", "--topic", topic, "--partitions", "3", "--replication-factor", "3",
               "--config", "min.insync.replicas=2")  # fmt: skip
-    wait_for(lambda: len(described(java, topic)) == 3, "three partitions")
-    for leader, replicas, isr in described(java, topic):
+    for partition in range(3):
+        cluster.wait_isr(topic, {1, 2, 3}, partition)
+    shown = described(java, topic)
+    assert len(shown) == 3
+    for leader, replicas, isr in shown:
         assert leader == replicas.split(",")[0]
         assert set(isr.split(",")) == set(replicas.split(",")) == {"1", "2", "3"}
     assert "min.insync.replicas=2" in java.tool("topics", "--describe", "--topic", topic)
     java.tool("topics", "--alter", "--topic", topic, "--partitions", "4")
-    wait_for(lambda: len(described(java, topic)) == 4, "four partitions")
-    assert java.tool("topics", "--describe", "--under-replicated-partitions").strip() == ""
-    assert java.tool("topics", "--describe", "--under-min-isr-partitions").strip() == ""
+    cluster.wait_isr(topic, {1, 2, 3}, 3)
+    assert len(described(java, topic)) == 4
+    for lack in ("--under-replicated-partitions", "--under-min-isr-partitions"):
+        wait_for(lambda lack=lack: not java.tool("topics", "--describe", lack).strip(), f"nothing {lack}")  # type: ignore[misc]
     java.tool("topics", "--delete", "--topic", topic)
     wait_for(lambda: topic not in java.tool("topics", "--list").split(), "the topic to go")
 

@@ -48,6 +48,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
 @pytest.fixture
 def cluster(running: MixedCluster) -> MixedCluster:
     """All brokers are there; one that a failed test has left dead is started again."""
+    running.clear()
     for number, broker in running.brokers.items():
         if broker.running:
             running.thaw(number)

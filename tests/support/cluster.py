@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from tests.support.processes import BrokerProcess
@@ -45,6 +45,8 @@ class Cluster:
         self.zookeeper = zookeeper
         self.connect = f"{zookeeper.address}/cluster{next(_chroots)}"
         self.brokers: dict[int, BrokerProcess] = {}
+        self.leftovers: list[Callable[[], object]] = []
+        """Ends what tests have set going and may not have ended themselves."""
         names = list(racks)
         for number in range(1, brokers + 1):
             own: dict[str, object] = {
@@ -132,7 +134,13 @@ class Cluster:
     def thaw(self, number: int) -> None:
         self.brokers[number].send_signal(signal.SIGCONT)
 
+    def clear(self) -> None:
+        """End what a test has left going."""
+        while self.leftovers:
+            self.leftovers.pop()()
+
     def kill(self) -> None:
+        self.clear()
         for broker in self.brokers.values():
             if broker.running:
                 broker.send_signal(signal.SIGCONT)

@@ -88,8 +88,10 @@ class Stream:
             }
         )
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
+        # A test that fails doesn't stop it.
+        cluster.leftovers.append(self.give_up)
 
     def _run(self) -> None:
         number = 0
@@ -109,7 +111,7 @@ class Stream:
     def wait_for_more(self, count: int = 50) -> None:
         """Wait until so many more are acknowledged."""
         target = len(self.acked) + count
-        wait_for(lambda: len(self.acked) >= target, f"{count} more acknowledgements", 30)
+        wait_for(lambda: len(self.acked) >= target, f"{count} more acknowledgements", 90)
 
     def give_up(self) -> None:
         """End it without waiting for what is not acknowledged; after :meth:`stop`, nothing is left to do."""
