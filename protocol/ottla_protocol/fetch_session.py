@@ -83,7 +83,13 @@ class FetchSession(Generic[K, W]):
             now = wanted.get(partition)
             if now is None or (by_id and now.topic_id != before.topic_id):
                 forgotten.append((partition, before.topic_id))
-        fetch = {partition: now for partition, now in wanted.items() if self._known.get(partition) != now}
+        known = self._known
+        fetch = {
+            partition: now
+            for partition, now in wanted.items()
+            # Mostly the very object.
+            if (asked := known.get(partition)) is not now and asked != now
+        }
         self._known = dict(wanted)
         return SessionRequest(self._id, self._epoch, fetch, forgotten)
 

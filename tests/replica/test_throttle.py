@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.replica.test_fetcher import LEADER, TOPIC, Bench, batch, bench, fetched
-from tests.replica.world import FETCH_VERSION, StepClock, World
+from tests.replica.test_fetcher import LEADER, Bench, batch, bench, fetched
+from tests.replica.world import FETCH_VERSION, TOPIC, StepClock, World
 
 from ottla_broker.handlers import fetch as fetch_handler
 from ottla_broker.handlers.context import Deferred

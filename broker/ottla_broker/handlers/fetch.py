@@ -30,6 +30,7 @@ from ottla_protocol.messages.fetch import (
 
 if TYPE_CHECKING:
     from ottla_broker.log.files import FileSlice
+    from ottla_broker.replica.replicated import ReplicatedPartition
     from ottla_broker.server import Broker
 
 READ_COMMITTED = 1
@@ -121,6 +122,8 @@ class Fetch:
         left = self._max_bytes
         found = 0
         for spec in self._context.partitions.values():
+            if spec.settled is not None and self._has_nothing_new(spec, spec.settled):
+                continue
             # Empty, not null, with an error as well: librdkafka cannot read a null.
             answer = PartitionData(partition_index=spec.partition, high_watermark=-1, records=b"")
             try:
@@ -141,6 +144,10 @@ class Fetch:
         if not self.readable:
             self.immediate = True
         return found
+
+    def _has_nothing_new(self, spec: FetchPartition, partition: ReplicatedPartition) -> bool:
+        """Whether a follower need not be told anything of a partition that it was at the end of before."""
+        return False
 
     def places(self) -> Iterable[set[DelayedFetch]]:
         """Where this fetch waits for more."""

@@ -48,6 +48,28 @@ class FollowerFetch(Fetch):
         self._told = True
         return found
 
+    def _has_nothing_new(self, spec: FetchPartition, partition: ReplicatedPartition) -> bool:
+        """Most partitions of most fetches: thousands that nobody writes to cost next to nothing."""
+        offset = spec.fetch_offset
+        if (
+            # What an answer told last, so that there is nothing to tell.
+            spec.high_watermark == offset
+            and spec.log_start_offset == partition.log.log_start_offset
+            and self._context.incremental
+            and partition.has_nothing_for(
+                self._replica_id,
+                self._epoch,
+                spec.current_leader_epoch,
+                offset,
+                spec.follower_start,
+                self._told,
+            )
+        ):
+            self.readable.append(partition)
+            return True
+        spec.settled = None
+        return False
+
     def places(self) -> Iterable[set[DelayedFetch]]:
         return [
             partition.follower_fetches
@@ -88,7 +110,9 @@ class FollowerFetch(Fetch):
             partition.fetched_by(self._replica_id, spec.fetch_offset, spec.follower_start, self._epoch)
         self.readable.append(partition)
         self._fill(answer, partition)
-        if spec.fetch_offset < end and spec.fetch_offset < log.active.base_offset:
+        if spec.fetch_offset == end:
+            spec.settled = partition
+        elif spec.fetch_offset < log.active.base_offset:
             self.immediate = True
         return read.slice
 

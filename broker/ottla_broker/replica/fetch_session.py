@@ -22,6 +22,7 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from random import Random
 
+    from ottla_broker.replica.replicated import ReplicatedPartition
     from ottla_protocol.messages.fetch import FetchRequest
 
 INITIAL_EPOCH = 0
@@ -33,7 +34,12 @@ Key = tuple[str | bytes, int]
 
 
 class FetchPartition:
-    """One partition of a fetch, and what its last answer said of it."""
+    """One partition of a fetch, and what its last answer said of it.
+
+    Attributes:
+        settled: the partition at whose end a follower is that asks for this, with nothing in its way; None where it has
+            to be looked at closely.
+    """
 
     __slots__ = (
         "current_leader_epoch",
@@ -45,6 +51,7 @@ class FetchPartition:
         "max_bytes",
         "name",
         "partition",
+        "settled",
         "topic",
     )
 
@@ -70,6 +77,7 @@ class FetchPartition:
         self.name: str | None = topic if isinstance(topic, str) else None
         self.high_watermark = -1
         self.log_start_offset = -1
+        self.settled: ReplicatedPartition | None = None
 
     def changed(self, high_watermark: int, log_start_offset: int) -> bool:
         """Remember what an answer says of this partition; whether it says anything new."""
@@ -213,3 +221,4 @@ def _take(partitions: OrderedDict[Key, FetchPartition], request: FetchRequest, u
                 known.current_leader_epoch = p.current_leader_epoch
                 known.last_fetched_epoch = p.last_fetched_epoch
                 known.follower_start = p.log_start_offset
+                known.settled = None

@@ -117,12 +117,14 @@ class _Want(NamedTuple):
 class _Followed:
     """A partition, until when it rests, and whether it had all that is committed when it was fetched last."""
 
-    __slots__ = ("in_sync", "partition", "rests_until")
+    __slots__ = ("in_sync", "partition", "rests_until", "want")
 
     def __init__(self, partition: ReplicatedPartition) -> None:
         self.partition = partition
         self.rests_until = 0.0
         self.in_sync = False
+        # What was asked for last.
+        self.want: _Want | None = None
 
 
 class Fetcher:
@@ -251,7 +253,7 @@ class Fetcher:
             if exceeded and not each.in_sync and self._is_throttled(key):
                 continue
             try:
-                wanted[key] = self._want(each.partition)
+                wanted[key] = self._want(each)
             except KafkaError as error:
                 self._disk_error(each.partition, error)
         if not wanted:
@@ -270,7 +272,7 @@ class Fetcher:
         if self._trouble:
             self._trouble = ""
             log.info("a leader is fetched from again", leader=self.leader_id)
-        names = {each.partition.topic_id: key[0] for key, each in ready.items()}
+        names = {each.partition.topic_id: key[0] for key, each in ready.items()} if answer.responses else {}
         answers: dict[Key, PartitionData] = {}
         for topic in answer.responses:
             name = names.get(topic.topic_id, "") if by_id else topic.topic
@@ -322,15 +324,24 @@ class Fetcher:
         return self._throttle is not None and self._throttle.marked(*key)
 
     @staticmethod
-    def _want(partition: ReplicatedPartition) -> _Want:
+    def _want(followed: _Followed) -> _Want:
+        partition, want = followed.partition, followed.want
         local = partition.log
-        return _Want(
-            partition.topic_id,
-            local.log_end_offset,
-            local.latest_epoch,
-            local.log_start_offset,
-            partition.leader_epoch,
-        )
+        if (
+            want is None
+            or want.offset != local.log_end_offset
+            or want.start_offset != local.log_start_offset
+            or want.last_epoch != local.latest_epoch
+            or want.leader_epoch != partition.leader_epoch
+        ):
+            want = followed.want = _Want(
+                partition.topic_id,
+                local.log_end_offset,
+                local.latest_epoch,
+                local.log_start_offset,
+                partition.leader_epoch,
+            )
+        return want
 
     def _request(self, session: SessionRequest[Key, _Want], version: int) -> FetchRequest:
         settings = self._settings

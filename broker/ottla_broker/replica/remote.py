@@ -63,6 +63,12 @@ class Remote:
         self._leader_end_at_last_fetch = leader_end
         self.last_fetch = now
 
+    def still_there(self, now: float) -> None:
+        """It has asked for the same once more, which is still the leader's end."""
+        self.caught_up = now
+        self._leader_end_at_last_fetch = self.end_offset
+        self.last_fetch = now
+
     def is_caught_up(self, leader_end: int, now: float, max_lag: float) -> bool:
         """Whether it has everything, or had it within the last ``max_lag`` seconds."""
         return self.end_offset == leader_end or now - self.caught_up <= max_lag

@@ -391,6 +391,34 @@ class ReplicatedPartition(Partition):
         if start_offset != start_before and self._start_waiters:
             self._tell_start()
 
+    def has_nothing_for(
+        self, broker_id: int, broker_epoch: int, leader_epoch: int, offset: int, start_offset: int, told: bool
+    ) -> bool:
+        """Whether a fetch only says what is known: a follower in sync is at the log's end, which is committed.
+
+        Unless it was ``told`` before, the follower has been heard then. False: it has to be looked at closely.
+        """
+        if (
+            self.role is not Role.LEADER
+            or leader_epoch != self.leader_epoch
+            or self._high_watermark != offset
+        ):
+            return False
+        local, remote = self._log, self.remotes.get(broker_id)
+        if (
+            local is None
+            or remote is None
+            or remote.end_offset != offset
+            or remote.start_offset != start_offset
+            or remote.broker_epoch != broker_epoch
+            or local.log_end_offset != offset
+            or broker_id not in self.isr
+        ):
+            return False
+        if not told:
+            remote.still_there(self._clock.monotonic())
+        return True
+
     def follower(self, broker_id: int) -> Remote:
         """What is known of a follower. Raises KafkaError: UNKNOWN_LEADER_EPOCH for a broker that is none."""
         self._check_role()

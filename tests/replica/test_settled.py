@@ -1,0 +1,117 @@
+"""Partitions of a follower's fetch session about which there is nothing new: heard, and not looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.replica.world import FETCH_VERSION, TOPIC_ID, World
+
+from ottla_broker.handlers import fetch as fetch_handler
+from ottla_broker.log.log import Log
+from ottla_broker.replica.replicated import LeaderState, ReplicatedPartition
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+
+
+class Follower:
+    """Broker 2's fetches of broker 1, made by hand, that don't wait."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.world = world
+        self.node = world.nodes[1]
+        self.session = (0, 0)
+        self.reads = 0
+        read = Log.read
+
+        def counted(log: Log, *args: Any, **options: Any) -> Any:
+            self.reads += 1
+            return read(log, *args, **options)
+
+        monkeypatch.setattr(Log, "read", counted)
+
+    @property
+    def partition(self) -> ReplicatedPartition:
+        return self.node.partition
+
+    def fetch(self, offset: int | None = None, epoch: int = 1) -> Any:
+        """What the answer says of the partition, None for nothing; without an offset, the request doesn't name it."""
+        self.reads = 0
+        asked = []
+        if offset is not None:
+            wanted = FetchPartition(partition=0, fetch_offset=offset, log_start_offset=0)
+            wanted.current_leader_epoch = epoch
+            wanted.partition_max_bytes = 1 << 20
+            asked.append(wanted)
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=2, replica_epoch=9),
+            max_wait_ms=0,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            session_id=self.session[0],
+            session_epoch=self.session[1],
+            topics=[FetchTopic(topic_id=TOPIC_ID, partitions=asked)] if asked else [],
+        )
+        context: Any = SimpleNamespace(broker=self.node.broker, version=FETCH_VERSION)
+        answer: Any = fetch_handler.handle(context, request)
+        assert not answer.error_code
+        self.session = (answer.session_id, self.session[1] + 1)
+        return answer.responses[0].partitions[0] if answer.responses else None
+
+
+@pytest.fixture
+async def follower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    world = World(tmp_path)
+    world.nodes[1].told(LeaderState(1, 1, 1, (1, 2), 0, world.numbers))
+    made = Follower(world, monkeypatch)
+    yield made
+    await world.close()
+
+
+async def test_what_is_at_its_end_is_heard_and_not_read(follower: Follower) -> None:
+    world = follower.world
+    assert follower.fetch(0) is not None
+    follower.fetch()
+    world.clock.seconds += 3
+    assert follower.fetch() is None
+    assert follower.reads == 0
+    remote = follower.partition.remotes[2]
+    assert (remote.last_fetch, remote.caught_up) == (world.clock.seconds, world.clock.seconds)
+    # Data; then the high watermark that comes of it having been fetched; then nothing again.
+    world.produce(1, 2)
+    assert len(follower.fetch().records) > 0
+    told = follower.fetch(2)
+    assert (told.high_watermark, len(told.records)) == (2, 0)
+    follower.fetch()
+    assert follower.fetch() is None
+    assert follower.reads == 0
+
+
+async def test_what_happens_otherwise_is_told(follower: Follower) -> None:
+    world = follower.world
+    world.produce(1, 3)
+    for offset in (0, 3, None, None):
+        follower.fetch(offset)
+    assert follower.reads == 0
+    follower.partition.log.advance_log_start_offset(2)
+    assert follower.fetch().log_start_offset == 2
+    follower.fetch()
+    assert follower.fetch() is None
+    # Another epoch, in which it leads, and then one in which it doesn't.
+    follower.node.told(LeaderState(1, 1, 2, (1, 2), 1, world.numbers))
+    assert follower.fetch().error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert follower.fetch(3, epoch=2) is not None
+    follower.fetch()
+    assert follower.fetch() is None
+    follower.node.told(LeaderState(1, 3, 3, (3, 2), 2, world.numbers))
+    assert follower.fetch().error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+async def test_who_is_out_of_sync_is_looked_at(follower: Follower) -> None:
+    follower.node.told(LeaderState(1, 1, 2, (1,), 1, follower.world.numbers))
+    for offset in (0, None, None):
+        follower.fetch(offset, epoch=2)
+        assert follower.reads == 1
+    assert [change.isr for _, change in follower.world.proposals] == [(1, 2)]
