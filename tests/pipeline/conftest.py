@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,8 +33,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     folder = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+        python = str(_python(folder))
+        patch.setenv("PYSPARK_PYTHON", python)
+        # Data sources that Spark finds by itself are run by the driver's Python, as Spark knows it.
+        patch.setenv("PYSPARK_DRIVER_PYTHON", python)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         builder = SparkSession.builder.master("local[2]").appName("tests")
         for name, value in SETTINGS.items():
@@ -42,6 +46,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session.sparkContext.setLogLevel("FATAL")
         yield session
         _end(session)
+
+
+def _python(folder: Path) -> Path:
+    """This Python, for Spark's workers, with pyspark from where it is installed.
+
+    Spark puts its own archive of pyspark before it, which Python compiles anew in each process: 1.2 s of 1.7.
+    """
+    script = folder / "python"
+    script.write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {shlex.quote(sys.executable)} "$@"\n')
+    script.chmod(0o755)
+    return script
 
 
 def _end(session: SparkSession) -> None:

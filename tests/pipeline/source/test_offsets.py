@@ -35,8 +35,8 @@ def test_what_is_written_is_read(given: Offsets) -> None:
 def test_equal_offsets_have_equal_texts(given: Offsets, chance: Any) -> None:
     shuffled = list(given.of.items())
     chance.shuffle(shuffled)
-    since = None if given.since is None else dict(reversed(given.since.items()))
-    other = Offsets(dict(shuffled), dict(reversed(given.ids.items())), given.first, since)
+    since = None if given.since is None else dict(reversed(list(given.since.items())))
+    other = Offsets(dict(shuffled), dict(reversed(list(given.ids.items()))), given.first, since)
     assert other.to_text() == given.to_text()
 
 
