@@ -95,6 +95,7 @@ def _run(bench: Bench, broker: Broker, plan: Plan) -> None:
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, "-m", "bench.measures.spark_program", json.dumps(asdict(plan))]
     log = folder / "log"
+    failed: list[str] = []
     with (
         log.open("wb") as errors,
         subprocess.Popen(
@@ -107,7 +108,10 @@ def _run(bench: Bench, broker: Broker, plan: Plan) -> None:
     ):
         assert process.stdout is not None
         for line in process.stdout:
-            if line.startswith(b'{"figure"'):
+            if line.startswith(b'{"failed"'):
+                failed.append(json.loads(line)["failed"])
+                print(f"  {failed[-1]}", file=sys.stderr, flush=True)
+            elif line.startswith(b'{"figure"'):
                 figure = json.loads(line)
                 bench.add(
                     "spark", figure["figure"], figure["unit"], figure["better"], broker, figure["value"]
@@ -116,6 +120,8 @@ def _run(bench: Bench, broker: Broker, plan: Plan) -> None:
         raise RuntimeError(
             f"Spark ended with {process.returncode}:\n{log.read_text(errors='replace')[-3000:]}"
         )
+    if failed:
+        raise RuntimeError("; ".join(failed))
 
 
 def measure(bench: Bench) -> None:

@@ -1,7 +1,7 @@
 """The queries of ``bench.measures.spark``, in one Spark session: ``python -m bench.measures.spark_program JSON``.
 
-Prints a line of JSON for each figure. Numbers that two ways of reading should have in common are compared: a figure of
-a query that read something else is none.
+Prints a line of JSON for each figure, and for each kind of query that failed. Numbers that two ways of reading should
+have in common are compared: a figure of a query that read something else is none.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import statistics
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -290,7 +291,6 @@ def main() -> None:
     plan = Plan(**json.loads(sys.argv[1]))
     spark = session(plan)
     queries = Queries(plan, spark)
-    failed: list[str] = []
     # Memory first: what workers have had once they don't give back.
     for work in (
         queries.memory,
@@ -303,10 +303,10 @@ def main() -> None:
         try:
             work()
         except Exception as error:
-            failed.append(f"{work.__name__}: {error}")
+            lines = str(error).strip().splitlines()
+            print(json.dumps({"failed": f"{work.__name__}: {lines[0] if lines else error!r}"}), flush=True)
+            traceback.print_exc()
     spark.stop()
-    if failed:
-        sys.exit("\n".join(failed))
 
 
 if __name__ == "__main__":
