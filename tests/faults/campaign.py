@@ -213,7 +213,7 @@ def figures(load: Load, gaps: dict[str, list[float]]) -> str:
     ]
     for name in sorted(gaps):
         times = gaps[name]
-        lines.append(f"    {name:24} {len(times):3} times {statistics.median(times):6.2f} {max(times):6.2f}")
+        lines.append(f"    {name:40} {len(times):3} times {statistics.median(times):6.2f} {max(times):6.2f}")
     return "\n".join(lines)
 
 
