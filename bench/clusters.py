@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,51 +16,21 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench import maven
 from bench.brokers import HOST, Broker, BrokerFailed, Kafka, KafkaOnZooKeeper, free_port
+from bench.zookeeper import Unavailable, ZooKeeper
 
 BROKERS = 3
 
 
-class ZooKeeper:
+def _kafkas_zookeeper(folder: Path) -> ZooKeeper:
     """The server that comes with Kafka 3.9, alone. Raises :class:`bench.maven.Unavailable` without Java or Maven."""
-
-    def __init__(self, folder: Path) -> None:
-        self._command = [maven.java(), "-Xmx256M", "-cp", f"{maven.kafka_jars()}/*"]
-        self._folder = folder
-        self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self, timeout: float = 60.0) -> None:
-        """Start it and come back when it serves."""
-        self._folder.mkdir(parents=True)
-        config = self._folder / "zoo.cfg"
-        config.write_text(
-            f"dataDir={self._folder / 'data'}\nclientPort={self.port}\nclientPortAddress={HOST}\ntickTime=2000\n"
-            "maxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\n"
-        )
-        main = "org.apache.zookeeper.server.ZooKeeperServerMain"
-        with (self._folder / "out").open("ab") as output:
-            self._process = subprocess.Popen(
-                [*self._command, main, str(config)], stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
-        deadline = time.monotonic() + timeout
-        while not self._serves():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
-                raise BrokerFailed(f"ZooKeeper did not start: {(self._folder / 'out').read_text()[-1000:]}")
-            time.sleep(0.05)
-
-    def _serves(self) -> bool:
-        with suppress(OSError), socket.create_connection((HOST, self.port), 1.0) as sock:
-            sock.settimeout(1.0)
-            sock.sendall(b"srvr")
-            return b"Mode:" in sock.recv(4096)
-        return False
-
-    def stop(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
+    return ZooKeeper(
+        folder / "zoo.cfg",
+        folder / "data",
+        folder / "out",
+        free_port(),
+        java=maven.java(),
+        classpath=f"{maven.kafka_jars()}/*",
+    )
 
 
 class Cluster:
@@ -70,7 +38,7 @@ class Cluster:
 
     def __init__(self, kind: type[Broker], folder: Path) -> None:
         self.folder = folder
-        self.zookeeper = ZooKeeper(folder / "zookeeper")
+        self.zookeeper = _kafkas_zookeeper(folder / "zookeeper")
         of = KafkaOnZooKeeper if kind is Kafka else kind
         connect = {"zookeeper.connect": f"{HOST}:{self.zookeeper.port}"}
         self.brokers = {
@@ -153,7 +121,7 @@ class Cluster:
         """End all processes and delete the folder."""
         for broker in self.brokers.values():
             broker.kill()
-        self.zookeeper.stop()
+        self.zookeeper.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -162,7 +130,10 @@ def running(kind: type[Broker], folder: Path) -> Iterator[Cluster]:
     """A cluster whose ZooKeeper serves, and whose brokers are not started; all is gone after the block."""
     cluster = Cluster(kind, folder)
     try:
-        cluster.zookeeper.start()
+        try:
+            cluster.zookeeper.start()
+        except Unavailable as error:
+            raise BrokerFailed(str(error)) from error
         yield cluster
     finally:
         cluster.remove()

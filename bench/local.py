@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import os
-import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,34 +16,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from bench.zookeeper import HOST, Unavailable, ZooKeeper
 from ottla_client.errors import ClientError
 from ottla_client.sync import Admin
 
-HOST: Final = "127.0.0.1"
-LEAST_JAVA: Final = 17
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 30.0
 # How long a process that has died stays away.
 _AWAY_SECONDS: Final = 10.0
 _SET_PARENT_DEATH_SIGNAL: Final = 1  # of prctl(2)
-
-# What ZooKeeper needs of Spark's hundreds of jars: a JVM that indexes all of them starts a second later.
-_JARS: Final = (
-    "zookeeper", "netty", "slf4j", "log4j", "metrics-core", "snappy-java", "commons-io", "commons-cli", "audience",
-)  # fmt: skip
-
-_ZOOKEEPER: Final = """dataDir={folder}
-clientPort={port}
-clientPortAddress={host}
-tickTime=2000
-admin.enableServer=false
-4lw.commands.whitelist=srvr
-"""
 
 _BROKER: Final = """broker.id={number}
 listeners=PLAINTEXT://{host}:{port}
@@ -69,10 +51,6 @@ the cluster serves at {bootstrap}
 
 data and logs are in {folder}; Ctrl-C stops it all
 """
-
-
-class Unavailable(Exception):
-    """The cluster can't run here, or runs no more; the message is one line."""
 
 
 class Stopped(Exception):
@@ -163,18 +141,14 @@ class LocalCluster:
         self.bootstrap = ",".join(f"{HOST}:{each}" for each in ports)
         for each in (zookeeper_port, *ports):
             _check_free(each)
-        java, classpath = find_java(), _classpath()
-        folder.mkdir(parents=True, exist_ok=True)
-        config = folder / "zookeeper.properties"
-        config.write_text(
-            _ZOOKEEPER.format(folder=folder / "zookeeper", port=zookeeper_port, host=HOST), encoding="utf-8"
+        server = ZooKeeper(
+            folder / "zookeeper.properties",
+            folder / "zookeeper",
+            folder / "zookeeper.log",
+            zookeeper_port,
         )
-        command = [
-            java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath,
-            "org.apache.zookeeper.server.ZooKeeperServerMain", str(config),
-        ]  # fmt: skip
-        log = folder / "zookeeper.log"
-        self.zookeeper = Member("ZooKeeper", command, log, lambda: _zookeeper_serves(zookeeper_port))
+        server.write_config()
+        self.zookeeper = Member("ZooKeeper", server.command, server.log, server.serves)
         copies = min(3, brokers)
         self.brokers = []
         for number, each in enumerate(ports, 1):
@@ -249,45 +223,12 @@ def _broker(number: int, config: Path, log: Path, port: int) -> Member:
     return Member(f"broker {number}", [sys.executable, "-m", "ottla_broker", str(config)], log, serves)
 
 
-def _zookeeper_serves(port: int) -> bool:
-    with suppress(OSError), socket.create_connection((HOST, port), 1.0) as connection:
-        connection.settimeout(1.0)
-        connection.sendall(b"srvr")
-        return b"Mode:" in connection.recv(4096)
-    return False
-
-
 def _end_with_parent() -> None:
     """In a child, before its program begins: SIGTERM when the parent ends, even by SIGKILL."""
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 
 # What has to be there -------------------------------------------------------------------------------------------------
-
-
-def find_java() -> str:
-    """Java's path, from JAVA_HOME or else the PATH. Raises Unavailable if there is none that is new enough."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    if java is None:
-        where = f"in JAVA_HOME ({home})" if home else "on the PATH"
-        raise Unavailable(f"ZooKeeper needs Java {LEAST_JAVA} or later, and there is none {where}")
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30).stderr
-    found = re.search(r'version "(\d+)', said)
-    if found is None or int(found[1]) < LEAST_JAVA:
-        version = found[1] if found else "unknown"
-        raise Unavailable(f"ZooKeeper needs Java {LEAST_JAVA} or later; {java} is version {version}")
-    return java
-
-
-def _classpath() -> str:
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise Unavailable(
-            "ZooKeeper's jars come with pyspark, which is not installed: pip install 'ottla[spark]'"
-        )
-    jars = sorted((Path(spec.origin).parent / "jars").glob("*.jar"))
-    return ":".join(str(jar) for jar in jars if jar.name.startswith(_JARS))
 
 
 def _check_free(port: int) -> None:
