@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 # What the source says in Spark's Python processes reaches us inside of Spark's own words.
 _OWN = re.compile(r"(?:SourceError|OptionError|LossError|ReadError|LandingError|SchemaRefused): (.+)")
-_TWO = ("CONCURRENT_STREAM_LOG_UPDATE", "CONCURRENT_QUERY", "ConcurrentModificationException")
+_TWO = (
+    "CONCURRENT_STREAM_LOG_UPDATE",
+    "CONCURRENT_QUERY",
+    "ConcurrentModificationException",
+    "another query with same id is already active",
+)
+_CAUSE = re.compile(r"(?:Caused by: |: )?(?:[\w$]+\.)*\w+(?:Exception|Error): \S")
 _LONGEST = 500
 
 
@@ -87,9 +93,11 @@ def session() -> SparkSession:
 
 
 def _reason(text: str) -> str:
-    """The line of Spark's words that says most: the last that names an exception, or the first."""
+    """The line of Spark's words that says most: what became of a worker, the last cause, or the first line."""
     text = text.partition("terminated with exception: ")[2] or text
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    causes = [line for line in lines if re.match(r"(Caused by: )?[\w.]+(Exception|Error)\b", line)]
-    found = (causes or lines or ["for no reason that it gave"])[-1 if causes else 0]
+    causes = [line for line in lines if _CAUSE.match(line)]
+    workers = [line for line in causes if "Python worker" in line]
+    found = (workers[:1] or causes[-1:] or lines[:1] or ["for no reason that it gave"])[0]
+    found = found.removeprefix("Caused by: ").removeprefix(": ")
     return found if len(found) <= _LONGEST else found[:_LONGEST] + "…"

@@ -114,8 +114,6 @@ class _Job:
         landing = self._landing
         starting = json.dumps(by_topic(beginning.offsets))
         task = task_of(landing, beginning.table, beginning.values, bury=landing.dead_letters is not None)
-        spark.dataSource.register(LandingSource)
-        stream = spark.readStream.format(LandingSource.name()).options(**landing.source_options(starting))
         checkpoint = landing.checkpoint or tempfile.mkdtemp(prefix="ottla-landing-")
         failed: list[BaseException] = []
 
@@ -132,12 +130,14 @@ class _Job:
                     failed.append(error)
                     raise
 
-        writer = stream.option(OPTION, task.to_text()).load().writeStream.foreachBatch(batch)
-        if landing.available_now:
-            writer = writer.trigger(availableNow=True)
-        else:
-            writer = writer.trigger(processingTime=f"{round(float(landing.trigger) * 1000)} milliseconds")
         try:
+            spark.dataSource.register(LandingSource)
+            stream = spark.readStream.format(LandingSource.name()).options(**landing.source_options(starting))
+            writer = stream.option(OPTION, task.to_text()).load().writeStream.foreachBatch(batch)
+            if landing.available_now:
+                writer = writer.trigger(availableNow=True)
+            else:
+                writer = writer.trigger(processingTime=f"{round(float(landing.trigger) * 1000)} milliseconds")
             query = writer.option("checkpointLocation", checkpoint).start()
             try:
                 while not self._stop.is_set() and not query.awaitTermination(_LOOK):

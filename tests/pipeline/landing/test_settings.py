@@ -83,7 +83,7 @@ ENDED = "[STREAM_FAILED] Query [id = x] terminated with exception: "
         (ENDED + "Traceback\n  File x\nottla_pipeline.source.errors.LossError: flights-0: offsets 3 to 5 are lost",
          LandingError, "^flights-0: offsets 3 to 5 are lost"),
         (ENDED + "Job aborted.\nCaused by: java.io.EOFException: gone\n\tat x",
-         Crashed, "Spark's query ended: Caused by: java.io.EOFException: gone"),
+         Crashed, "Spark's query ended: java.io.EOFException: gone"),
         ("", Crashed, "for no reason that it gave"),
     ],
 )  # fmt: skip

@@ -1,0 +1,197 @@
+"""A landing job is killed again and again: in the end every record is in its table once, or once a dead letter.
+
+Half of the blows fall at a point of the driver's own work (tests/pipeline/faults/driver.py), the others at any moment:
+on the driver, on Spark's Java process, or on a worker under it. `make faults` deals out more of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from tests.pipeline.faults.driver import POINTS
+from tests.pipeline.landing.rounds import produce, rows
+from tests.support.processes import BrokerProcess
+from tests.support.topics import create_topic
+
+from ottla_client.types import TopicPartition
+from ottla_pipeline.audit import audit, in_table
+from ottla_pipeline.landing import Landing
+from ottla_pipeline.landing.graves import dead_table
+from ottla_pipeline.landing.start import table_of
+from ottla_pipeline.landing.tables import FORMATS
+from ottla_pipeline.source.broker import Broker
+
+OwnBroker = Callable[..., BrokerProcess]
+ROOT = Path(__file__).parents[3]
+PARTITIONS = 3
+A_ROUND = 1500
+"""Records a partition that come with each round; one in 50 can't be parsed."""
+QUICK = "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell"
+
+
+@dataclass
+class Driver:
+    """A job in a process of its own, and what it has said."""
+
+    process: subprocess.Popen[str]
+    lines: list[str] = field(default_factory=list)
+
+    def read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.strip())
+
+    def wait_for(self, word: str, times: int, timeout: float = 300) -> bool:
+        """Until it has said so, so often; False if it ends first."""
+        deadline = time.monotonic() + timeout
+        while sum(line.startswith(word) for line in self.lines) < times:
+            if self.process.poll() is not None:
+                return False
+            assert time.monotonic() < deadline, f"the job has not said {word!r} {times} times: {self.lines}"
+            time.sleep(0.01)
+        return True
+
+
+@contextmanager
+def driver(settings: dict[str, Any], die: tuple[str, int] | None, log: Path) -> Iterator[Driver]:
+    told = json.dumps({"landing": settings, "die": die})
+    env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    env["PYSPARK_SUBMIT_ARGS"] = QUICK
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
+    with log.open("a") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.pipeline.faults.driver", told],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=ROOT,
+            env=env,
+        )
+    made = Driver(process)
+    reader = threading.Thread(target=made.read)
+    reader.start()
+    family: list[psutil.Process] = []
+    try:
+        yield made
+        family = under(process.pid)
+    finally:
+        family = family or under(process.pid)
+        for one in [process, *family]:
+            one.kill()
+        process.wait()
+        reader.join()
+        assert process.stdout is not None
+        process.stdout.close()
+        psutil.wait_procs(family, timeout=60)
+
+
+def under(pid: int) -> list[psutil.Process]:
+    """The Java process and the workers under it; they are no children any more once the driver is gone."""
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def strike(made: Driver, chance: random.Random) -> str:
+    """Kill something of a job that runs, at any moment of it."""
+    batches = chance.randrange(3)
+    if not (made.wait_for("batch", batches) if batches else made.wait_for("ready", 1)):
+        return "nothing: it had ended"
+    time.sleep(chance.uniform(0, 1.5))
+    family = under(made.process.pid)
+    what = chance.choice(["driver", "Java", "worker"])
+    if what == "driver":
+        made.process.kill()
+    elif what == "Java":
+        for one in family:
+            if one.name() == "java":
+                one.kill()
+    else:
+        workers = [one for one in family if one.name().startswith("python")]
+        for one in chance.sample(workers, min(1, len(workers))):
+            one.kill()
+    for one in family if what == "driver" else ():
+        # Orphans end by themselves, sooner or later; what they write late must do no harm.
+        one.send_signal(signal.SIGCONT)
+    return what
+
+
+def test_every_record_is_landed_once_whatever_is_killed(
+    own_broker: OwnBroker, rounds: int, chance: random.Random, tmp_path: Path
+) -> None:
+    broker = own_broker()
+    formats = list(FORMATS) if rounds > len(FORMATS) else [chance.choice(FORMATS)]
+    blows = [rounds // len(formats) + (i < rounds % len(formats)) for i in range(len(formats))]
+    for form, times in zip(formats, blows, strict=True):
+        topic = f"records-{form}"
+        create_topic(broker, topic, PARTITIONS)
+        lake = tmp_path / form
+        settings: dict[str, Any] = {
+            "bootstrap_servers": broker.bootstrap,
+            "table": str(lake / "table"),
+            "topics": [topic],
+            "format": form,
+            "values": "json",
+            "schema": "n BIGINT, text STRING",
+            "dead_letters": f"table:{lake / 'dead'}",
+            "group": f"group-{form}",
+            "max_records": 1000,
+        }
+        if chance.random() < 0.5:
+            settings["checkpoint"] = str(lake / "checkpoint")
+        for number in range(times):
+            more(broker, topic, number)
+            die = (chance.choice(POINTS), chance.randrange(1, 4)) if chance.random() < 0.5 else None
+            with driver(settings, die, tmp_path / "drivers.log") as made:
+                if die is not None:
+                    made.process.wait(300)
+                    what = f"{die[0]} ({die[1]})"
+                else:
+                    what = strike(made, chance)
+            print(f"{form} {number}: {what}")
+        more(broker, topic, times)
+        with driver(settings, None, tmp_path / "drivers.log") as made:
+            assert made.process.wait(300) == 0, (tmp_path / "drivers.log").read_text()[-3000:]
+        check(Landing(**settings), topic, (times + 1) * A_ROUND)
+
+
+def more(broker: BrokerProcess, topic: str, number: int) -> None:
+    for partition in range(PARTITIONS):
+        start = number * A_ROUND
+        values = [
+            b"?" if n % 50 == partition else {"n": n, "text": f"{partition}-{n}"}
+            for n in range(start, start + A_ROUND)
+        ]
+        produce(broker.bootstrap, topic, values, partition)
+
+
+def check(landing: Landing, topic: str, records: int) -> None:
+    """Nothing lost, nothing doubled, nothing strange; and the group knows."""
+    found = rows(landing, "_partition", "_offset", "n", "text")
+    dead = rows(dead_table(landing), "partition", "offset", "value")
+    wanted = [(p, n, n, f"{p}-{n}") for p in range(PARTITIONS) for n in range(records) if n % 50 != p]
+    assert found == wanted
+    assert dead == [(p, n, b"?") for p in range(PARTITIONS) for n in range(records) if n % 50 == p]
+    table = table_of(landing)
+    result = audit(
+        landing.bootstrap_servers, table, [topic], whole=True, dead=in_table(dead_table(landing), table)
+    )
+    assert result.clean, result.to_json()
+    assert landing.group is not None
+    with Broker(landing.bootstrap_servers) as broker:
+        committed = broker.group_offsets(landing.group)
+    assert committed == {TopicPartition(topic, p): records for p in range(PARTITIONS)}
