@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q install
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then command -v $$p; break; fi; done)
 
-.PHONY: help run test demo cluster faults check format bench interop compose-test clean
+.PHONY: help run test demo pipeline cluster faults check format bench interop compose-test clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test: $(VENV)/.dev  ## the tests (ARGS=… is handed to pytest)
 
 demo: $(VENV)/.dev  ## a year of flights through a broker that is killed on the way
 	@$(BIN)/python -m bench.demo $(ARGS)
+
+pipeline: $(VENV)/.dev  ## topics land in Delta tables, the Spark job is killed on the way: joined, checked, drawn (needs Java 17)
+	@$(BIN)/python -m bench.pipeline $(ARGS)
 
 cluster: $(VENV)/.dev  ## a ZooKeeper and three brokers on 127.0.0.1:9092 to 9094 (ARGS="--data folder --port 9092 …")
 	@exec $(BIN)/python -m bench.local $(ARGS)

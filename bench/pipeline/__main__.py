@@ -123,16 +123,29 @@ def land(servers: str, folder: Path, story: Story, seed: int) -> None:
                 break
         time.sleep(chance.uniform(0, KILL_WITHIN))
         driver.kill()
+    story.say("SIGKILL to the driver, Python and Java")
+    rows, left = _left(lake / "flights")
     story.say(
-        f"SIGKILL to the driver, Python and Java, amid batch {KILL_AFTER} of the flights; it is started again"
+        f"the table has {rows:,} flights; of {left} files there no commit tells; the driver is started again"
     )
     with _running(Driver(servers, lake, result, log)) as driver:
         for event in driver.events():
             _tell(story, event)
 
 
+def _left(place: Path) -> tuple[int, int]:
+    """Rows of a table, and Parquet files beside it that aren't its own."""
+    from ottla_pipeline.landing.tables import open_table
+
+    table = open_table("delta", str(place))
+    table.refresh()
+    files = table.data_files()
+    there = [file for file in place.rglob("*.parquet") if "_delta_log" not in file.parts]
+    return sum(file.rows for file in files), len(there) - len(files)
+
+
 def _tell(story: Story, event: dict[str, Any]) -> None:
-    kind = event.pop("event")
+    kind = event["event"]
     if kind == "started":
         story.say(f"Spark {event['version']} has started, local[2]")
     elif kind == "batch":
@@ -192,7 +205,7 @@ def main() -> int:
     parser.add_argument(
         "--picture",
         type=Path,
-        default=Path("ottla-pipeline.png"),
+        default=Path(__file__).parents[1] / "results" / "pipeline.png",
         metavar="FILE",
         help="where the picture goes",
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bench.pipeline import data
 from ottla_pipeline.landing import BatchDone, Landing, land
 from ottla_pipeline.landing.tables import open_table
+from ottla_pipeline.progress import Course
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,14 +32,11 @@ def say(event: str, **facts: Any) -> None:
 def land_all(spark: SparkSession, servers: str, lake: Path) -> None:
     """What the topics have, into a table each."""
     for source in data.SOURCES:
+        course = Course()
 
-        def told(done: BatchDone, topic: str = source.topic) -> None:
-            lag = sum(
-                latest - done.end[name][partition]
-                for name, parts in done.latest.items()
-                for partition, latest in parts.items()
-            )
-            say("batch", topic=topic, rows=done.rows, seconds=round(done.seconds, 3), lag=lag)
+        def told(done: BatchDone, topic: str = source.topic, course: Course = course) -> None:
+            course.add(done)
+            say("batch", topic=topic, rows=done.rows, seconds=round(done.seconds, 3), lag=course.lag)
 
         job = Landing(
             servers,
@@ -49,14 +47,7 @@ def land_all(spark: SparkSession, servers: str, lake: Path) -> None:
             group=GROUP,
             max_records=BATCH,
         )
-        landed = land(job, spark, told)
-        say(
-            "landed",
-            topic=source.topic,
-            rows=landed.rows,
-            files=landed.files,
-            seconds=round(landed.seconds, 3),
-        )
+        land(job, spark, told)
 
 
 def ask(spark: SparkSession, lake: Path, file: Path) -> None:
@@ -65,7 +56,7 @@ def ask(spark: SparkSession, lake: Path, file: Path) -> None:
         table = open_table("delta", str(lake / source.topic))
         table.refresh()
         spark.read.parquet(*table.files()).createOrReplaceTempView(source.topic)
-    data.in_order(spark.sql(data.QUERY).toPandas()).to_json(file, orient="records")
+    file.write_text(json.dumps([row.asDict() for row in spark.sql(data.QUERY).collect()]))
     say("asked")
 
 

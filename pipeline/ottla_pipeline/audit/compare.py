@@ -47,6 +47,8 @@ class TablePartition:
     """Rows too many."""
     dead: Runs = NOTHING
     """Records that are dead letters."""
+    buried: int = 0
+    """How many records became dead letters, as the commits say, wherever they are."""
     dead_batches: Runs = NOTHING
     """Offsets of batches that are dead letters: they could not be decoded."""
 
@@ -94,6 +96,8 @@ class PartitionAudit:
     """Those of them that the table has."""
     dead: int
     """Those that became dead letters, and aren't in the table."""
+    buried: int
+    """Records that the commits say became dead letters; those that were replayed are present since."""
     missing: Runs
     doubled: Runs
     surplus: int
@@ -152,6 +156,7 @@ def compare(
         records=expected.count,
         present=there.count,
         dead=dead.count,
+        buried=table.buried,
         missing=expected - there - dead,
         doubled=table.doubled,
         surplus=table.surplus,

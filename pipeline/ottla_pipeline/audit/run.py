@@ -22,7 +22,7 @@ from ottla_pipeline.source.options import Isolation, Topics
 from .compare import Landed, LogPartition, PartitionAudit, TablePartition, compare
 from .dead import Dead
 from .log import Scan, Stop, scan
-from .runs import Tally
+from .runs import Runs, Tally
 from .table import tally_rows
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def _document(found: PartitionAudit) -> dict[str, Any]:
         "records": found.records,
         "present": found.present,
         "dead_letters": found.dead,
+        "dead_letters_committed": found.buried,
         "missing": found.missing.count,
         "missing_ranges": list(found.missing),
         "doubled": found.surplus,
@@ -98,7 +99,7 @@ def audit(
     names: Names | None = None,
     isolation: Isolation = "read_uncommitted",
     whole: bool = False,
-    dead: Dead | None = None,
+    dead: Dead = Dead(),  # noqa: B008
     workers: int | None = None,
     tell: Tell = lambda done, total: None,
 ) -> Audit:
@@ -134,7 +135,9 @@ def audit(
         ) from None
     places = sorted({*log.start, *landed, *tallies})
     rows = {
-        place: _partition(landed.get(place, ()), tallies.get(place), dead or Dead(), place)
+        place: _partition(
+            landed.get(place, ()), tallies.get(place), *dead.of(place), ledger.spans.get(place, ())
+        )
         for place in places
     }
     ranges = {place: log.range(place, rows[place], whole) for place in places}
@@ -248,9 +251,19 @@ def _landed(spans: Sequence[Span]) -> Sequence[Landed]:
     ]
 
 
-def _partition(landed: Sequence[Landed], tally: Tally | None, dead: Dead, place: Place) -> TablePartition:
+def _partition(
+    landed: Sequence[Landed], tally: Tally | None, dead: Runs, dead_batches: Runs, spans: Sequence[Span]
+) -> TablePartition:
     rows = tally or Tally()
-    return TablePartition(landed, rows.offsets(), rows.repeated(), rows.surplus(), *dead.of(place))
+    return TablePartition(
+        landed,
+        offsets=rows.offsets(),
+        doubled=rows.repeated(),
+        surplus=rows.surplus(),
+        dead=dead,
+        dead_batches=dead_batches,
+        buried=sum(span.dead for span in spans),
+    )
 
 
 def _scan_all(

@@ -92,7 +92,7 @@ def audit(
         wanted = open_table(form, table, catalog, storage)
         if topics:
             require_topics(console, client, topics)
-        dead = None
+        dead = auditing.Dead()
         if dead_letters is not None:
             kind, _, place = dead_letters.partition(":")
             if kind == "topic":
@@ -120,12 +120,13 @@ def audit(
                 dead=dead,
                 tell=tell,
             )
-        _show(console, found)
+        _show(console, found, told=dead_letters is not None)
     if not found.clean:
         click.get_current_context().exit(1)
 
 
-def _show(console: Console, found: Audit) -> None:
+def _show(console: Console, found: Audit, *, told: bool) -> None:
+    """``told`` says that it is known where dead letters are."""
     if console.as_json:
         console.emit(found.to_json())
         return
@@ -161,6 +162,9 @@ def _show(console: Console, found: Audit) -> None:
         for line in _findings(each):
             console.print(line)
     console.print(_verdict(found))
+    buried = min(sum(each.missing.count for each in partitions), sum(each.buried for each in partitions))
+    if buried and not told:
+        console.note(f"{buried:,} of them may be dead letters: --dead-letters says where those are")
 
 
 def _style_of(style: str | None) -> Any:

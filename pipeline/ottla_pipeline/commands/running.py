@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,18 +32,23 @@ _SAID = "ending after the batch under way; once more ends at once"
 
 
 def run_job(console: Console, spark: SparkSession, table: str, job: Job) -> None:
-    """Run it to its end, shown as the console is made for; then say what was landed."""
+    """Run it to its end, shown as the console is made for; then say what was landed.
+
+    Ended by a signal, it exits with the code that all commands have then.
+    """
     under_way = tasks_of(spark)
     with _shown(console, under_way) as show, _remarks(show), _Ending(show, under_way) as ending:
 
         def told(done: BatchDone) -> None:
             show.batch(done)
-            if ending.wanted:
+            if ending.sign is not None:
                 ending.event.set()
 
         landed = job(told, ending.event)
     if not console.as_json:
         console.print(summary(landed, table))
+    if ending.sign is not None:
+        sys.exit(128 + ending.sign)
 
 
 def summary(landed: Landed, table: str) -> str:
@@ -97,7 +103,7 @@ class _Ending:
 
     def __init__(self, show: Shown, under_way: Callable[[], tuple[int, int] | None]) -> None:
         self.event = threading.Event()
-        self.wanted = False
+        self.sign: int | None = None
         self._show = show
         self._under_way = under_way
 
@@ -112,9 +118,9 @@ class _Ending:
             signal.signal(each, handler)
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
-        if self.wanted:
+        if self.sign is not None:
             raise KeyboardInterrupt
-        self.wanted = True
+        self.sign = number
         # Not in a signal's handler: it may have come amid a call to Java, or amid drawing.
         threading.Thread(target=self._wait, name="ending", daemon=True).start()
 

@@ -193,27 +193,6 @@ def test_other_names_of_columns(topic: str, landing: Landing) -> None:
         audit(landing.broker.bootstrap, landing.table, names=Names(offset="place"))
 
 
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        (["--table", "nowhere"], "there is no delta table at nowhere"),
-        (["--table", "nowhere", "--format", "iceberg"], "needs a folder (folder/namespace.name)"),
-        (["--table", "nowhere", "--catalog", "type=sql"], "a catalogue is for Iceberg tables"),
-        (["--table", "nowhere", "--format", "dleta"], "did you mean delta?"),
-        (["--table", "nowhere", "-X", "security.protocl=SSL"], "did you mean kafka.security.protocol"),
-        (["--table", "nowhere", "-X", "security.protocol=SASL_SSL"], "no SASL"),
-        (["--table", "nowhere", "-X", "oops"], "'oops' is not KEY=VALUE"),
-        (["nosuchtopic", "--table", "nowhere"], "unknown topic nosuchtopic"),
-        ([], "Missing option '--table'"),
-    ],
-)
-def test_what_can_not_be_done(broker: BrokerProcess, args: list[str], said: str) -> None:
-    done = ottla(broker.bootstrap, "pipeline", "audit", *args)
-    assert done.code == 2
-    assert said in done.err
-    assert not done.out
-
-
 def test_nobody_is_there(landing: Landing, topic: str) -> None:
     landing.land(topic, 0, 0, 100)
     done = ottla("127.0.0.1:9", "pipeline", "audit", "--table", landing.place, "--timeout", "1")

@@ -261,7 +261,9 @@ def test_the_batch_under_way_is_ended(
         assert stop.is_set()
         return Landed(1, 1000)
 
-    run(job)
+    with pytest.raises(SystemExit) as ended:
+        run(job)
+    assert ended.value.code == 128 + sign
     assert capsys.readouterr().out.splitlines()[0].startswith("ending after the batch under way")
 
 
@@ -271,7 +273,9 @@ def test_nothing_is_under_way(tasks: FakeTasks, capsys: pytest.CaptureFixture[st
         wait_for(stop.is_set, "the end")
         return Landed()
 
-    run(job)
+    with pytest.raises(SystemExit) as ended:
+        run(job)
+    assert ended.value.code == 130
     assert capsys.readouterr().out.splitlines()[-1] == "nothing new for lake/t"
 
 
