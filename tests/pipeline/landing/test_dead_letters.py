@@ -276,3 +276,49 @@ def test_replay_of_nothing(to_table: Landing, topic: str) -> None:
     assert replay(to_table).landed == 0
     with pytest.raises(BadSetting, match="dead_letters doesn't say"):
         replay(replace(to_table, dead_letters=None))
+
+
+def damaged(own_broker: Callable[..., BrokerProcess], values: list[bytes]) -> BrokerProcess:
+    """A broker whose topic ``flights`` has a batch for each value, the second of them with a byte that is wrong."""
+    from tests.support.topics import create_topic
+
+    broker = own_broker()
+    create_topic(broker, "flights")
+    for value in values:
+        produce(broker.bootstrap, "flights", [value])
+    (segment,) = broker.folder.glob("flights-0/*.log")
+    data = bytearray(segment.read_bytes())
+    at = data.index(values[1])
+    with segment.open("r+b") as file:
+        file.seek(at)
+        file.write(b"X")
+    return broker
+
+
+@pytest.mark.parametrize("segments", ["never", "always"])
+def test_a_batch_that_cannot_be_decoded(
+    own_broker: Callable[..., BrokerProcess], tmp_path: Path, segments: str
+) -> None:
+    broker = damaged(own_broker, [b"first", b"second", b"third"])
+    landing = Landing(
+        broker.bootstrap,
+        str(tmp_path / "flights"),
+        topics=("flights",),
+        dead_letters=f"table:{tmp_path / 'dead'}",
+        segments=segments,  # type: ignore[arg-type]
+    )
+    with pytest.raises(
+        LandingError, match=r"flights-0: the record batch at offset 1 can't be read: .*onCorrupt"
+    ):
+        run(landing)
+    done = run(replace(landing, on_corrupt="deadletter"))
+    assert done is not None
+    assert (done.rows, done.dead_letters) == (2, 1)
+    assert rows(landing, "_offset", "value") == [(0, b"first"), (2, b"third")]
+    ((offset, last, value, error),) = dead_in_table(landing, "offset", "last_offset", "value", "error")
+    assert (offset, last) == (1, 1)
+    assert b"Xecond" in value  # type: ignore[operator]
+    assert "can't be read" in str(error)
+    done_again = replay(replace(landing, on_corrupt="deadletter"))
+    assert (done_again.landed, done_again.failed) == (0, 1), "nothing can be done with it, and it is kept"
+    assert len(dead_in_table(landing)) == 1
