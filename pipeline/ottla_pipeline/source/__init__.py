@@ -6,5 +6,6 @@
 """
 
 from .datasource import OttlaDataSource
+from .registering import register
 
-__all__ = ["OttlaDataSource"]
+__all__ = ["OttlaDataSource", "register"]

@@ -29,7 +29,10 @@ import json, sys
 from pyspark.sql import SparkSession
 
 options, checkpoint, result = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
+from ottla_pipeline.source import register
 spark = SparkSession.builder.getOrCreate()
+register(spark)
+register(spark)
 found = {}
 table = spark.read.format("ottla").options(**options).option("minPartitions", "4").load()
 found["batch"] = table.selectExpr("count(*)", "sum(offset)", "count(DISTINCT partition)").collect()[0][:]
@@ -88,6 +91,8 @@ def python(tmp_path: Path) -> Path:
     (site / "here.pth").write_text(sysconfig.get_path("purelib") + "\n")
     (site / "sitecustomize.py").write_text(
         "import sys\n"
+        # As in the conftest: Spark's archive of pyspark would be compiled in each process.
+        "sys.path[:] = [place for place in sys.path if not place.endswith('/pyspark.zip')]\n"
         "class Missing:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         "        if name.partition('.')[0] in ('numba', 'deltalake', 'pyiceberg'):\n"
