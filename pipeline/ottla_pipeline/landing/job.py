@@ -114,7 +114,9 @@ class _Job:
         landing = self._landing
         starting = json.dumps(by_topic(beginning.offsets))
         task = task_of(landing, beginning.table, beginning.values, bury=landing.dead_letters is not None)
-        checkpoint = landing.checkpoint or tempfile.mkdtemp(prefix="ottla-landing-")
+        passing = tempfile.mkdtemp(prefix="ottla-landing-") if landing.checkpoint is None else None
+        # Of the driver alone, whatever file system Spark takes for its own.
+        checkpoint = landing.checkpoint or f"file://{passing}"
         failed: list[BaseException] = []
 
         # Held by the batch under way, and by who ends the query: it is not ended in the middle of a commit.
@@ -154,8 +156,8 @@ class _Job:
         except Exception as error:
             raise failures.explained(error, failed, landing) from error
         finally:
-            if landing.checkpoint is None:
-                shutil.rmtree(checkpoint, ignore_errors=True)
+            if passing is not None:
+                shutil.rmtree(passing, ignore_errors=True)
 
     def _grow(self, beginning: Beginning, news: Grown) -> None:
         """Records have fields that the table has no columns for: add them, and read the batch again."""

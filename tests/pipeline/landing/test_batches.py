@@ -380,3 +380,31 @@ def test_brokers_that_nobody_reaches(one: Landing) -> None:
     with pytest.raises(LandingError, match=r"127\.0\.0\.1:1") as caught:
         land(gone)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_values_of_every_type(landing: Landing, topic: str) -> None:
+    import datetime as dt
+    from decimal import Decimal
+
+    schema = (
+        "t BOOLEAN, b TINYINT, s SMALLINT, i INT, l BIGINT, f FLOAT, d DOUBLE, c DECIMAL(10,2), x STRING, "
+        "day DATE, at TIMESTAMP, local TIMESTAMP_NTZ, many ARRAY<INT>, deep STRUCT<a: INT, b: ARRAY<STRUCT<c: DATE>>>"
+    )
+    value = {
+        "t": True, "b": -1, "s": 2, "i": 3, "l": 4, "f": 0.5, "d": 0.25, "c": "1.25", "x": "é", "day": "2013-01-01",
+        "at": "2013-01-01T05:00:00Z", "local": "2013-01-01T05:00:00", "many": [1, None],
+        "deep": {"a": 1, "b": [{"c": "2013-01-02"}]},
+    }  # fmt: skip
+    produce(landing.bootstrap_servers, topic, [value, None, {"deep": None, "many": []}])
+    job = replace(landing, values="json", schema=schema)
+    run(job)
+    run(job)
+    day = dt.datetime(2013, 1, 1, 5)
+    wanted = {
+        **value, "c": Decimal("1.25"), "day": day.date(), "at": day.replace(tzinfo=dt.UTC), "local": day,
+        "deep": {"a": 1, "b": [{"c": dt.date(2013, 1, 2)}]},
+    }  # fmt: skip
+    first, second, third = rows(job, *value)
+    assert dict(zip(value, first, strict=True)) == wanted
+    assert second == (None,) * len(value)
+    assert third[-2:] == ([], None)

@@ -202,3 +202,100 @@ def test_what_a_format_has_no_use_for_is_refused(tmp_path: Path) -> None:
         open_table("iceberg", "flights")
     with pytest.raises(BadSetting, match="can't be used"):
         open_table("parquet", "nowhere://x/y")
+
+
+def test_delta_says_where_to_go_on_after_its_log_was_cleaned(tmp_path: Path) -> None:
+    """After thirty days without us, others' commits and a checkpoint are all that is left of the log."""
+    import deltalake
+
+    def open_it() -> Table:
+        return open_table("delta", str(tmp_path / "flights"))
+
+    table = open_it()
+    table.create(SCHEMA, [])
+    table.commit(batch(table, 0, 10))
+    other = deltalake.DeltaTable(str(tmp_path / "flights"))
+    deltalake.write_deltalake(other, rows(0, 2, topic="other"), mode="append")
+    other.create_checkpoint()
+    for commit in sorted((tmp_path / "flights" / "_delta_log").glob("*.json"))[:-1]:
+        commit.unlink()
+    assert open_it().offsets(["flights", "unknown"]) == {"flights": {0: 10}}
+    with pytest.raises(Collision):
+        open_it().commit(batch(table, 5, 15))
+    open_it().commit(batch(table, 10, 15))
+    assert offsets_in(open_it()) == list(range(15))
+
+
+def test_iceberg_goes_on_where_it_was_rolled_back_to(tmp_path: Path) -> None:
+    from pyiceberg.catalog import load_catalog
+
+    table = open_table("iceberg", str(tmp_path / "lake.flights"))
+    table.create(SCHEMA, [])
+    table.commit(batch(table, 0, 10))
+    table.commit(batch(table, 10, 20, 1))
+    uri = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}"}
+    plain = load_catalog("ottla", **uri).load_table("lake.flights")
+    first = plain.snapshots()[0].snapshot_id
+    plain.manage_snapshots().rollback_to_snapshot(first).commit()
+    again = open_table("iceberg", str(tmp_path / "lake.flights"))
+    assert again.offsets() == {"flights": {0: 10}}
+    again.commit(batch(again, 10, 12, 1))
+    assert offsets_in(again) == list(range(12))
+    plain.refresh()
+    assert len(str(plain.snapshots()[-1].summary)) < 1000, "what is kept with every snapshot is short"
+
+
+def test_a_delta_table_in_what_deltalake_takes_for_an_object_store(tmp_path: Path) -> None:
+    (tmp_path / "flights").mkdir()
+    table = open_table("delta", f"file://{tmp_path}/flights", storage={"allow_unsafe_rename": "false"})
+    table.create(SCHEMA, ["carrier"])
+    settings = FileSettings(("carrier",))
+    writer = FileWriter(table.fs, table.staging, SCHEMA, settings, "part")
+    writer.write(rows(0, 5, "a/b c%"))
+    table.commit(batch(table, 0, 5, files=writer.close()))
+    writer = FileWriter(table.fs, table.staging, SCHEMA, settings, "part")
+    writer.write(rows(5, 10))
+    writer.close()
+    assert offsets_in(table) == list(range(5))
+    assert table.clean(older_than=-1)[0] == 1
+    assert offsets_in(open_table("delta", str(tmp_path / "flights"))) == list(range(5))
+
+
+def test_parquets_log_has_checkpoints_and_is_cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ottla_pipeline.landing.tables import parquet
+
+    monkeypatch.setattr(parquet, "CHECKPOINT_EVERY", 5)
+    monkeypatch.setattr(parquet, "_KEPT", 5)
+    table = open_table("parquet", str(tmp_path / "flights"))
+    table.create(SCHEMA, [])
+    early = open_table("parquet", str(tmp_path / "flights"))
+    early.refresh()
+    for number in range(23):
+        table.commit(batch(table, number, number + 1, number))
+    table.clean(older_than=3600)
+    left = sorted(int(path.stem) for path in (tmp_path / "flights" / "_ottla").glob("*.json"))
+    assert left[-1] == 23
+    assert left[0] > 5
+    for one in (open_table("parquet", str(tmp_path / "flights")), early):
+        assert offsets_in(one) == list(range(23))
+    (tmp_path / "flights" / "_ottla" / f"{23:020d}.json").write_text("{")
+    with pytest.raises(LandingError, match="commit 23 in _ottla/ can't be read"):
+        open_table("parquet", str(tmp_path / "flights")).refresh()
+
+
+def test_a_parquet_writer_that_dies_between_commit_and_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ottla_pipeline.landing.tables.parquet import ParquetTable
+
+    table = open_table("parquet", str(tmp_path / "flights"))
+    table.create(SCHEMA, [])
+    table.commit(batch(table, 0, 5))
+    prepared = batch(table, 5, 10, 1)
+    monkeypatch.setattr(ParquetTable, "_move", lambda *_: None)
+    table.commit(prepared)
+    monkeypatch.undo()
+    assert len(list((tmp_path / "flights" / "_staging").glob("*.parquet"))) == 1
+    assert len(list((tmp_path / "flights").glob("*.parquet"))) == 1, "who lists the folder sees it later"
+    assert offsets_in(open_table("parquet", str(tmp_path / "flights"))) == list(range(10))
+    assert not list((tmp_path / "flights" / "_staging").glob("*.parquet"))

@@ -24,6 +24,8 @@ from ottla_pipeline.landing.tables.base import VERSIONS, Commit, DataFile, Stale
 from ottla_pipeline.landing.tables.storage import place, unneeded
 
 _KEY = "ottla"
+CATALOG = "ottla"
+"""The catalogue's name, if its properties have none; one in SQL keeps tables by it."""
 _RETRIES = "commit.retry.num-retries"
 _PROPERTIES = {
     # Each commit writes the whole metadata anew: older ones are for nobody after a while.
@@ -47,7 +49,7 @@ class IcebergTable(Table):
             )
         namespace, _, short = (name if catalog is None else uri).rpartition(".")
         self._identifier = (namespace or "default", short)
-        self._properties = dict(catalog) if catalog is not None else _beside(folder)
+        self._properties = {"name": CATALOG, **(catalog if catalog is not None else _beside(folder))}
         self._catalog: Any = None
         self._table: Any = None
 
@@ -212,7 +214,7 @@ class IcebergTable(Table):
         if self._catalog is None:
             from pyiceberg.catalog import load_catalog
 
-            self._catalog = load_catalog("ottla", **self._properties)
+            self._catalog = load_catalog(**self._properties)
         return self._catalog
 
     def _open(self) -> Any:

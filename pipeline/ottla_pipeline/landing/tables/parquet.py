@@ -172,6 +172,7 @@ class ParquetTable(Table):
         _sync(self._log)
 
     def _move(self, added: Sequence[str], removed: Sequence[str]) -> None:
+        moved = set()
         for path in added:
             staged, final = Path(self.root) / STAGING / path, Path(self.root) / path
             if not staged.exists():
@@ -182,6 +183,9 @@ class ParquetTable(Table):
             except FileNotFoundError:
                 # Another process opened the table at this moment and was faster.
                 continue
+            moved.add(final.parent)
+        for folder in moved:
+            _sync(folder)
         # Whoever lists the folder must not see rows twice, so files that were compacted go at once.
         self.delete(removed)
 
@@ -196,23 +200,19 @@ class ParquetTable(Table):
             if not path.startswith((STAGING, LOG))
         ]
         count += self.delete([path for path, _ in others])
-        for version in range(self._version - _KEPT - self._version % CHECKPOINT_EVERY, -1, -1):
-            if not self._path(version).exists():
-                break
+        needless = self._version - self._version % CHECKPOINT_EVERY - _KEPT
+        for version in sorted(version for version in self._versions() if version < needless):
             self._path(version).unlink(missing_ok=True)
         return count, sum(size for _, size in staged + others)
 
     def _newest(self) -> int:
-        """The number of the last commit; -1 for none. They have no gaps, so it looks on from the last known."""
-        version = self._version
-        if version < 0:
-            names = [entry.name for entry in self._log.glob("*.json")] if self._log.is_dir() else []
-            version = max(
-                (int(name.removesuffix(".json")) for name in names if name[:1].isdigit()), default=-1
-            )
-        while self._path(version + 1).exists():
-            version += 1
-        return version
+        """The number of the last commit; -1 for none."""
+        return max(self._versions(), default=-1)
+
+    def _versions(self) -> list[int]:
+        """Numbers of the commits that there are; those from before may have been cleaned."""
+        names = [entry.name for entry in self._log.glob("*.json")] if self._log.is_dir() else []
+        return [int(name.removesuffix(".json")) for name in names if name[:1].isdigit()]
 
     def _path(self, version: int) -> Path:
         return self._log / f"{version:020d}.json"
