@@ -43,7 +43,7 @@ def records(broker: BrokerProcess, topic: str) -> list[ConsumerRecord[bytes, byt
 
 def groups(broker: BrokerProcess) -> set[str]:
     with Admin(broker.bootstrap) as admin:
-        return {group.group_id for group in admin.list_groups()}
+        return set(admin.list_groups())
 
 
 def test_a_dataframe_is_written_once_with_keys_and_headers(
