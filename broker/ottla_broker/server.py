@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla_broker import events
@@ -145,7 +146,8 @@ class Broker:
         await self.logs.load(lambda topic: member.in_force(member.configs.topic(topic)))
         self._loaded = True
         self.replicas = member.replicas
-        member.replicas.on_all_failed = _halt
+        member.replicas.on_all_failed = partial(_halt, "all data folders have failed")
+        member.on_failed = partial(_halt, "it can't be a member of its cluster any more")
         self._stopping.append(self._checkpoint_last)
         self.controller = member.controller
         self.joined = member.control.joined
@@ -348,12 +350,12 @@ class Broker:
         self.background.close()
 
 
-def _halt() -> None:
-    """End at once, with status 1: no data folder can be used any more (Kafka's ``LogManager`` does the same).
+def _halt(why: str) -> None:
+    """End at once, with status 1: no data folder can be used any more (Kafka's ``LogManager`` does the same), say.
 
     There is nothing that could still be written down; and the controller, whose connection breaks, lets others lead.
     """
-    log.error("all data folders have failed: the broker ends")
+    log.error("the broker ends", reason=why)
     events.release()
     os._exit(1)
 

@@ -9,8 +9,8 @@ leads; who leads after that is told by the controller.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.cluster.configs import ClusterConfigs, Settings
 from ottla_broker.cluster.control import Control
@@ -67,6 +67,7 @@ class ClusterMember:
     Attributes:
         replicas, controller, control: what handlers use.
         on_broker_configs: called when dynamic settings of the broker have come into force.
+        on_failed: called when this member can't go on, for a defect of its own.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class ClusterMember:
         self._clock = clock
         self._random = random
         self.on_broker_configs: list[Callable[[], None]] = []
+        self.on_failed: Callable[[], None] = lambda: None
         self.authority = Authority()
         self.store = LastingStore()
         self._settings = _zookeeper_settings(config)
@@ -200,13 +202,21 @@ class ClusterMember:
         assert self._session is not None
         await self._register(self._session)
         self._standing.lease = self._lease()
-        loop = asyncio.get_running_loop()
-        self._tasks.append(loop.create_task(self._live()))
-        self._tasks.append(loop.create_task(self._shrink_isrs()))
-        self._tasks.append(
-            loop.create_task(watch_silence(self._lease, self._clock, self._on_silence, self._on_sign))
-        )
+        self._start(self._live())
+        self._start(self._shrink_isrs())
+        self._start(watch_silence(self._lease, self._clock, self._on_silence, self._on_sign))
         self.configs.start()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """A task that lasts as long as this member."""
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a member of a cluster has failed", exc_info=error)
+            self.on_failed()
 
     async def _register(self, session: ZooKeeperStore) -> None:
         assert self._registration is not None

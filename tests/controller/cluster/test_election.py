@@ -11,9 +11,12 @@ from tests.support.fakebrokers import FakeCluster
 from tests.support.waiting import until
 from tests.support.zookeeper import ZooKeeperProcess
 
+from ottla_broker.clock import SystemClock
 from ottla_broker.controller.api import NewTopic, TopicToDelete
+from ottla_broker.controller.cluster.election import Election
 from ottla_broker.controller.cluster.persistence import Deposed
 from ottla_broker.store.keys import ControllerEpochNode, ControllerNode
+from ottla_broker.store.zookeeper import ZooKeeperStore
 from ottla_protocol.errors import ErrorCode
 
 
@@ -216,3 +219,15 @@ async def test_a_controller_whose_session_is_over_resigns(cluster: FakeCluster) 
     await until(lambda: candidate.active is not None)
     await candidate.store.close()
     await until(lambda: candidate.resigned == 1)
+
+
+async def test_a_session_that_is_over_before_its_first_election_ends_it(cluster: FakeCluster) -> None:
+    """The next session has to begin: a broker whose part in this failed would stay without one for ever."""
+
+    async def nothing(*news: int) -> None:
+        raise AssertionError("there is nothing to be told")
+
+    store = await ZooKeeperStore.open(cluster.settings)
+    await store.close()
+    clock = SystemClock(asyncio.get_running_loop())
+    await Election(store, 1, clock, nothing, nothing, lambda controller: None).run()

@@ -74,7 +74,10 @@ class Election:
 
     async def run(self) -> None:
         """Take part until the session with the store is over, or this is cancelled."""
-        self._watch = self._store.watch(ControllerNode.PATH, self._on_change)
+        try:
+            self._watch = self._store.watch(ControllerNode.PATH, self._on_change)
+        except SessionLostError:
+            return  # it ended before its first election
         # Nothing is told of a node once the session is over.
         session = self._store.watch_session(self._on_session)
         try:
