@@ -37,7 +37,7 @@ NO_KEYS = {
 KEY = re.compile(r"[a-z]+(?:\.[a-z0-9]+)+")
 OTHERS = ("kafka.", "spark.", "ottla.")
 """Options of Spark and of its sources, and headers of records."""
-SUFFIXES = (".md", ".py", ".properties", ".journal", ".toml", ".metadata", ".service", ".log", ".so")
+SUFFIXES = (".md", ".py", ".properties", ".journal", ".toml", ".metadata", ".service", ".log", ".so", ".db")
 
 
 def anchors(page: Path) -> set[str]:
