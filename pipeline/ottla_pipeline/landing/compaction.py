@@ -45,7 +45,7 @@ def compact(
     older_than: float = DAY,
     catalog: Mapping[str, str] | None = None,
     storage: Mapping[str, str] | None = None,
-    names: Names = Names(),  # noqa: B008
+    names: Names | None = None,
 ) -> Compacted:
     """Join a table's small files, and delete orphans older than so many seconds.
 
@@ -65,7 +65,7 @@ def compact(
     before = len(found.data_files())
     rewritten = rows = 0
     for group in _groups(found.data_files(), target_file_size):
-        files = _rewrite(found, group, target_file_size, compression, names)
+        files = _rewrite(found, group, target_file_size, compression, names or Names())
         found.commit(Commit(files=files, removed=[one.path for one in group], rewrite=True))
         rewritten += len(files)
         rows += sum(one.rows for one in files)

@@ -19,7 +19,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ottla_client.errors import ClientError
-from ottla_client.types import TopicPartition
 from ottla_pipeline.landing import failures
 from ottla_pipeline.landing.batches import BatchCommitter
 from ottla_pipeline.landing.errors import LandingError
@@ -185,8 +184,3 @@ class _Job:
         )
         if self._on_batch is not None:
             self._on_batch(done)
-
-
-def partitions_of(offsets: dict[str, dict[int, int]]) -> dict[TopicPartition, int]:
-    """Offsets by topic and partition, flat."""
-    return {TopicPartition(topic, at): offset for topic, one in offsets.items() for at, offset in one.items()}

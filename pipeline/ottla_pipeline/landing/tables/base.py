@@ -301,8 +301,9 @@ class Table(ABC):
             partitions=[_expression(one.partition, kinds) for one in chosen],
         )
 
-    def read_offsets(self, topic: str, partition: int, names: Names = Names()) -> Iterator[pa.Array]:
+    def read_offsets(self, topic: str, partition: int, names: Names | None = None) -> Iterator[pa.Array]:
         """The offsets of a partition's rows in chunks, in no order."""
+        names = names or Names()
         here = (ds.field(names.topic) == topic) & (ds.field(names.partition) == partition)
         for batch in self.dataset().to_batches(columns=[names.offset], filter=here):
             if len(batch):

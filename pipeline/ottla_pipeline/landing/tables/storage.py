@@ -6,7 +6,7 @@ import posixpath
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from pyarrow import fs as pafs
 
@@ -45,16 +45,6 @@ def folder_of(partition: Iterable[tuple[str, str | None]]) -> str:
         f"{quote(name, safe='')}={NULL if value is None else quote(value, safe=' ')}"
         for name, value in partition
     )
-
-
-def partition_of(path: str) -> dict[str, str | None]:
-    """The values that a path's folders name."""
-    found: dict[str, str | None] = {}
-    for part in path.split("/")[:-1]:
-        name, equals, value = part.partition("=")
-        if equals:
-            found[unquote(name)] = None if value == NULL else unquote(value)
-    return found
 
 
 def unneeded(
