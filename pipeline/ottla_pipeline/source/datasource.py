@@ -30,13 +30,12 @@ class OttlaDataSource(DataSource):
 
     @spoken
     def schema(self) -> str:
-        """The columns of Spark's Kafka connector. Raises OptionError for a name that isn't an option's."""
-        from . import names
-        from .options import COLUMNS, HEADERS
+        """The columns of Spark's Kafka connector. Raises OptionError: what is wrong is said when a table is loaded."""
+        from .options import COLUMNS, HEADERS, check
         from .tasks import ddl
         from .units import truth
 
-        names.check(self.options)
+        check(self.options)
         with_headers = truth("includeHeaders", self.options.get("includeheaders", "false"))
         return ddl((*COLUMNS, HEADERS) if with_headers else COLUMNS)
 

@@ -142,6 +142,20 @@ def resolve(options: Mapping[str, str], *, stream: bool, beside: Iterable[str] =
     if "groupidprefix" in given:
         log.warning("the option groupIdPrefix has no effect here: no consumer group is joined to read")
     _suit(given, stream)
+    made = _made(given, stream)
+    if not stream:
+        _agree(made)
+    return made
+
+
+def check(options: Mapping[str, str]) -> None:
+    """What is wrong whether a batch or a stream is to come of it. Raises OptionError."""
+    names.check(options)
+    need_dead_letter_topic(_made({name.lower(): value for name, value in options.items()}, True))
+
+
+def _made(given: Mapping[str, str], stream: bool) -> SourceOptions:
+    """Options by their names in lower case as values, each of them checked by itself."""
     client = {
         name.removeprefix("kafka."): value
         for name, value in given.items()
@@ -190,7 +204,8 @@ def resolve(options: Mapping[str, str], *, stream: bool, beside: Iterable[str] =
         / 1000,
     )
     made._fetch_size()
-    _agree(made, stream)
+    if made.starting.kind is Kind.GROUP and group is None:
+        raise OptionError("startingOffsets is group, and there is no group: set kafka.group.id")
     return made
 
 
@@ -277,13 +292,9 @@ def _commits(given: Mapping[str, str], group: str | None) -> bool:
     return commit
 
 
-def _agree(options: SourceOptions, stream: bool) -> None:
-    """What doesn't go together."""
+def _agree(options: SourceOptions) -> None:
+    """A batch has to have something between its start and its end."""
     start, end = options.starting, options.ending
-    if start.kind is Kind.GROUP and options.group is None:
-        raise OptionError("startingOffsets is group, and there is no group: set kafka.group.id")
-    if stream:
-        return
     if start.kind is Kind.LATEST:
         raise OptionError(
             "startingOffsets is latest, and a batch would have nothing to read; it can be earliest"

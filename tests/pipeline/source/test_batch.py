@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -142,6 +143,14 @@ def test_nobody_to_ask(options: Callable[..., dict[str, str]]) -> None:
     with pytest.raises(SourceError, match=r"127.0.0.1:1: connection refused") as caught:
         OttlaReader(resolve(given, stream=False), ("offset",)).partitions()
     assert "\n" not in str(caught.value)
+
+
+def test_somebody_who_does_not_answer(options: Callable[..., dict[str, str]]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        servers = f"127.0.0.1:{server.getsockname()[1]}"
+        given = options(subscribe="t", kafka__request__timeout__ms="300")
+        with pytest.raises(SourceError, match=f"no bootstrap server answered as a broker in time: {servers}"):
+            planned(resolve({**given, "kafka.bootstrap.servers": servers}, stream=False))
 
 
 def test_a_table_without_partitions_has_no_rows(options: Callable[..., dict[str, str]]) -> None:

@@ -10,7 +10,7 @@ from ottla_client.types import TopicPartition
 from ottla_pipeline.source import names
 from ottla_pipeline.source.errors import OptionError
 from ottla_pipeline.source.names import OPTIONS
-from ottla_pipeline.source.options import SourceOptions, need_dead_letter_topic, resolve
+from ottla_pipeline.source.options import SourceOptions, check, need_dead_letter_topic, resolve
 from ottla_pipeline.source.positions import Kind
 
 LEAST = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}
@@ -245,6 +245,21 @@ def test_dead_letters_need_a_place_and_a_reason() -> None:
         need_dead_letter_topic(batch(onCorrupt="deadletter"))
     with pytest.raises(OptionError, match="set onCorrupt=deadletter"):
         need_dead_letter_topic(batch(deadLetterTopic="bad"))
+
+
+def test_what_is_wrong_for_both_is_found_when_a_table_is_loaded() -> None:
+    check({**LEAST, "endingOffsets": "latest"})
+    check({**LEAST, "startingOffsets": "latest", "maxOffsetsPerTrigger": "5"})
+    for wrong in (
+        {"subscribePattern": "x"},
+        {"subscrib": "x"},
+        {"startingOffsets": "first"},
+        {"endingOffsets": "last"},
+        {"commitOffsets": "true"},
+        {"onCorrupt": "deadletter"},
+    ):
+        with pytest.raises(OptionError):
+            check({**LEAST, **wrong})
 
 
 def test_a_caller_may_have_options_of_its_own() -> None:

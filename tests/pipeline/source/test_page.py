@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,7 +29,7 @@ def test_the_programs_in_the_pages_order(
     assert programs.keys() == marked(PAGE, "output").keys()
     for name, program in programs.items():
         source = program.replace("127.0.0.1:9092", broker.bootstrap)
-        patiently(lambda source=source: exec(compile(source, PAGE.name, "exec"), {"__name__": "__main__"}))
+        patiently(partial(exec, compile(source, PAGE.name, "exec"), {"__name__": "__main__"}))
         # ``show`` ends with an empty line.
         assert capsys.readouterr().out.rstrip() == marked(PAGE, "output")[name].rstrip(), name
 

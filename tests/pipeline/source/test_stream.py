@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.streaming.datasource import (
@@ -26,6 +27,9 @@ from ottla_pipeline.source.offsets import Offsets
 from ottla_pipeline.source.options import resolve
 from ottla_pipeline.source.stream import OttlaStreamReader
 from ottla_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from tests.support.processes import BrokerProcess
 
 EVERYTHING = ReadAllAvailable()
 NewReader = Callable[..., OttlaStreamReader]
@@ -380,6 +384,49 @@ def test_an_open_transaction_behind_what_was_read_is_no_loss(
     monkeypatch.setattr(one.broker, "ends", stable)
     start = {topic: {"0": 4}}
     assert latest(one, start) == start
+
+
+# ---- brokers that go
+
+
+def test_a_broker_that_comes_back_is_waited_for(own_broker: Callable[..., BrokerProcess]) -> None:
+    broker = own_broker()
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.create_topics([NewTopic("t", partitions=1)])
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "t", "startingOffsets": "earliest"}
+    resolved = resolve(given, stream=True)
+    one = OttlaStreamReader(resolved, resolved.columns)
+    try:
+        start = one.initialOffset()
+        broker.kill()
+        back = threading.Timer(0.5, broker.start)
+        back.start()
+        assert latest(one, start) == start
+        back.join()
+    finally:
+        one.stop()
+
+
+def test_a_broker_that_stays_away_is_a_line(own_broker: Callable[..., BrokerProcess]) -> None:
+    broker = own_broker()
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        admin.create_topics([NewTopic("t", partitions=1)])
+    given = {
+        "kafka.bootstrap.servers": broker.bootstrap,
+        "subscribe": "t",
+        "startingOffsets": "earliest",
+        "kafka.request.timeout.ms": "500",
+    }
+    resolved = resolve(given, stream=True)
+    one = OttlaStreamReader(resolved, resolved.columns)
+    try:
+        start = one.initialOffset()
+        broker.kill()
+        with pytest.raises(SourceError, match=broker.bootstrap) as caught:
+            latest(one, start)
+        assert "\n" not in str(caught.value)
+    finally:
+        one.stop()
 
 
 # ---- groups
