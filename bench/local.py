@@ -24,7 +24,7 @@ from bench.zookeeper import HOST, Unavailable, ZooKeeper
 from ottla_client.errors import ClientError
 from ottla_client.sync import Admin
 
-_START_SECONDS: Final = 60.0
+_START_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 30.0
 # How long a process that has died stays away.
 _AWAY_SECONDS: Final = 10.0

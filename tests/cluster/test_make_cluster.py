@@ -70,7 +70,8 @@ def test_a_cluster_of_ones_own(start: Start, end: signal.Signals) -> None:
     port, zookeeper = free_ports(2), free_port()
     process = start("--port", str(port), "--zookeeper-port", str(zookeeper))
     assert process.stdout is not None
-    said = next(line for line in process.stdout if line.startswith("the cluster serves at"))
+    said = next((line for line in process.stdout if line.startswith("the cluster serves at")), "")
+    assert said, process.communicate(timeout=60)[1]
     ottla = Ottla(said.split()[-1])
     assert [each["address"] for each in ottla.json("cluster")["brokers"]] == [
         f"127.0.0.1:{port}",

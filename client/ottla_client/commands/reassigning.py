@@ -332,16 +332,17 @@ async def _execute(console: Console, admin: Admin, moves: list[Move], doing: _Do
     if doing.throttle is not None:
         await throttle_moves(admin, moves, doing.throttle)
     try:
-        await _begin(console, admin, moves)
-    except ClientError:
-        await _lift(console, admin, {move.partition.topic for move in moves})
-        raise
-    if not doing.wait:
-        console.note("all moves have begun; ottla cluster reassign --verify tells what still moves")
-        return
-    try:
+        try:
+            await _begin(console, admin, moves)
+        except ClientError:
+            await _lift(console, admin, {move.partition.topic for move in moves})
+            raise
+        if not doing.wait:
+            console.note("all moves have begun; ottla cluster reassign --verify tells what still moves")
+            return
         await _wait(console, admin, moves)
     except asyncio.CancelledError:
+        # Those too whose beginning has not been confirmed yet.
         console.note(
             "the moves go on; ottla cluster reassign --cancel stops them, --verify tells how far they are"
         )

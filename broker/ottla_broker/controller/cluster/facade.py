@@ -129,7 +129,7 @@ class ClusterController:
         active = self._active()
         if active is None:
             return [CreatedTopic(ErrorCode.NOT_CONTROLLER, name=topic.name) for topic in topics]
-        deadline = self._deadline()
+        deadline = self._deadline(TIMEOUT_SECONDS)
         try:
             outcomes, replies = await active.do(
                 lambda: active.topics.create(topics, validate_only, self._random), TIMEOUT_SECONDS
@@ -170,7 +170,7 @@ class ClusterController:
         active = self._active()
         if active is None:
             return [DeletedTopic(ErrorCode.NOT_CONTROLLER, name=t.name, topic_id=t.topic_id) for t in topics]
-        deadline = self._deadline()
+        deadline = self._deadline(TIMEOUT_SECONDS)
         outcomes: list[DeletedTopic] = []
         waiting: list[asyncio.Future[None]] = []
 
@@ -214,7 +214,7 @@ class ClusterController:
         active = self._active()
         if active is None:
             return [Outcome(ErrorCode.NOT_CONTROLLER) for _ in topics]
-        deadline = self._deadline()
+        deadline = self._deadline(TIMEOUT_SECONDS)
         try:
             outcomes, replies = await active.do(
                 lambda: active.topics.extend(topics, validate_only), TIMEOUT_SECONDS
@@ -401,7 +401,7 @@ class ClusterController:
     # ---- parts
 
     @staticmethod
-    def _deadline(seconds: float = TIMEOUT_SECONDS) -> float:
+    def _deadline(seconds: float) -> float:
         return asyncio.get_running_loop().time() + seconds
 
     @staticmethod
