@@ -38,7 +38,9 @@ def test_a_throttled_move(new_cluster: Callable[..., Cluster]) -> None:
         admin.create_topics([NewTopic("t", assignment={0: (1, 2)})])
         cluster.wait_in_sync("t", 2)
         for start in range(0, len(values), 50):
-            produce(cluster, "t", values[start : start + 50])  # a batch each: one is always fetched as a whole
+            produce(
+                cluster, "t", values[start : start + 50]
+            )  # a batch each: one is always fetched as a whole
         plan = ["cluster", "reassign", "--topic", "t", "--brokers", "3,2"]
         started = ottla.run(*plan, "--execute", "--throttle", "1000", "--no-wait")
         assert "have begun" in started.output
