@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -233,6 +234,10 @@ def failing(failed: type[click.ClickException] = click.ClickException) -> Iterat
 
     from ..audit import AuditError
 
+    # Whatever goes wrong is told in one line: here, not beforehand by the client's log.
+    client = logging.getLogger("ottla_client")
+    level = client.level
+    client.setLevel(logging.ERROR)
     try:
         yield
     except click.UsageError:
@@ -251,6 +256,8 @@ def failing(failed: type[click.ClickException] = click.ClickException) -> Iterat
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise failed(f"{where}{error.strerror or one_line(error)}") from None
+    finally:
+        client.setLevel(level)
 
 
 def forget_output() -> None:

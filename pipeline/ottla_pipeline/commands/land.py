@@ -191,5 +191,5 @@ def land(
             **settings,
         )
         require_topics(console, client, topics)
-        with session(master, conf, f"land {', '.join(topics) or pattern}") as spark:
+        with session(console, master, conf, f"land {', '.join(topics) or pattern}") as spark:
             run_job(console, spark, table, lambda told, stop: landing.land(job, spark, told, stop=stop))

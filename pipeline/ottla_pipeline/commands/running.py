@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from time import sleep
+from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -26,25 +26,14 @@ OnBatch = Callable[["BatchDone"], None]
 Job = Callable[[OnBatch, threading.Event], "Landed"]
 """A job: it gets what to call with each batch, and an event that it ends at."""
 
-# Seconds between looks whether a batch is under way, once the end was asked for; and looks that must agree.
-_LOOK, _LOOKS = 0.25, 4
-_SAID = "ending after the batch under way; once more ends at once"
-
 
 def run_job(console: Console, spark: SparkSession, table: str, job: Job) -> None:
     """Run it to its end, shown as the console is made for; then say what was landed.
 
     Ended by a signal, it exits with the code that all commands have then.
     """
-    under_way = tasks_of(spark)
-    with _shown(console, under_way) as show, _remarks(show), _Ending(show, under_way) as ending:
-
-        def told(done: BatchDone) -> None:
-            show.batch(done)
-            if ending.sign is not None:
-                ending.event.set()
-
-        landed = job(told, ending.event)
+    with _shown(console, spark) as show, _remarks(show), _Ending(show) as ending:
+        landed = job(show.batch, ending.event)
     if not console.as_json:
         console.print(summary(landed, table))
     if ending.sign is not None:
@@ -64,12 +53,12 @@ def summary(landed: Landed, table: str) -> str:
     return f"{text}, {batches} in {took}: {per_second}"
 
 
-def _shown(console: Console, under_way: Callable[[], tuple[int, int] | None]) -> Shown:
+def _shown(console: Console, spark: SparkSession) -> Shown:
     if console.as_json:
         return JsonLines(console.print)
     if console.talks:
         try:
-            return Bars(Course(), under_way)
+            return Bars(Course(), tasks_of(spark))
         except ImportError:  # without rich
             pass
     return Lines(console.print)
@@ -77,22 +66,26 @@ def _shown(console: Console, under_way: Callable[[], tuple[int, int] | None]) ->
 
 @contextmanager
 def _remarks(show: Shown) -> Iterator[None]:
-    """What the job logs for its user stands among what is shown, not across it."""
+    """What the job and its client log for their user stands among what is shown, not across it."""
 
     class Remarks(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             show.say(record.getMessage())
 
-    logger = logging.getLogger("ottla_pipeline")
+    loggers = [logging.getLogger(name) for name in ("ottla_pipeline", "ottla_client")]
     handler = Remarks(logging.WARNING)
-    before = logger.propagate
-    logger.addHandler(handler)
-    logger.propagate = False
+    before = [(logger.propagate, logger.level) for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.propagate = False
+        logger.setLevel(logging.WARNING)
     try:
         yield
     finally:
-        logger.propagate = before
-        logger.removeHandler(handler)
+        for logger, (propagates, level) in zip(loggers, before, strict=True):
+            logger.propagate = propagates
+            logger.setLevel(level)
+            logger.removeHandler(handler)
 
 
 class _Ending:
@@ -101,13 +94,16 @@ class _Ending:
     Set up after the session: Spark has a handler of its own, which would cancel the batch.
     """
 
-    def __init__(self, show: Shown, under_way: Callable[[], tuple[int, int] | None]) -> None:
+    def __init__(self, show: Shown) -> None:
         self.event = threading.Event()
         self.sign: int | None = None
         self._show = show
-        self._under_way = under_way
+        # A signal's handler may come amid anything, drawing too: all it may do is to put something into this queue.
+        self._news: SimpleQueue[bool] = SimpleQueue()
+        self._teller = threading.Thread(target=self._tell, name="ending", daemon=True)
 
     def __enter__(self) -> _Ending:
+        self._teller.start()
         self._before = {
             each: signal.signal(each, self._signalled) for each in (signal.SIGINT, signal.SIGTERM)
         }
@@ -116,19 +112,16 @@ class _Ending:
     def __exit__(self, *_: object) -> None:
         for each, handler in self._before.items():
             signal.signal(each, handler)
+        self._news.put(False)
+        self._teller.join()
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         if self.sign is not None:
             raise KeyboardInterrupt
         self.sign = number
-        # Not in a signal's handler: it may have come amid a call to Java, or amid drawing.
-        threading.Thread(target=self._wait, name="ending", daemon=True).start()
+        self._news.put(True)
 
-    def _wait(self) -> None:
-        """Where no batch is under way there is nothing to wait for. Between its jobs a batch is idle for a moment."""
-        self._show.say(_SAID)
-        idle = 0
-        while idle < _LOOKS and not self.event.is_set():
-            idle = idle + 1 if self._under_way() is None else 0
-            sleep(_LOOK)
-        self.event.set()
+    def _tell(self) -> None:
+        while self._news.get():
+            self.event.set()
+            self._show.say("ending after the batch under way; once more ends at once")

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ottla_client.commands.console import one_line
+from ottla_client.commands.console import Console, one_line
 from ottla_client.commands.settings import did_you_mean
 
 from .common import pairs
@@ -118,7 +119,7 @@ class SparkLog:
 
 
 @contextmanager
-def session(master: str, conf: Mapping[str, str], name: str) -> Iterator[SparkSession]:
+def session(console: Console, master: str, conf: Mapping[str, str], name: str) -> Iterator[SparkSession]:
     """A session for one command, ended with it. Raises click.ClickException where Spark doesn't start."""
     from ..landing.errors import LandingError
     from ..landing.failures import Crashed
@@ -129,9 +130,13 @@ def session(master: str, conf: Mapping[str, str], name: str) -> Iterator[SparkSe
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     log = SparkLog()
     try:
-        with _errors_to(log.file):
-            spark = _start(master, conf, name)
-    except Exception as error:
+        with console.progress("starting Spark"):
+            spark = _start(master, conf, name, log.file)
+    except BaseException as error:
+        _end_java()
+        if not isinstance(error, Exception):
+            log.remove()
+            raise
         reason = log.last_error() or one_line(error)
         raise click.ClickException(
             f"Spark did not start: {reason}; all of what it said is in {log.file}"
@@ -152,13 +157,21 @@ def session(master: str, conf: Mapping[str, str], name: str) -> Iterator[SparkSe
             log.remove()
 
 
-def _start(master: str, conf: Mapping[str, str], name: str) -> SparkSession:
+def _start(master: str, conf: Mapping[str, str], name: str, log: Path) -> SparkSession:
+    # Spark 4.3 warns of pandas 3 whenever that is installed; nothing here uses it.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master(master).appName(name)
-    for key, value in {**_DEFAULTS, **conf}.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    settings = SparkConf(loadDefaults=False).setMaster(master).setAppName(name)
+    settings.setAll([*{**_DEFAULTS, **conf}.items()])
+    with log.open("ab") as file:
+        # Java's workers inherit it.
+        launch: Any = launch_gateway
+        gateway = launch(settings, {"stdout": file, "stderr": file})
+    SparkContext(conf=settings, gateway=gateway)
+    return SparkSession.builder.getOrCreate()
 
 
 def _end_java() -> None:
@@ -174,19 +187,3 @@ def _end_java() -> None:
     process.wait()
     SparkContext._gateway = None
     SparkContext._jvm = None
-
-
-@contextmanager
-def _errors_to(file: Path) -> Iterator[None]:
-    """Standard error of processes that are started meanwhile goes to a file; this process's own as well, so long."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    target = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        os.dup2(target, 2)
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(target)

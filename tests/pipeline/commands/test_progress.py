@@ -18,7 +18,6 @@ from tests.support.waiting import wait_for
 
 from ottla_client.commands.console import Console
 from ottla_client.commands.settings import Settings
-from ottla_pipeline.commands import running
 from ottla_pipeline.commands.running import run_job, summary
 from ottla_pipeline.landing import BatchDone, Landed
 from ottla_pipeline.progress import Bars, Course, JsonLines, Lines, Step, count, duration
@@ -205,23 +204,11 @@ def test_the_last_line() -> None:
     assert summary(landed, "lake/t") == "7,200 rows (0 B) to lake/t, 2 files, 2 batches in 1:12: 100 rows/s"
 
 
-class FakeTasks:
-    """Stands for Spark's own account of its tasks."""
-
-    def __init__(self) -> None:
-        self.now: tuple[int, int] | None = None
-
-    def __call__(self) -> tuple[int, int] | None:
-        return self.now
-
-
-@pytest.fixture
-def tasks(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTasks]:
-    fake = FakeTasks()
-    monkeypatch.setattr(running, "tasks_of", lambda spark: fake)
-    monkeypatch.setattr(running, "_LOOK", 0.01)
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """A job leaves signals as they were."""
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    yield fake
+    yield
     assert before == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM))
 
 
@@ -232,7 +219,7 @@ def run(
     run_job(Console(Settings("127.0.0.1:9092", 1.0), as_json=as_json), spark, "lake/t", job)
 
 
-def test_a_job_that_is_watched(tasks: FakeTasks, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_is_watched(capsys: pytest.CaptureFixture[str]) -> None:
     def job(told: Callable[[BatchDone], None], stop: threading.Event) -> Landed:
         told(batch(0))
         logging.getLogger("ottla_pipeline.landing").warning("new columns in lake/t: %s", "gate")
@@ -249,39 +236,23 @@ def test_a_job_that_is_watched(tasks: FakeTasks, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_the_batch_under_way_is_ended(
-    tasks: FakeTasks, capsys: pytest.CaptureFixture[str], sign: signal.Signals
-) -> None:
+def test_a_signal_asks_the_job_to_end(capsys: pytest.CaptureFixture[str], sign: signal.Signals) -> None:
     def job(told: Callable[[BatchDone], None], stop: threading.Event) -> Landed:
-        tasks.now = (1, 4)
         os.kill(os.getpid(), sign)
-        time.sleep(0.1)
-        assert not stop.is_set()
+        wait_for(stop.is_set, "the end")
         told(batch(0))
-        assert stop.is_set()
         return Landed(1, 1000)
 
     with pytest.raises(SystemExit) as ended:
         run(job)
     assert ended.value.code == 128 + sign
-    assert capsys.readouterr().out.splitlines()[0].startswith("ending after the batch under way")
+    lines = capsys.readouterr().out.splitlines()
+    assert "ending after the batch under way; once more ends at once" in lines
+    assert lines[-1].startswith("1,000 rows")
 
 
-def test_nothing_is_under_way(tasks: FakeTasks, capsys: pytest.CaptureFixture[str]) -> None:
+def test_once_more_ends_at_once() -> None:
     def job(told: Callable[[BatchDone], None], stop: threading.Event) -> Landed:
-        os.kill(os.getpid(), signal.SIGINT)
-        wait_for(stop.is_set, "the end")
-        return Landed()
-
-    with pytest.raises(SystemExit) as ended:
-        run(job)
-    assert ended.value.code == 130
-    assert capsys.readouterr().out.splitlines()[-1] == "nothing new for lake/t"
-
-
-def test_once_more_ends_at_once(tasks: FakeTasks) -> None:
-    def job(told: Callable[[BatchDone], None], stop: threading.Event) -> Landed:
-        tasks.now = (1, 4)
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(10)

@@ -112,7 +112,8 @@ def test_nobody_answers(tmp_path: Path) -> None:
     args = ["a", "--table", str(tmp_path / "t"), "-b", "127.0.0.1:9", "--timeout", "1"]
     done = run("land", *args)
     assert done.exit_code == 1
-    assert done.output.splitlines()[-1].startswith("Error: no bootstrap server answered as a broker in time")
+    (line,) = done.output.splitlines()
+    assert line.startswith("Error: no bootstrap server answered as a broker in time")
 
 
 def test_a_topic_that_is_not_there(
