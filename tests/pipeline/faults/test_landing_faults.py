@@ -38,6 +38,8 @@ ROOT = Path(__file__).parents[3]
 PARTITIONS = 3
 A_ROUND = 1500
 """Records a partition that come with each round; one in 50 can't be parsed."""
+HANGS = 900
+"""Seconds after which a job is taken to hang."""
 QUICK = "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell"
 
 
@@ -53,7 +55,7 @@ class Driver:
         for line in self.process.stdout:
             self.lines.append(line.strip())
 
-    def wait_for(self, word: str, times: int, timeout: float = 300) -> bool:
+    def wait_for(self, word: str, times: int, timeout: float = HANGS) -> bool:
         """Until it has said so, so often; False if it ends first."""
         deadline = time.monotonic() + timeout
         while sum(line.startswith(word) for line in self.lines) < times:
@@ -157,14 +159,14 @@ def test_every_record_is_landed_once_whatever_is_killed(
             die = (chance.choice(POINTS), chance.randrange(1, 4)) if number % 2 == 0 else None
             with driver(settings, die, tmp_path / "drivers.log") as made:
                 if die is not None:
-                    made.process.wait(300)
+                    made.process.wait(HANGS)
                     what = f"{die[0]} ({die[1]})"
                 else:
                     what = strike(made, chance)
             print(f"{form} {number}: {what}")
         more(broker, topic, times)
         with driver(settings, None, tmp_path / "drivers.log") as made:
-            assert made.process.wait(300) == 0, (tmp_path / "drivers.log").read_text()[-3000:]
+            assert made.process.wait(HANGS) == 0, (tmp_path / "drivers.log").read_text()[-3000:]
         check(Landing(**settings), topic, (times + 1) * A_ROUND)
 
 
