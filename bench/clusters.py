@@ -28,6 +28,9 @@ def _kafkas_zookeeper(folder: Path) -> ZooKeeper:
         folder / "data",
         folder / "out",
         free_port(),
+        # ZooKeeper ends sessions at its ticks: with the usual 2 s, up to that much later than they were to last.
+        tick_ms=500,
+        settings={"maxSessionTimeout": 40_000},
         java=maven.java(),
         classpath=f"{maven.kafka_jars()}/*",
     )

@@ -5,7 +5,7 @@ partition of a topic with three replicas, and the figure is the longest time bet
 acknowledged is read back afterwards: a figure that cost a record fails the measure.
 
 To a leader that is frozen librdkafka's requests are open for ``socket.timeout.ms``, a minute, and an idempotent
-producer sends nothing to the next leader before they have ended. So there it is 2 s, for the figure to be the brokers'.
+producer sends nothing to the next leader before they have ended. So there it is half a second, for the figure to be the brokers'.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bench.context import Bench
 _PAUSE = 0.002
 _WARM_UP = 3.0
 _LIMIT = 90.0
-_SHORT_PATIENCE_MS = 2_000
+_SHORT_PATIENCE_MS = 500
 
 
 class Stream:
