@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # Small and quiet: no web page, no ports but loopback's, little memory, few tasks.
 SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
+    # Java is to begin soon, rather than to become fast.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.sql.session.timeZone": "UTC",

@@ -18,6 +18,8 @@ from tests.support.ports import free_port
 
 HOME = Path(pyspark.__file__).parent
 WORKERS = 2
+QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""For Java processes that are to begin soon, rather than to become fast."""
 
 
 T = TypeVar("T")
@@ -87,6 +89,12 @@ class StandaloneCluster:
             *("--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"),
             *("--conf", "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.sql.shuffle.partitions=2"),
             *("--conf", "spark.executor.memory=512m", "--conf", "spark.log.level=ERROR"),
+            *(
+                "--conf",
+                f"spark.driver.extraJavaOptions={QUICK}",
+                "--conf",
+                f"spark.executor.extraJavaOptions={QUICK}",
+            ),
             *options,
             str(program),
             *arguments,
@@ -112,7 +120,7 @@ class StandaloneCluster:
             **kept,
             "SPARK_HOME": str(HOME),
             # Light and quick to start; no port but those that were asked for.
-            "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dspark.master.rest.enabled=false",
+            "SPARK_DAEMON_JAVA_OPTS": f"{QUICK} -Dspark.master.rest.enabled=false",
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_LOCAL_DIRS": str(self.folder / "local"),
             "SPARK_LOCAL_IP": "127.0.0.1",
