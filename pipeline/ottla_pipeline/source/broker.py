@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from threading import Lock
 from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -68,23 +69,28 @@ class Broker:
         self._to_connect = kafka.request_timeout(given)
         self._timeout = kafka.call_timeout(given)
         self._clock = clock
+        self._lock = Lock()
         self._admin: Admin | None = None
         self._stored: tuple[float, Mapping[TopicPartition, Stored]] | None = None
         self._leaders: dict[TopicPartition, int] = {}
         self._cluster_id = ""
 
     def _ask(self) -> Admin:
-        if self._admin is None:
-            admin = Admin(
-                self._servers, default_api_timeout_ms=max(1, int(self._to_connect * 1000)), **self._options
-            )
-            admin.start()
-            self._admin = admin
-        return self._admin
+        with self._lock:
+            if self._admin is None:
+                admin = Admin(
+                    self._servers,
+                    default_api_timeout_ms=max(1, int(self._to_connect * 1000)),
+                    **self._options,
+                )
+                admin.start()
+                self._admin = admin
+            return self._admin
 
     def close(self) -> None:
         """Close the connections; a question after that opens new ones."""
-        admin, self._admin = self._admin, None
+        with self._lock:
+            admin, self._admin = self._admin, None
         if admin is not None:
             admin.close()
 
@@ -218,6 +224,7 @@ class Broker:
         return {partition: known[1][partition] for partition in partitions if partition in known[1]}
 
     def _look(self, topics: Collection[str]) -> dict[TopicPartition, Stored]:
+        self.topics(Topics(tuple(topics)))  # who leads now
         found: dict[TopicPartition, Stored] = {}
         every = self._ask().describe_log_dirs(topics=topics, timeout=self._timeout)
         for node, folders in every.items():

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from ottla_client.types import TopicPartition
-from ottla_pipeline.source import names
+from ottla_pipeline.source import kafka, names
 from ottla_pipeline.source.errors import OptionError
 from ottla_pipeline.source.names import OPTIONS
 from ottla_pipeline.source.options import SourceOptions, check, need_dead_letter_topic, resolve
@@ -236,6 +236,14 @@ def test_how_tasks_read() -> None:
     assert settings.segments == "never"
     assert not settings.fail_on_data_loss
     assert made.read_settings(("offset",)).wanted == ("offset",)
+
+
+def test_tls() -> None:
+    made = stream(kafka__security__protocol="ssl", kafka__ssl__endpoint__identification__algorithm="")
+    context = kafka.client_options(made.client)["ssl_context"]
+    assert not context.check_hostname
+    with pytest.raises(OptionError, match="no check"):
+        stream(kafka__security__protocol="SSL", kafka__ssl__endpoint__identification__algorithm="dns")
 
 
 def test_dead_letters_need_a_place_and_a_reason() -> None:
