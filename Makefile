@@ -24,8 +24,8 @@ help:  ## this list
 run: $(VENV)/.broker  ## a broker on 127.0.0.1:9092, in the foreground (DATA=folder LISTEN=host:port ARGS=…)
 	@exec $(BIN)/ottla broker --data-dir $(DATA) --listen $(LISTEN) $(ARGS)
 
-test: $(VENV)/.dev  ## the tests (ARGS=… is handed to pytest)
-	@$(PYTEST) $(ARGS)
+test: $(VENV)/.dev  ## the tests, on two processes (ARGS=… is handed to pytest instead of -n 2)
+	@$(PYTEST) $(or $(ARGS),-n 2)
 
 demo: $(VENV)/.dev  ## a year of flights through a broker that is killed on the way
 	@$(BIN)/python -m bench.demo $(ARGS)

@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
         if not failed or len(failed) > MOST:
             return code
         print(f"\n== {len(failed)} tests failed; once more, by themselves:", flush=True)
-        code, again = run([*arguments, "-o", f"cache_dir={cache}", "--last-failed"])
+        code, again = run([*arguments, "-o", f"cache_dir={cache}", "--last-failed", "-n", "0"])
         unsteady = [name for name in failed if name not in last_failed(Path(cache))]
         if again["passed"] + again["skipped"] < len(unsteady):
             unsteady = []  # not even run, as when the second run was stopped

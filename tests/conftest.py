@@ -39,6 +39,9 @@ pytest_plugins = ["pytester"]
 # A test that has none of these has nothing to hold against Kafka.
 _BROKERS = {"_shared_broker", "own_broker"}
 
+_SPARK = "tests/pipeline/"
+_LONG = (_SPARK, "tests/faults/", "tests/crash/", "tests/cluster/", "tests/controller/cluster/")
+
 _numbers = itertools.count(1)
 
 
@@ -52,7 +55,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``-n``: the tests of a file stay together, for what they share, and all that use Spark, for its session."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return _SPARK if nodeid.startswith(_SPARK) else nodeid.partition("::")[0]
+
+    if config.getoption("dist") != "load":
+        return None
+    config.option.loadscopereorder = False
+    return Scheduling(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        # What takes longest comes first, so that no worker is left alone with it in the end.
+        items.sort(
+            key=lambda item: next((n for n, at in enumerate(_LONG) if item.nodeid.startswith(at)), len(_LONG))
+        )
     kafka = config.getoption("--kafka")
     if kafka is None:
         return
