@@ -40,6 +40,9 @@ log = logging.getLogger("ottla_pipeline")
 _LOOK = 1
 """Seconds between looks whether the job is to stop."""
 
+_LONGEST_WAIT = 30
+"""Seconds before another try; the first waits one, and each twice as long as the one before."""
+
 OnBatch = Callable[[BatchDone], None]
 
 
@@ -169,6 +172,8 @@ class _Job:
         if self._crashes > self._landing.restarts:
             raise LandingError(str(crash)) from crash
         log.warning("%s; started again (%d of %d)", crash, self._crashes, self._landing.restarts)
+        # Most crashes of several in a row are of a machine that is too busy to start Spark's workers in time.
+        self._stop.wait(min(2 ** (self._crashes - 1), _LONGEST_WAIT))
 
     def _done(self, done: BatchDone) -> None:
         self._crashes = 0

@@ -66,7 +66,7 @@ class Landing:
     """Between the fields of CSV."""
     confluent: bool = False
     """Whether Avro values begin with the five bytes of Confluent's framing."""
-    restarts: int = 3
+    restarts: int = 5
     """How often in a row the query is started again after a crash that is not the job's own error."""
 
     def __post_init__(self) -> None:
