@@ -5,7 +5,8 @@ partition of a topic with three replicas, and the figure is the longest time bet
 acknowledged is read back afterwards: a figure that cost a record fails the measure.
 
 To a leader that is frozen librdkafka's requests are open for ``socket.timeout.ms``, a minute, and an idempotent
-producer sends nothing to the next leader before they have ended. So there it is half a second, for the figure to be the brokers'.
+producer sends nothing to the next leader before they have ended. So there it is half a second, for the figure to be the
+brokers'.
 """
 
 from __future__ import annotations
