@@ -4,6 +4,7 @@ COPY pyproject.toml README.md LICENSE /source/
 COPY broker /source/broker
 COPY protocol /source/protocol
 COPY client /source/client
+COPY pipeline /source/pipeline
 RUN python3 -m venv --without-pip /opt/ottla \
  && python3 -m pip --disable-pip-version-check --no-cache-dir --python /opt/ottla/bin/python install '/source[broker,console]'
 
