@@ -30,7 +30,7 @@ COMMAND = re.compile(r"^\$ (.*)$", re.MULTILINE)
 def without_times(text: str) -> str:
     """What is the same in every run."""
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.+]+\n", "…\n", text)
-    text = re.sub(r"\d+(\.\d+)?(m?s| s)\b|[\d,]+ (records|rows)/s", "…", text)
+    text = re.sub(r"\d+(\.\d+)?(m?s| s)\b|(?<=in )\d+(:\d\d)+|[\d,]+ (records|rows)/s", "…", text)
     return re.sub(r" +", " ", text)
 
 
