@@ -123,11 +123,14 @@ def land(servers: str, folder: Path, story: Story, seed: int) -> None:
                 break
         time.sleep(chance.uniform(0, KILL_WITHIN))
         driver.kill()
-    story.say("SIGKILL to the driver, Python and Java")
     rows, left = _left(lake / "flights")
-    story.say(
-        f"the table has {rows:,} flights; of {left} files there no commit tells; the driver is started again"
+    amid = (
+        f"amid a batch: {left} of its files lie there, and no commit names them"
+        if left
+        else "between two commits"
     )
+    story.say(f"SIGKILL to the driver, Python and Java, {amid}")
+    story.say(f"the table has {rows:,} flights; the driver is started again")
     with _running(Driver(servers, lake, result, log)) as driver:
         for event in driver.events():
             _tell(story, event)

@@ -87,8 +87,9 @@ _JVM = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.h
 
 
 _STARTED = "started (kafka.server.KafkaServer)"
-# It ends when it starts for longer than its session with ZooKeeper lasts; the next start is quicker.
-_TOO_SLOW = "SessionExpiredException"
+# It ends when it starts for longer than its session with ZooKeeper lasts: the next start is quicker; and when the node
+# of a broker that was killed is there still: the next start is later.
+_AGAIN = ("SessionExpiredException", "NodeExistsException")
 
 
 class KafkaMember:
@@ -134,7 +135,7 @@ class KafkaMember:
             running, said = self.running, self.log()[self._began :]
             if _STARTED in said:
                 return self
-            if time.monotonic() > deadline or not (running or _TOO_SLOW in said):
+            if time.monotonic() > deadline or not (running or any(each in said for each in _AGAIN)):
                 self.kill()
                 raise RuntimeError(f"Kafka did not start:\n{self.log()[-4000:]}")
             if not running:
