@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bench import maven
+from bench.children import ending_with_parent
 
 HOST = "127.0.0.1"
 
@@ -113,7 +114,12 @@ class Broker(ABC):
         with self.output.open("ab") as output:
             self.spawned_at = time.perf_counter()
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self.folder
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.folder,
+                preexec_fn=ending_with_parent(),
             )
 
     def start(self, timeout: float = 120.0) -> None:

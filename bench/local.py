@@ -8,7 +8,6 @@ a while, long enough to see how the others do without it.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import signal
 import socket
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from bench.children import ending_with_parent
 from bench.zookeeper import HOST, Unavailable, ZooKeeper
 from ottla_client.errors import ClientError
 from ottla_client.sync import Admin
@@ -28,7 +28,6 @@ _START_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 30.0
 # How long a process that has died stays away.
 _AWAY_SECONDS: Final = 10.0
-_SET_PARENT_DEATH_SIGNAL: Final = 1  # of prctl(2)
 
 _BROKER: Final = """broker.id={number}
 listeners=PLAINTEXT://{host}:{port}
@@ -79,7 +78,7 @@ class Member:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=_end_with_parent,
+                preexec_fn=ending_with_parent(),
             )
         self._died = None
 
@@ -221,11 +220,6 @@ def _broker(number: int, config: Path, log: Path, port: int) -> Member:
         return False
 
     return Member(f"broker {number}", [sys.executable, "-m", "ottla_broker", str(config)], log, serves)
-
-
-def _end_with_parent() -> None:
-    """In a child, before its program begins: SIGTERM when the parent ends, even by SIGKILL."""
-    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 
 # What has to be there -------------------------------------------------------------------------------------------------

@@ -207,6 +207,7 @@ BARS: list[Bar | PeerBar] = [
     Bar("three brokers from nothing: under 2 s", "failover", "three brokers serve", 2.0, own=True),
     Bar("memory of one of three brokers, idle: under 90 MB", "failover", "memory of one, idle", 90.0, own=True),
     Bar("acks=all, three replicas: Kafka's rate or ahead", "failover", "produce acks=all", 1.0, at_least=True),
+    Bar("2,000 partitions, controller killed: all led in 5 s", "wide", "2,000 x 3: controller killed", 5.0, own=True),
     _spark("scan over the wire: three times", "scan, over the wire", "scan, Kafka connector", 3.0),
     _spark("scan from segments: five times", "scan, from segments", "scan, Kafka connector", 5.0),
     _spark("landed in Parquet: four times", "to Parquet snappy, ottla", "to Parquet snappy, Kafka connector", 4.0),

@@ -21,6 +21,7 @@ from bench.measures import (
     start,
     startup,
     throughput,
+    wide,
 )
 
 MEASURES: dict[str, tuple[str, Callable[[Bench], None]]] = {
@@ -37,6 +38,7 @@ MEASURES: dict[str, tuple[str, Callable[[Bench], None]]] = {
     "round": ("client libraries, one record at a time, acks=all", roundtrip.measure),
     "cli": ("ottla produce and consume beside kcat", cli.measure),
     "failover": ("three brokers on ZooKeeper: a leader lost, start, memory, acks=all", failover.measure),
+    "wide": ("three brokers, 2,000 partitions: the controller killed, idle CPU", wide.measure),
     "spark": ('Spark, local[2]: format("ottla") and landing beside Spark\'s Kafka connector', spark.measure),
     "import": ("import ottla_client in a fresh process", startup.measure_import),
     "fixture": ("a broker inside a test, from nothing", startup.measure_fixture),
