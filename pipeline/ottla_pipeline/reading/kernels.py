@@ -1,7 +1,6 @@
 """The loops that run once a batch and once a record, compiled by numba; they need no interpreter and hold no lock.
 
-Imported only where it pays (see ``engines``): importing numba takes 0.3 s, and compiling, once a machine where a cache
-can be written, some seconds. All of it is in this one file because numba's cache is renewed when the file changes.
+Imported only where it pays (see ``engines``). How they are compiled stands in ``compiling``.
 
 What the loops accept is right: every length is held against the end of its record before it is followed. Whatever is
 unusual, a broken batch included, they leave to ``ottla_protocol``, which accepts it or says what is wrong. The format
@@ -10,69 +9,15 @@ stands in ``ottla_protocol.records.batch`` and ``ottla_protocol.records.record``
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import numba
-import numba.core.cgutils
-import numba.extending
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-# Numba's own annotations know nothing of what a function becomes.
-types: Any = numba.types
-njit: Any = numba.njit
-cgutils: Any = numba.core.cgutils
-
-# Read-only, so that both kinds of buffers are taken.
-_DATA = types.Array(types.uint8, 1, "C", readonly=True)
-_EDGES = types.Array(types.int32, 1, "C", readonly=True)
-_OCTETS = types.Array(types.uint8, 1, "C")
-_INT32S = types.Array(types.int32, 1, "C")
-_INT64S = types.Array(types.int64, 1, "C")
-_UINT64S = types.Array(types.uint64, 1, "C")
-_TABLE = types.Array(types.int64, 2, "C")
+from .compiling import DATA, EDGES, INT32S, INT64S, OCTETS, TABLE, UINT64S, compiled, copy, inlined, types
 
 _MAX_MILLIS = (2**63 - 1) // 1000
 _GOOD, _BROKEN, _DISORDER = 0, 1, 2
 
 
-def _compiled(*signature: Any) -> Callable[[F], F]:
-    """Compile now, or take it from the cache; without a cache where there is no place for one."""
-
-    def compile(function: F) -> F:
-        options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
-        try:
-            compiled: F = njit(signature, cache=True, **options)(function)
-        except (RuntimeError, OSError):
-            # Numba found no folder that it may write to, or the disk is full.
-            compiled = njit(signature, **options)(function)
-        return compiled
-
-    return compile
-
-
-_inlined: Callable[[F], F] = njit(nogil=True, error_model="numpy", boundscheck=False)
-_intrinsic: Callable[[F], Any] = numba.extending.intrinsic
-
-
-@_intrinsic
-def _copy(typing: Any, target: Any, at: Any, source: Any, start: Any, size: Any) -> Any:
-    """``memcpy``: numba's own copy of a slice is a loop, with checks before it."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        into, into_at, of, of_at, count = arguments
-        to = context.make_array(signature.args[0])(context, builder, into).data
-        begin = context.make_array(signature.args[2])(context, builder, of).data
-        cgutils.raw_memcpy(
-            builder, builder.gep(to, [into_at]), builder.gep(begin, [of_at]), count, itemsize=1
-        )
-        return context.get_dummy_value()
-
-    return types.void(target, types.int64, source, types.int64, types.int64), generate
-
-
-@_inlined
+@inlined
 def _int32(data: Any, at: int) -> Any:
     number = (
         (types.int64(data[at]) << 24)
@@ -83,12 +28,12 @@ def _int32(data: Any, at: int) -> Any:
     return number - ((number & 0x80000000) << 1)
 
 
-@_inlined
+@inlined
 def _int64(data: Any, at: int) -> Any:
     return (_int32(data, at) << 32) | (_int32(data, at + 4) & 0xFFFFFFFF)
 
 
-@_compiled(_DATA, types.int64, types.int64, types.int64, types.int64, _TABLE)
+@compiled(DATA, types.int64, types.int64, types.int64, types.int64, TABLE)
 def walk(data: Any, at: int, stop: int, expected: int, end: int, table: Any) -> tuple[int, int, int, int]:
     """Note the headers of the batches from ``at`` on, one a row of ``table``, up to the one that reaches ``end``.
 
@@ -124,7 +69,7 @@ def walk(data: Any, at: int, stop: int, expected: int, end: int, table: Any) -> 
     return row, at, expected, _GOOD
 
 
-@_inlined
+@inlined
 def _varint(data: Any, at: int, end: int, most: int) -> Any:
     """A number of at most so many bytes as it is written (zigzag), and the place behind it: -1 where there is none."""
     number = types.uint64(0)
@@ -141,7 +86,7 @@ def _varint(data: Any, at: int, end: int, most: int) -> Any:
     return number, types.int64(-1)
 
 
-@_inlined
+@inlined
 def _size(data: Any, at: int, end: int) -> Any:
     """The size of a field, -1 for null, and the place behind it: -1 for what is no size, or runs over ``end``."""
     number, at = _varint(data, at, end, 5)
@@ -157,7 +102,7 @@ def _size(data: Any, at: int, end: int) -> Any:
     return size, at
 
 
-@_inlined
+@inlined
 def _pass_headers(data: Any, at: int, end: int) -> Any:
     """The number of headers at ``at``, the place behind them (-1 if they are unusual), bytes of names and of values."""
     count, at = _size(data, at, end)
@@ -179,9 +124,9 @@ def _pass_headers(data: Any, at: int, end: int) -> Any:
     return count, at, names, values
 
 
-@_compiled(
-    *(_DATA, _TABLE, types.int64, types.int64, types.boolean, types.boolean),
-    *(_INT64S, _INT64S, _OCTETS, _INT32S, _OCTETS, _OCTETS, _INT32S, _OCTETS, _OCTETS, _INT64S, _INT64S),
+@compiled(
+    *(DATA, TABLE, types.int64, types.int64, types.boolean, types.boolean),
+    *(INT64S, INT64S, OCTETS, INT32S, OCTETS, OCTETS, INT32S, OCTETS, OCTETS, INT64S, INT64S),
 )
 def decode(
     data: Any,
@@ -286,7 +231,7 @@ def decode(
                     stamp_nulls += 1
             if want_keys:
                 if key > 0:
-                    _copy(keys, key_size, data, key_at, key)
+                    copy(keys, key_size, data, key_at, key)
                     key_size += key
                 elif key < 0:
                     key_valid[row] = 0
@@ -294,7 +239,7 @@ def decode(
                 key_edges[row + 1] = key_size
             if want_values:
                 if value > 0:
-                    _copy(values, value_size, data, value_at, value)
+                    copy(values, value_size, data, value_at, value)
                     value_size += value
                 elif value < 0:
                     value_valid[row] = 0
@@ -321,8 +266,8 @@ def decode(
     return True
 
 
-@_compiled(
-    _DATA, _INT64S, _INT32S, _OCTETS, _INT32S, _OCTETS, _INT32S, _OCTETS, _OCTETS,
+@compiled(
+    DATA, INT64S, INT32S, OCTETS, INT32S, OCTETS, INT32S, OCTETS, OCTETS,
 )  # fmt: skip
 def decode_headers(
     data: Any,
@@ -352,13 +297,13 @@ def decode_headers(
                 size, at = _size(data, at, end)
                 for place in range(at, at + size):
                     high |= data[place]
-                _copy(names, name_size, data, at, size)
+                copy(names, name_size, data, at, size)
                 name_size += size
                 size, at = _size(data, at + size, end)
                 if size < 0:
                     value_valid[pair] = 0
                 else:
-                    _copy(values, value_size, data, at, size)
+                    copy(values, value_size, data, at, size)
                     value_size += size
                     at += size
                 pair += 1
@@ -368,14 +313,14 @@ def decode_headers(
     return bool(high < 128)
 
 
-@_inlined
+@inlined
 def _mix(number: Any) -> Any:
     number = (number ^ (number >> types.uint64(30))) * types.uint64(0xBF58476D1CE4E5B9)
     number = (number ^ (number >> types.uint64(27))) * types.uint64(0x94D049BB133111EB)
     return number ^ (number >> types.uint64(31))
 
 
-@_compiled(_DATA, _EDGES, _UINT64S)
+@compiled(DATA, EDGES, UINT64S)
 def hash_fields(data: Any, edges: Any, hashes: Any) -> None:
     """The hash of each field between two edges, as ``hashing`` has it."""
     for row in range(hashes.shape[0]):

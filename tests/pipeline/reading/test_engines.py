@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.pipeline.reading.logs import ALL
 
-from ottla_pipeline.reading import Range, engines, kernels
+from ottla_pipeline.reading import Range, compiling, engines
 from ottla_pipeline.reading.compiled import CompiledEngine
 from ottla_pipeline.reading.plain import PlainEngine
 
@@ -64,8 +64,8 @@ def test_no_place_for_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
             raise RuntimeError("cannot cache function: no locator available")
         return lambda function: function
 
-    monkeypatch.setattr(kernels, "njit", njit)
-    assert kernels._compiled(int)(len) is len
+    monkeypatch.setattr(compiling, "njit", njit)
+    assert compiling.compiled(int)(len) is len
     assert asked == [True, False]
 
 

@@ -1,0 +1,66 @@
+"""How loops are compiled by numba, for the modules that have some: ``kernels`` here, and those of who reads values.
+
+Imported by them alone: importing numba takes 0.3 s, and compiling, once a machine where a cache can be written, some
+seconds. Numba's cache of a loop is renewed when the loop's own file changes, and by nothing else: what a loop calls
+stands in its file, but for :func:`copy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+import numba.core.cgutils
+import numba.extending
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Numba's own annotations know nothing of what a function becomes.
+types: Any = numba.types
+njit: Any = numba.njit
+cgutils: Any = numba.core.cgutils
+
+# Read-only, so that both kinds of buffers are taken.
+DATA = types.Array(types.uint8, 1, "C", readonly=True)
+EDGES = types.Array(types.int32, 1, "C", readonly=True)
+OCTETS = types.Array(types.uint8, 1, "C")
+INT32S = types.Array(types.int32, 1, "C")
+INT64S = types.Array(types.int64, 1, "C")
+UINT64S = types.Array(types.uint64, 1, "C")
+TABLE = types.Array(types.int64, 2, "C")
+
+
+def compiled(*signature: Any) -> Callable[[F], F]:
+    """Compile now, or take it from the cache; without a cache where there is no place for one."""
+
+    def compile(function: F) -> F:
+        options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
+        try:
+            made: F = njit(signature, cache=True, **options)(function)
+        except (RuntimeError, OSError):
+            # Numba found no folder that it may write to, or the disk is full.
+            made = njit(signature, **options)(function)
+        return made
+
+    return compile
+
+
+inlined: Callable[[F], F] = njit(nogil=True, error_model="numpy", boundscheck=False)
+_intrinsic: Callable[[F], Any] = numba.extending.intrinsic
+
+
+@_intrinsic
+def copy(typing: Any, target: Any, at: Any, source: Any, start: Any, size: Any) -> Any:
+    """``memcpy``: numba's own copy of a slice is a loop, with checks before it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        into, into_at, of, of_at, count = arguments
+        to = context.make_array(signature.args[0])(context, builder, into).data
+        begin = context.make_array(signature.args[2])(context, builder, of).data
+        cgutils.raw_memcpy(
+            builder, builder.gep(to, [into_at]), builder.gep(begin, [of_at]), count, itemsize=1
+        )
+        return context.get_dummy_value()
+
+    return types.void(target, types.int64, source, types.int64, types.int64), generate
