@@ -77,15 +77,23 @@ class Broker(ABC):
     """One broker process with a folder of its own; the folder outlives stops and kills.
 
     ``settings`` are broker configs (``num.partitions`` …) by their Kafka names, the same for both brokers.
+    ``ends_with_parent``: also when this program is killed.
     """
 
     name = ""
 
-    def __init__(self, folder: Path, settings: dict[str, str] | None = None, port: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: dict[str, str] | None = None,
+        port: int | None = None,
+        ends_with_parent: bool = False,
+    ) -> None:
         self.folder = folder
         self.data = folder / "data"
         self.settings = dict(settings or {})
         self.port = port or free_port()
+        self._ends_with_parent = ends_with_parent
         self.spawned_at = 0.0
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
@@ -119,7 +127,7 @@ class Broker(ABC):
                 stdout=output,
                 stderr=output,
                 cwd=self.folder,
-                preexec_fn=ending_with_parent(),
+                preexec_fn=ending_with_parent() if self._ends_with_parent else None,
             )
 
     def start(self, timeout: float = 120.0) -> None:

@@ -13,9 +13,9 @@ _SET_PARENT_DEATH_SIGNAL: Final = 1  # of prctl(2)
 
 
 def ending_with_parent(sign: signal.Signals = signal.SIGTERM) -> Callable[[], None] | None:
-    """For ``preexec_fn`` of a Popen: the child gets this signal when the thread that calls this has ended, by SIGKILL too.
+    """For ``preexec_fn`` of a Popen: the child gets this signal when its parent has ended, by SIGKILL too.
 
-    None where the system has no such thing: Linux alone does.
+    The parent is the thread that makes the Popen. None where the system has no such thing: Linux alone does.
     """
     if sys.platform != "linux":
         return None

@@ -15,11 +15,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from rich.console import Console
 
 from bench.brokers import Ottla
+from bench.children import ending_with_parent
 from bench.pipeline import data, picture
 from bench.pipeline.driver import BATCH, GROUP
 from bench.pipeline.story import Story, audits, delays
@@ -36,8 +38,19 @@ class Failed(Exception):
     """The demo can't go on."""
 
 
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C, SIGTERM, or the terminal has gone. ``sign`` is the signal's number."""
+
+    def __init__(self, sign: int) -> None:
+        super().__init__()
+        self.sign = sign
+
+
 class Driver:
-    """A process of :mod:`bench.pipeline.driver`, with Java and Python workers below it."""
+    """A process of :mod:`bench.pipeline.driver`, with Java and Python workers below it.
+
+    It is killed when this program ends, and Java and the workers end when the driver has.
+    """
 
     def __init__(self, servers: str, lake: Path, result: Path, log: Path) -> None:
         self._log = log
@@ -50,6 +63,7 @@ class Driver:
                 stderr=errors,
                 text=True,
                 start_new_session=True,
+                preexec_fn=ending_with_parent(signal.SIGKILL),
                 env={**os.environ, "PYSPARK_PYTHON": sys.executable},
             )
 
@@ -202,6 +216,30 @@ def check(
     return good
 
 
+def run(folder: Path, story: Story, seed: int, png: Path) -> int:
+    """All of it in ``folder``: a broker, the topics, the driver, the checks. The exit code."""
+    frames = {source.topic: data.frame(source) for source in data.SOURCES}
+    broker = Ottla(folder / "broker", ends_with_parent=True)
+    try:
+        broker.start()
+        story.say(f"{broker.name} accepts clients on {broker.address}")
+        counts = produce(broker.address, frames, story)
+        story.say(
+            f"a driver lands them in Delta tables, {BATCH:,} flights a batch; seed of its death: {seed}"
+        )
+        land(broker.address, folder, story, seed)
+        return 0 if check(broker.address, folder, story, frames, counts, png) else 1
+    except Failed as failure:
+        story.say(str(failure))
+        return 1
+    finally:
+        broker.stop()
+
+
+def _stopped(number: int, frame: FrameType | None) -> None:
+    raise Stopped(number)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make pipeline", description=__doc__)
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="work there, and leave the tables")
@@ -220,29 +258,19 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stopped)
     story = Story(Console())
-    with tempfile.TemporaryDirectory(prefix="ottla-pipeline-") as temporary:
-        folder = options.keep or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        frames = {source.topic: data.frame(source) for source in data.SOURCES}
-        broker = Ottla(folder / "broker")
-        try:
-            broker.start()
-            story.say(f"{broker.name} accepts clients on {broker.address}")
-            counts = produce(broker.address, frames, story)
-            seed = random.randrange(1 << 32) if options.seed is None else options.seed
-            story.say(
-                f"a driver lands them in Delta tables, {BATCH:,} flights a batch; seed of its death: {seed}"
-            )
-            land(broker.address, folder, story, seed)
-            return (
-                0 if check(broker.address, folder, story, frames, counts, options.picture.absolute()) else 1
-            )
-        except Failed as failure:
-            story.say(str(failure))
-            return 1
-        finally:
-            broker.stop()
+    seed = random.randrange(1 << 32) if options.seed is None else options.seed
+    try:
+        # Workers of a driver that was killed may write their last file while the folder is removed.
+        with tempfile.TemporaryDirectory(prefix="ottla-pipeline-", ignore_cleanup_errors=True) as temporary:
+            folder = options.keep or Path(temporary)
+            folder.mkdir(parents=True, exist_ok=True)
+            return run(folder, story, seed, options.picture.absolute())
+    except Stopped as stopped:
+        story.say("stopped")
+        return 128 + stopped.sign
 
 
 if __name__ == "__main__":

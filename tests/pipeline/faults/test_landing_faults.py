@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,8 +90,8 @@ def driver(settings: dict[str, Any], die: tuple[str, int] | None, log: Path) -> 
         family = under(process.pid)
     finally:
         family = family or under(process.pid)
-        for one in [process, *family]:
-            one.kill()
+        process.kill()
+        kill(family)
         process.wait()
         reader.join()
         assert process.stdout is not None
@@ -107,6 +107,21 @@ def under(pid: int) -> list[psutil.Process]:
         return []
 
 
+def name(process: psutil.Process) -> str:
+    """Empty where it has ended meanwhile."""
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def kill(processes: list[psutil.Process]) -> None:
+    """Those that are still there."""
+    for one in processes:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+
+
 def strike(made: Driver, chance: random.Random) -> str:
     """Kill something of a job that runs, at any moment of it."""
     batches = chance.randrange(3)
@@ -118,13 +133,10 @@ def strike(made: Driver, chance: random.Random) -> str:
     if what == "driver":
         made.process.kill()
     elif what == "Java":
-        for one in family:
-            if one.name() == "java":
-                one.kill()
+        kill([one for one in family if name(one) == "java"])
     else:
-        workers = [one for one in family if one.name().startswith("python")]
-        for one in chance.sample(workers, min(1, len(workers))):
-            one.kill()
+        workers = [one for one in family if name(one).startswith("python")]
+        kill(chance.sample(workers, min(1, len(workers))))
     # Orphans end by themselves, sooner or later; what they write late must do no harm.
     return what
 
