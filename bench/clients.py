@@ -4,7 +4,7 @@
 ``JOBS``. All produce with acks=all, a linger of 5 ms and batches of 128 KiB, uncompressed, each with the partitioner it
 has for records without a key; whether it is idempotent is the client's default. All consume assigned partitions from
 the beginning, without a group. Libraries are imported and payloads built before the clock starts; connecting counts
-for consumers. Round trips go one at a time, without linger.
+for consumers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -24,7 +24,7 @@ from bench.load import BATCH, Done, payloads
 LINGER_MS = 5
 BATCH_SIZE = 128 * 1024
 # How long nothing may come before a consumer's job fails.
-_PATIENCE = 10.0
+PATIENCE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +57,19 @@ class Clock:
     def __init__(self) -> None:
         self._began = time.perf_counter()
 
-    def done(self, records: int, latencies_ms: list[float] | None = None) -> Done:
-        return Done(time.perf_counter() - self._began, records, latencies_ms or [])
+    def done(self, records: int) -> Done:
+        return Done(time.perf_counter() - self._began, records, [])
 
 
 def _nothing_came(seen: int, job: Job) -> RuntimeError:
-    return RuntimeError(f"nothing came for {_PATIENCE:.0f} s after {seen} of {job.records} records")
+    return RuntimeError(f"nothing came for {PATIENCE:.0f} s after {seen} of {job.records} records")
 
 
 # ottla_client
 
 
 @asynccontextmanager
-async def _ottla_producer(job: Job, linger_ms: float = LINGER_MS) -> AsyncIterator[Any]:
+async def ottla_producer(job: Job, linger_ms: float = LINGER_MS) -> AsyncIterator[Any]:
     from ottla_client import Producer
 
     async with Producer(
@@ -80,7 +80,7 @@ async def _ottla_producer(job: Job, linger_ms: float = LINGER_MS) -> AsyncIterat
 
 
 @asynccontextmanager
-async def _ottla_consumer(job: Job, reset: str = "earliest") -> AsyncIterator[Any]:
+async def ottla_consumer(job: Job, reset: str = "earliest") -> AsyncIterator[Any]:
     from ottla_client import Consumer, TopicPartition
 
     consumer = Consumer(bootstrap_servers=job.address, auto_offset_reset=reset)  # type: ignore[arg-type]
@@ -92,7 +92,7 @@ async def _ottla_consumer(job: Job, reset: str = "earliest") -> AsyncIterator[An
 async def ottla_send(job: Job) -> Done:
     values = payloads(job.size, BATCH)
     topic = job.topic
-    async with _ottla_producer(job) as producer:
+    async with ottla_producer(job) as producer:
         send = producer.send
         clock = Clock()
         for _ in range(job.rounds):
@@ -104,7 +104,7 @@ async def ottla_send(job: Job) -> Done:
 
 async def ottla_send_batch(job: Job) -> Done:
     values = payloads(job.size, BATCH)
-    async with _ottla_producer(job) as producer:
+    async with ottla_producer(job) as producer:
         clock = Clock()
         for _ in range(job.rounds):
             await producer.send_batch(job.topic, values)
@@ -116,7 +116,7 @@ async def ottla_send_arrow(job: Job) -> Done:
     import pyarrow
 
     table = pyarrow.table({"value": pyarrow.array(payloads(job.size, BATCH), pyarrow.binary())})
-    async with _ottla_producer(job) as producer:
+    async with ottla_producer(job) as producer:
         clock = Clock()
         for _ in range(job.rounds):
             await producer.send_arrow(job.topic, table)
@@ -131,7 +131,7 @@ async def ottla_async_for(job: Job) -> Done:
 
     clock = Clock()
     seen = 0
-    async with asyncio.timeout(300), _ottla_consumer(job) as consumer:
+    async with asyncio.timeout(300), ottla_consumer(job) as consumer:
         async for _ in consumer:
             seen += 1
             if seen == job.records:
@@ -146,9 +146,9 @@ async def ottla_poll(job: Job) -> Done:
 
     clock = Clock()
     seen = 0
-    async with _ottla_consumer(job) as consumer:
+    async with ottla_consumer(job) as consumer:
         while seen < job.records:
-            records = await consumer.poll(timeout_ms=int(_PATIENCE * 1000), max_records=BATCH)
+            records = await consumer.poll(timeout_ms=int(PATIENCE * 1000), max_records=BATCH)
             if not records:
                 raise _nothing_came(seen, job)
             seen += len(records)
@@ -161,52 +161,20 @@ async def ottla_poll_arrow(job: Job) -> Done:
 
     clock = Clock()
     seen = 0
-    async with _ottla_consumer(job) as consumer:
+    async with ottla_consumer(job) as consumer:
         while seen < job.records:
-            table = await consumer.poll_arrow(timeout_ms=int(_PATIENCE * 1000))
+            table = await consumer.poll_arrow(timeout_ms=int(PATIENCE * 1000))
             if not table.num_rows:
                 raise _nothing_came(seen, job)
             seen += table.num_rows
         return clock.done(seen)
 
 
-async def ottla_acknowledged(job: Job) -> Done:
-    async with _ottla_producer(job, linger_ms=0) as producer:
-        return await _one_at_a_time(job, lambda value: producer.send_and_wait(job.topic, value, partition=0))
-
-
-async def ottla_came_back(job: Job) -> Done:
-    async with _ottla_producer(job, linger_ms=0) as producer, _ottla_consumer(job, "latest") as consumer:
-        # The position is the log's end before the first record is sent.
-        for partition in sorted(consumer.assignment()):
-            await consumer.position(partition)
-
-        async def there_and_back(value: bytes) -> None:
-            await producer.send(job.topic, value, partition=0)
-            await consumer.getone()
-
-        return await _one_at_a_time(job, there_and_back)
-
-
-async def _one_at_a_time(job: Job, once: Callable[[bytes], Coroutine[Any, Any, Any]]) -> Done:
-    values = payloads(job.size, 1000)
-    for value in values[: max(job.records // 10, 50)]:
-        await asyncio.wait_for(once(value), _PATIENCE)
-    taken: list[float] = []
-    clock = Clock()
-    async with asyncio.timeout(300):
-        for index in range(job.records):
-            sent = time.perf_counter()
-            await once(values[index % 1000])
-            taken.append((time.perf_counter() - sent) * 1000)
-    return clock.done(job.records, taken)
-
-
 # aiokafka
 
 
 @asynccontextmanager
-async def _aiokafka_producer(job: Job, linger_ms: int = LINGER_MS) -> AsyncIterator[Any]:
+async def aiokafka_producer(job: Job, linger_ms: int = LINGER_MS) -> AsyncIterator[Any]:
     from aiokafka import AIOKafkaProducer
 
     producer = AIOKafkaProducer(
@@ -221,7 +189,7 @@ async def _aiokafka_producer(job: Job, linger_ms: int = LINGER_MS) -> AsyncItera
 
 
 @asynccontextmanager
-async def _aiokafka_consumer(job: Job, reset: str = "earliest") -> AsyncIterator[Any]:
+async def aiokafka_consumer(job: Job, reset: str = "earliest") -> AsyncIterator[Any]:
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
     consumer = AIOKafkaConsumer(
@@ -238,7 +206,7 @@ async def _aiokafka_consumer(job: Job, reset: str = "earliest") -> AsyncIterator
 async def aiokafka_send(job: Job) -> Done:
     values = payloads(job.size, BATCH)
     topic = job.topic
-    async with _aiokafka_producer(job) as producer:
+    async with aiokafka_producer(job) as producer:
         send = producer.send
         clock = Clock()
         for _ in range(job.rounds):
@@ -253,7 +221,7 @@ async def aiokafka_async_for(job: Job) -> Done:
 
     clock = Clock()
     seen = 0
-    async with asyncio.timeout(300), _aiokafka_consumer(job) as consumer:
+    async with asyncio.timeout(300), aiokafka_consumer(job) as consumer:
         async for _ in consumer:
             seen += 1
             if seen == job.records:
@@ -266,33 +234,13 @@ async def aiokafka_getmany(job: Job) -> Done:
 
     clock = Clock()
     seen = 0
-    async with _aiokafka_consumer(job) as consumer:
+    async with aiokafka_consumer(job) as consumer:
         while seen < job.records:
-            records = await consumer.getmany(timeout_ms=int(_PATIENCE * 1000), max_records=BATCH)
+            records = await consumer.getmany(timeout_ms=int(PATIENCE * 1000), max_records=BATCH)
             if not records:
                 raise _nothing_came(seen, job)
             seen += sum(map(len, records.values()))
         return clock.done(seen)
-
-
-async def aiokafka_acknowledged(job: Job) -> Done:
-    async with _aiokafka_producer(job, linger_ms=0) as producer:
-        return await _one_at_a_time(job, lambda value: producer.send_and_wait(job.topic, value, partition=0))
-
-
-async def aiokafka_came_back(job: Job) -> Done:
-    async with (
-        _aiokafka_producer(job, linger_ms=0) as producer,
-        _aiokafka_consumer(job, "latest") as consumer,
-    ):
-        for partition in sorted(consumer.assignment()):
-            await consumer.position(partition)
-
-        async def there_and_back(value: bytes) -> None:
-            await producer.send(job.topic, value, partition=0)
-            await consumer.getone()
-
-        return await _one_at_a_time(job, there_and_back)
 
 
 # kafka-python
@@ -326,7 +274,7 @@ def kafka_python_poll(job: Job) -> Done:
     consumer.assign([TopicPartition(job.topic, number) for number in range(job.partitions)])
     seen = 0
     while seen < job.records:
-        records = consumer.poll(timeout_ms=int(_PATIENCE * 1000), max_records=BATCH)
+        records = consumer.poll(timeout_ms=int(PATIENCE * 1000), max_records=BATCH)
         if not records:
             raise _nothing_came(seen, job)
         seen += sum(map(len, records.values()))
@@ -406,7 +354,7 @@ def confluent_consume(job: Job) -> Done:
     consumer.assign([TopicPartition(job.topic, number, 0) for number in range(job.partitions)])
     seen = 0
     while seen < job.records:
-        messages = consumer.consume(BATCH, _PATIENCE)
+        messages = consumer.consume(BATCH, PATIENCE)
         if not messages:
             raise _nothing_came(seen, job)
         if (error := messages[-1].error()) is not None:
@@ -435,13 +383,7 @@ CONSUME: dict[str, Callable[[Job], Any]] = {
     "kafka-python poll": kafka_python_poll,
     "confluent-kafka consume": confluent_consume,
 }
-ROUND: dict[str, Callable[[Job], Any]] = {
-    "ottla acknowledged": ottla_acknowledged,
-    "aiokafka acknowledged": aiokafka_acknowledged,
-    "ottla back at a consumer": ottla_came_back,
-    "aiokafka back at a consumer": aiokafka_came_back,
-}
-JOBS = {**PRODUCE, **CONSUME, **ROUND}
+JOBS = {**PRODUCE, **CONSUME}
 
 
 def _check_all_there(job: Job) -> None:

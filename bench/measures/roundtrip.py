@@ -1,22 +1,37 @@
-"""One record of 100 B at a time, acks=all, no linger: until it is acknowledged, and until a consumer has it."""
+"""One record of 100 B at a time, acks=all, no linger: until it is acknowledged, and until a consumer has it.
+
+Clients take turns of a hundred trips, so that what the machine does besides concerns all alike, and brokers and what is
+compiled in them are as warm for one as for the other.
+"""
 
 from __future__ import annotations
 
-from bench import clients
+from bench import rounds
+from bench.clients import Job
 from bench.context import Bench
 from bench.measures.latency import percentile
 
+TURN = 100
+
 
 def measure(bench: Bench) -> None:
-    records = bench.scaled(5000, 500)
+    trips = bench.scaled(10_000, 500)
     with bench.all_up() as brokers:
-        for _ in range(bench.repeats):
-            for name in clients.ROUND:
-                for broker in brokers:
-                    topic = bench.topic(broker, 1)
-                    done = clients.run(name, clients.Job(broker.address, topic, records, partitions=1))
-                    ordered = sorted(done.latencies_ms)
-                    for percent in (50, 99):
-                        value = percentile(ordered, percent)
-                        bench.add("round", f"{name}: p{percent}", "ms", "lower", broker, value)
-                    bench.drop(broker, topic)
+        for broker in brokers:
+            for names in rounds.COMPARED:
+                jobs = {name: Job(broker.address, bench.topic(broker, 1), 0, partitions=1) for name in names}
+                with rounds.travellers(jobs, bench.folder) as there:
+                    for name in names:
+                        there[name].take(bench.scaled(2000, 200))
+                    for _ in range(bench.repeats):
+                        taken: dict[str, list[float]] = {name: [] for name in names}
+                        for turn in range(trips // TURN):
+                            for name in names if turn % 2 else reversed(names):
+                                taken[name] += there[name].take(TURN)
+                        for name in names:
+                            ordered = sorted(taken[name])
+                            for percent in (50, 99):
+                                value = percentile(ordered, percent)
+                                bench.add("round", f"{name}: p{percent}", "ms", "lower", broker, value)
+                for job in jobs.values():
+                    bench.drop(broker, job.topic)

@@ -1,0 +1,155 @@
+"""Round trips of clients beside each other: a process for each, which takes them in turns as it is told.
+
+A trip takes a few tenths of a millisecond to a few milliseconds, and what else the machine does in a second matters
+more than the client. So the clients under comparison are all there at once, and take short turns. ``python -m
+bench.rounds NAME JSON`` is one of the processes: for each line with a number it makes so many trips, one at a time, and
+writes their times in milliseconds as a line of JSON. Names are those of ``TRIPS``. Records go to partition 0, with
+acks=all and no linger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+from bench.clients import PATIENCE, Job, aiokafka_consumer, aiokafka_producer, ottla_consumer, ottla_producer
+from bench.load import payloads
+
+Trip = Callable[[bytes], Coroutine[Any, Any, Any]]
+
+FIRST = 10
+"""Trips at the start of each turn that are not counted: another process has had the processor's caches."""
+
+
+@asynccontextmanager
+async def ottla_acknowledged(job: Job) -> AsyncIterator[Trip]:
+    async with ottla_producer(job, linger_ms=0) as producer:
+        yield lambda value: producer.send_and_wait(job.topic, value, partition=0)
+
+
+@asynccontextmanager
+async def ottla_came_back(job: Job) -> AsyncIterator[Trip]:
+    async with ottla_producer(job, linger_ms=0) as producer, ottla_consumer(job, "latest") as consumer:
+        yield await _there_and_back(job, producer, consumer)
+
+
+@asynccontextmanager
+async def aiokafka_acknowledged(job: Job) -> AsyncIterator[Trip]:
+    async with aiokafka_producer(job, linger_ms=0) as producer:
+        yield lambda value: producer.send_and_wait(job.topic, value, partition=0)
+
+
+@asynccontextmanager
+async def aiokafka_came_back(job: Job) -> AsyncIterator[Trip]:
+    async with aiokafka_producer(job, linger_ms=0) as producer, aiokafka_consumer(job, "latest") as consumer:
+        yield await _there_and_back(job, producer, consumer)
+
+
+async def _there_and_back(job: Job, producer: Any, consumer: Any) -> Trip:
+    # The position is the log's end before the first record is sent.
+    for partition in sorted(consumer.assignment()):
+        await consumer.position(partition)
+
+    async def trip(value: bytes) -> None:
+        await producer.send(job.topic, value, partition=0)
+        await consumer.getone()
+
+    return trip
+
+
+TRIPS: dict[str, Callable[[Job], AbstractAsyncContextManager[Trip]]] = {
+    "ottla acknowledged": ottla_acknowledged,
+    "aiokafka acknowledged": aiokafka_acknowledged,
+    "ottla back at a consumer": ottla_came_back,
+    "aiokafka back at a consumer": aiokafka_came_back,
+}
+COMPARED = (
+    ("ottla acknowledged", "aiokafka acknowledged"),
+    ("ottla back at a consumer", "aiokafka back at a consumer"),
+)
+
+
+class Traveller:
+    """One client's process."""
+
+    def __init__(self, name: str, job: Job, errors: IO[bytes]) -> None:
+        self._name = name
+        self._errors = errors
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.rounds", name, json.dumps(asdict(job))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+
+    def take(self, count: int) -> list[float]:
+        """Make so many trips; their times in milliseconds. RuntimeError with the client's last lines when one fails."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(f"{count}\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            process.wait(PATIENCE)
+            self._errors.seek(0)
+            raise RuntimeError(
+                f"{self._name} failed:\n{self._errors.read().decode(errors='replace')[-2000:]}"
+            )
+        taken: list[float] = json.loads(line)
+        return taken
+
+    def close(self) -> None:
+        """End the process; by force where it doesn't come to an end."""
+        try:
+            self._process.communicate("", PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+
+
+@contextmanager
+def travellers(jobs: dict[str, Job], folder: Path) -> Iterator[dict[str, Traveller]]:
+    """A process for each of ``jobs``, by the client's name; they are gone after the block."""
+    with ExitStack() as stack:
+        started: dict[str, Traveller] = {}
+        for name, job in jobs.items():
+            errors = stack.enter_context(open(folder / f"{name}.err", "w+b"))
+            started[name] = Traveller(name, job, errors)
+            stack.callback(started[name].close)
+        yield started
+
+
+async def _serve(name: str, job: Job) -> None:
+    values = payloads(job.size, 1000)
+    async with TRIPS[name](job) as trip:
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            count = int(line)
+            taken: list[float] = []
+            async with asyncio.timeout(PATIENCE + count / 10):
+                for index in range(FIRST + count):
+                    sent = time.perf_counter()
+                    await trip(values[index % 1000])
+                    taken.append((time.perf_counter() - sent) * 1000)
+            print(json.dumps(taken[FIRST:]), flush=True)
+
+
+def main() -> None:
+    name, text = sys.argv[1:]
+    asyncio.run(_serve(name, Job(**json.loads(text))))
+
+
+if __name__ == "__main__":
+    main()
