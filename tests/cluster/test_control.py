@@ -1,8 +1,9 @@
-"""When a broker that has just started knows the cluster, so that it may tell clients of it."""
+"""When a broker knows the cluster, so that it may tell clients of it; how it hears of what nobody tells it."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,15 @@ from ottla_broker.cluster import control as control_module
 from ottla_broker.cluster.control import Control
 from ottla_broker.metadata.authority import Authority
 from ottla_broker.metadata.cache import MetadataCache
+from ottla_broker.replica.replicated import Role
+from ottla_broker.store.api import StoreFailedError
+from ottla_broker.store.keys import Assignment, TopicNode
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.leader_and_isr import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicState,
+)
 from ottla_protocol.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
@@ -34,25 +44,90 @@ class Configs:
     def topic(self, name: str) -> dict[str, str]:
         return {}
 
+    def forget(self, topic: str) -> None: ...
+
+
+class Store:
+    """What the store has of topics: the replicas of each one's partition 0."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, tuple[bytes, list[int]]] = {}
+        self.works = True
+        self.reads = 0
+
+    async def children(self, path: str) -> list[str]:
+        self._read()
+        return list(self.topics)
+
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, int] | None]:
+        self._read()
+        names = [path.rpartition("/")[2] for path in paths]
+        return [self._node(*self.topics[name]) if name in self.topics else None for name in names]
+
+    def _node(self, topic_id: bytes, replicas: list[int]) -> tuple[bytes, int]:
+        return TopicNode.encode(topic_id, {0: Assignment(replicas)}), 0
+
+    def _read(self) -> None:
+        self.reads += 1
+        if not self.works:
+            raise StoreFailedError("no connection")
+
+
+class Replicas:
+    """What broker 1 has of partitions, as ``ClusterReplicas`` is asked for it."""
+
+    broker_id = 1
+
+    def __init__(self) -> None:
+        self.here: list[Any] = []
+        self.told = 0
+
+    def has(self, topic: str, topic_id: bytes) -> None:
+        self.here.append(SimpleNamespace(topic=topic, topic_id=topic_id, partition=0, role=Role.FOLLOWER))
+
+    def replicated(self) -> Iterator[Any]:
+        return iter(self.here)
+
+    def contradicts(self, request: LeaderAndIsrRequest) -> bool:
+        told = {(state.topic_name, state.topic_id) for state in request.topic_states}
+        return any((each.topic, each.topic_id) not in told for each in self.here)
+
+    async def retire(self, strays: Sequence[Any]) -> None:
+        self.here = [each for each in self.here if each not in strays]
+
+    async def apply_leader_and_isr(self, *_: Any) -> LeaderAndIsrResponse:
+        self.told += 1
+        return LeaderAndIsrResponse()
+
+
+class World:
+    def __init__(self, has_topics: bool = True) -> None:
+        self.authority, self.metadata, self.store = Authority(), MetadataCache(), Store()
+        self.authority.broker_epoch = 1
+        self.replicas = Replicas()
+        configs: Any = Configs(has_topics)
+        config: Any = SimpleNamespace()
+        rooms: list[Any] = [self.authority, self.metadata, self.replicas, configs]
+        self.control = Control(*rooms, lambda _: config, lambda *_: None, self.store)
+
+    def names(self) -> set[str]:
+        return {topic.name for topic in self.metadata.topics()}
+
 
 def make(has_topics: bool) -> tuple[Control, MetadataCache]:
-    authority, metadata = Authority(), MetadataCache()
-    authority.broker_epoch = 1
-    configs: Any = Configs(has_topics)
-    replicas: Any = SimpleNamespace()
-    config: Any = SimpleNamespace()
-    return Control(authority, metadata, replicas, configs, lambda _: config, lambda *_: None), metadata
+    world = World(has_topics)
+    return world.control, world.metadata
 
 
-def tell(topics: int) -> UpdateMetadataRequest:
+def tell(topics: int, *, controller_epoch: int = 1, broker_epoch: int = 1) -> UpdateMetadataRequest:
     endpoint = UpdateMetadataEndpoint(port=9092, host="localhost", listener="PLAINTEXT", security_protocol=0)
     state = UpdateMetadataPartitionState(
         partition_index=0, controller_epoch=1, leader=1, leader_epoch=0, isr=[1], zk_version=0, replicas=[1]
     )
     return UpdateMetadataRequest(
         controller_id=1,
-        controller_epoch=1,
-        broker_epoch=1,
+        controller_epoch=controller_epoch,
+        broker_epoch=broker_epoch,
         topic_states=[
             UpdateMetadataTopicState(topic_name=f"topic{n}", topic_id=TOPIC_ID, partition_states=[state])
             for n in range(topics)
@@ -92,3 +167,54 @@ async def test_settings_of_topics_that_are_gone_are_waited_for_no_longer_than_a_
     await control.update_metadata(tell(0))
     async with asyncio.timeout(20):
         await control.joined.wait()
+
+
+async def test_a_topic_that_was_deleted_by_the_controller_before_is_forgotten() -> None:
+    """It has told others only, and the next controller knows nothing of the topic."""
+    world = World()
+    world.store.topics = {"topic0": (TOPIC_ID, [1]), "topic1": (TOPIC_ID, [1])}
+    await world.control.update_metadata(tell(2))
+    del world.store.topics["topic1"]
+    await world.control.update_metadata(tell(1))
+    assert world.names() == {"topic0", "topic1"}, "not looked for as long as somebody tells"
+    await world.control.update_metadata(tell(0, controller_epoch=2))
+    assert world.names() == {"topic0"}
+    reads = world.store.reads
+    await world.control.update_metadata(tell(1, controller_epoch=2))
+    assert world.store.reads == reads
+
+
+async def test_replicas_that_were_taken_away_under_an_earlier_registration_are_left() -> None:
+    world = World()
+    await world.control.update_metadata(tell(0))
+    other = b"o" * 16
+    for name, topic_id in (("stays", TOPIC_ID), ("moved", TOPIC_ID), ("deleted", TOPIC_ID), ("anew", other)):
+        world.replicas.has(name, topic_id)
+    world.store.topics = {"stays": (TOPIC_ID, [2, 1]), "moved": (TOPIC_ID, [2]), "anew": (TOPIC_ID, [2, 1])}
+    await world.control.update_metadata(tell(0, controller_epoch=2))
+    assert len(world.replicas.here) == 4, "the same registration: it has been told all the time"
+    world.authority.broker_epoch = 2
+    world.store.works = False
+    answer = await world.control.update_metadata(tell(0, controller_epoch=2, broker_epoch=2))
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR, "the controller asks again"
+    world.store.works = True
+    answer = await world.control.update_metadata(tell(0, controller_epoch=2, broker_epoch=2))
+    assert answer.error_code == ErrorCode.NONE
+    assert [each.topic for each in world.replicas.here] == ["stays"]
+
+
+async def test_another_topic_of_the_name_of_one_that_is_here_has_it_looked_for() -> None:
+    """As after a time in which the controller took the broker for gone, though it stayed registered."""
+    world = World()
+    await world.control.update_metadata(tell(0))
+    world.replicas.has("t", b"o" * 16)
+    world.store.topics = {"t": (TOPIC_ID, [1, 2])}
+    request = LeaderAndIsrRequest(
+        controller_id=1,
+        controller_epoch=1,
+        broker_epoch=1,
+        topic_states=[LeaderAndIsrTopicState(topic_name="t", topic_id=TOPIC_ID, partition_states=[])],
+    )
+    await world.control.leader_and_isr(request, 7)
+    assert world.replicas.here == []
+    assert world.replicas.told == 1

@@ -179,6 +179,25 @@ async def test_a_log_of_a_deleted_topic_of_that_name_is_kept_aside(tmp_path: Pat
         await second.close()
 
 
+async def test_a_replica_that_is_not_this_brokers_any_more_makes_way(bench: Bench, tmp_path: Path) -> None:
+    """While it was away its topic was deleted, and another of that name made."""
+    await bench.tell(("a", 0, 2, 3), ("b", 0, ME, 3))
+    bench.logs.get("a", 0).append(  # type: ignore[union-attr]
+        _batch(), leader_epoch=3, now_ms=1, from_client=True
+    )
+    ids = {**IDS, "a": b"n" * 16}
+    told = LeaderAndIsrTopicState(topic_name="a", topic_id=ids["a"], partition_states=[])
+    assert bench.replicas.contradicts(LeaderAndIsrRequest(topic_states=[told]))
+    await bench.replicas.retire([bench.partition("a", 0), bench.partition("b", 0)])
+    assert list(bench.replicas.replicated()) == []
+    assert bench.heard.calls[-1] == ("stop", "b", 0)
+    assert not bench.replicas.contradicts(LeaderAndIsrRequest(topic_states=[told]))
+    assert await bench.tell(("a", 0, 2, 1), ids=ids) == [0]
+    assert bench.partition("a", 0).log.log_end_offset == 0
+    (kept,) = (each for folder in ("one", "two") for each in (tmp_path / folder).glob("a-0.*-stray"))
+    assert any(file.stat().st_size for file in kept.glob("*.log"))
+
+
 def _batch() -> bytearray:
     from ottla_protocol.records.record import encode_batch
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ottla_broker.cluster.absence import Reading, deleted, strays
 from ottla_broker.cluster.configs import ClusterConfigs, Settings
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.authority import Authority
@@ -58,6 +59,7 @@ class Control:
         configs: ClusterConfigs,
         log_config: Callable[[Settings], LogConfig],
         set_address: Callable[[int, str, int], None],
+        store: Reading,
     ) -> None:
         """``log_config`` makes of a topic's settings what is in force; ``set_address`` is told where brokers are."""
         self._authority = authority
@@ -66,6 +68,9 @@ class Control:
         self._configs = configs
         self._log_config = log_config
         self._set_address = set_address
+        self._store = store
+        # The epochs of the controller and of this broker's registration under which nothing that went was missed.
+        self._caught_up = (-1, -1)
         self._turn = asyncio.Lock()
         self._news = asyncio.Event()
         self.joined = asyncio.Event()
@@ -80,6 +85,8 @@ class Control:
                 names = {state.topic_name for state in request.ungrouped_partition_states}
                 names |= {topic.topic_name for topic in request.topic_states}
                 code = await self._know(names)
+            if code is ErrorCode.NONE and self._replicas.contradicts(request):
+                code = await self._drop_missing(replicas=True)
             if code is not ErrorCode.NONE:
                 return LeaderAndIsrResponse(error_code=code)
             for leader in request.live_leaders:
@@ -163,6 +170,8 @@ class Control:
             if code is ErrorCode.NONE:
                 code = await self._know(states)
             if code is ErrorCode.NONE:
+                code = await self._catch_up()
+            if code is ErrorCode.NONE:
                 self._take_brokers(request.live_brokers)
                 self._take_topics(states)
                 self._metadata.controller_id = request.controller_id
@@ -201,6 +210,42 @@ class Control:
         except StoreError as error:
             log.warning("settings of topics can't be read", reason=str(error))
             return ErrorCode.UNKNOWN_SERVER_ERROR
+        return ErrorCode.NONE
+
+    async def _catch_up(self) -> ErrorCode:
+        """Find out what nobody tells any more, before the first news of a controller, or under a registration.
+
+        A controller that dies may have told only some brokers that a topic is deleted, and the next one knows nothing
+        of it; one that takes a broker for gone doesn't tell it of the replicas that it loses either.
+        """
+        now = (self._authority.controller_epoch, self._authority.broker_epoch)
+        if now == self._caught_up:
+            return ErrorCode.NONE
+        code = await self._drop_missing(replicas=now[1] != self._caught_up[1])
+        if code is ErrorCode.NONE:
+            self._caught_up = now
+        return code
+
+    async def _drop_missing(self, *, replicas: bool) -> ErrorCode:
+        """Forget topics that are no more, and, if asked to, leave replicas that are this broker's no more.
+
+        As for :meth:`_know`: without ZooKeeper the controller has to ask again.
+        """
+        try:
+            gone = await deleted(self._store, [topic.name for topic in self._metadata.topics()])
+            lost = (
+                await strays(self._store, self._replicas.broker_id, self._replicas.replicated())
+                if replicas
+                else []
+            )
+        except StoreError as error:
+            log.warning("what was missed can't be found out", reason=str(error))
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        for name in gone:
+            log.info("topic deleted while nobody told this broker", topic=name)
+            self._forget(name)
+        if lost:
+            await self._replicas.retire(lost)
         return ErrorCode.NONE
 
     def _config_of(self, topic: str) -> LogConfig:

@@ -164,6 +164,7 @@ class ClusterMember:
             self.configs,
             self.in_force,
             self._peers.set_address,
+            self.store,
         )
         self.control.on_leaders = self._led_in
         self.control.on_brokers.append(self._take_addresses)

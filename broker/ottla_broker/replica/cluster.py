@@ -167,6 +167,15 @@ class ClusterReplicas(ReplicaManager):
             ) not in self._partitions:
                 log.warning("stray log", topic=each.topic, partition=each.partition, folder=each.path)
 
+    def contradicts(self, request: LeaderAndIsrRequest) -> bool:
+        """Whether a request speaks of other topics under the names of some that this broker has partitions of."""
+        return any(
+            self._partitions[told.topic_name, index].topic_id not in (told.topic_id, ZERO_UUID)
+            for told in request.topic_states
+            if told.topic_id != ZERO_UUID
+            for index in self._numbers.get(told.topic_name, ())
+        )
+
     def _apply(self, told: Told, config_of: Callable[[str], LogConfig]) -> ErrorCode:
         state = told.state
         found = self._partitions.get((told.topic, told.partition))
@@ -302,6 +311,22 @@ class ClusterReplicas(ReplicaManager):
             log.error("a replica can't be deleted", topic=topic, partition=index, reason=error.message)
             return error.code
         return ErrorCode.NONE
+
+    async def retire(self, strays: Iterable[ReplicatedPartition]) -> None:
+        """Have replicas no more that are not this broker's. Their logs are kept: nobody has asked to delete them."""
+        async with self._turn:
+            for each in strays:
+                if each.role is Role.OFFLINE:
+                    continue  # its disk has failed, so its log can't be used for another topic
+                log.warning(
+                    "stray replica: it is this broker's no more, and nobody told so; its log is left alone",
+                    topic=each.topic,
+                    partition=each.partition,
+                    role=each.role.value,
+                )
+                self._stop_following((each.topic, each.partition))
+                self.stop(each.topic, each.partition, delete=False)
+            await self._close_idle_fetchers()
 
     # ---- fetchers
 

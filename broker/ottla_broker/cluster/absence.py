@@ -1,0 +1,82 @@
+"""What is there no more, and nobody has told this broker: topics that were deleted, replicas that were taken from it.
+
+The controller tells a broker that comes back of all that there is. Of what goes it tells those who are there, once. A
+process that starts anew knows nothing of it; but one that was frozen or cut off would go on naming the topic to clients
+and following the replica, and could not have a partition of a topic that is made anew under that name. Kafka's brokers
+do so until they are restarted; here, the store is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ottla_broker.events import get_logger
+from ottla_broker.store.keys import BadNodeError, TopicNode
+from ottla_protocol.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla_broker.replica.replicated import ReplicatedPartition
+
+log = get_logger()
+
+
+class Reading(Protocol):
+    """What is needed of a :class:`ottla_broker.store.api.Store`."""
+
+    async def children(self, path: str) -> list[str]: ...
+
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, int] | None]: ...
+
+
+class Assigned(NamedTuple):
+    """A topic as the store has it; the id is ZERO_UUID for one made before Kafka 2.8."""
+
+    topic_id: bytes
+    replicas: Mapping[int, Sequence[int]]
+
+
+async def deleted(store: Reading, topics: Iterable[str]) -> list[str]:
+    """Those of the topics that are there no more. Raises StoreError."""
+    known = list(topics)
+    there = set(await store.children(TopicNode.PARENT)) if known else ()
+    return [name for name in known if name not in there]
+
+
+async def strays(
+    store: Reading, broker_id: int, partitions: Iterable[ReplicatedPartition]
+) -> list[ReplicatedPartition]:
+    """Those of a broker's partitions that it has no replica of any more. Raises StoreError."""
+    here = list(partitions)
+    topics = await _read(store, {partition.topic for partition in here})
+    return [
+        partition
+        for partition in here
+        if partition.topic in topics and not _has(topics[partition.topic], broker_id, partition)
+    ]
+
+
+def _has(topic: Assigned | None, broker_id: int, partition: ReplicatedPartition) -> bool:
+    if topic is None:
+        return False
+    ids = (topic.topic_id, partition.topic_id)
+    return (ids[0] == ids[1] or ZERO_UUID in ids) and broker_id in topic.replicas.get(partition.partition, ())
+
+
+async def _read(store: Reading, names: Iterable[str]) -> dict[str, Assigned | None]:
+    """Topics by name, None for one that isn't there. One that can't be read is left out."""
+    wanted = list(names)
+    found: dict[str, Assigned | None] = {}
+    for name, node in zip(wanted, await store.get_many([*map(TopicNode.path, wanted)]), strict=True):
+        if node is None:
+            found[name] = None
+            continue
+        try:
+            topic_id, assignments = TopicNode.decode(name, node[0])
+        except BadNodeError as error:
+            log.error("a topic can't be read", topic=name, reason=str(error))
+            continue
+        found[name] = Assigned(
+            topic_id or ZERO_UUID, {index: each.replicas for index, each in assignments.items()}
+        )
+    return found
