@@ -7,40 +7,50 @@ whatever reads Spark's text reads this as well, Spark's connector among them::
     "#id orders 0f3a…"      the topic's id, so that a topic deleted and made again is noticed
     "#first"                nothing has been read yet: these are the offsets that a query begins at
     "#since {…}"            the end of a query's first batch: it began at these offsets
+    "#bytes {…}"            about how many bytes of the log an offset takes, where the batch that ends here reads some
 
 Spark keeps the end of a batch, but not the offsets that a query began at: it asks for those again when a query is
 restarted before its first batch was done. ``startingOffsets=latest`` would lose records then. So the end of the first
-batch says where it began. Spark compares offsets as texts: equal offsets have equal texts, sorted.
+batch says where it began.
+
+A batch that is run again has to be cut into the same tasks, so what tasks are cut by is kept, too: the log's size is
+another one by then.
+
+Spark compares offsets as texts: equal offsets have equal texts, sorted.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ottla_client.types import TopicPartition
 
 from .errors import SourceError
 
+Number = TypeVar("Number", int, float)
+
 _ID: Final = "#id "
 _FIRST: Final = "#first"
 _SINCE: Final = "#since "
+_BYTES: Final = "#bytes "
 
 
 @dataclass(frozen=True)
 class Offsets:
     """By partition the offset of the next record to read.
 
-    ``ids`` has the topics' ids, 32 hexadecimal digits, where they are known. ``first`` and ``since`` are described
-    above.
+    ``ids`` has the topics' ids, 32 hexadecimal digits, where they are known. ``first``, ``since`` and ``bytes`` are
+    described above; without ``bytes`` (None) nobody has looked.
     """
 
     of: Mapping[TopicPartition, int]
     ids: Mapping[str, str] = field(default_factory=dict)
     first: bool = False
     since: Mapping[TopicPartition, int] | None = None
+    bytes: Mapping[TopicPartition, float] | None = None
 
     @property
     def topics(self) -> list[str]:
@@ -56,6 +66,8 @@ class Offsets:
             made[_FIRST] = {}
         if self.since is not None:
             made[_SINCE + json.dumps(by_topic(self.since))] = {}
+        if self.bytes is not None:
+            made[_BYTES + json.dumps(by_topic(self.bytes))] = {}
         return made
 
     def to_text(self) -> str:
@@ -67,6 +79,7 @@ class Offsets:
         of: dict[TopicPartition, int] = {}
         ids: dict[str, str] = {}
         first, since = False, None
+        sizes: dict[TopicPartition, float] | None = None
         try:
             for name, value in given.items():
                 if name.startswith(_ID):
@@ -76,13 +89,14 @@ class Offsets:
                     first = True
                 elif name.startswith(_SINCE):
                     since = cls.of_text(name.removeprefix(_SINCE)).of
+                elif name.startswith(_BYTES):
+                    told = json.loads(name.removeprefix(_BYTES))
+                    sizes = {at: float(size) for topic in told for at, size in _each(topic, told[topic])}
                 else:
-                    of.update(
-                        (TopicPartition(name, int(number)), _offset(at)) for number, at in value.items()
-                    )
+                    of.update((at, _offset(offset)) for at, offset in _each(name, value))
         except (AttributeError, TypeError, ValueError):
             raise SourceError(f"these are no offsets of topics: {_short(json.dumps(given))}") from None
-        return cls(of, ids, first, since)
+        return cls(of, ids, first, since, sizes)
 
     @classmethod
     def of_text(cls, text: str) -> Offsets:
@@ -96,12 +110,16 @@ class Offsets:
         return cls.of_json(given)
 
 
-def by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+def by_topic(numbers: Mapping[TopicPartition, Number]) -> dict[str, dict[str, Number]]:
     """Spark's form, sorted: topics by name, partitions by number."""
-    made: dict[str, dict[str, int]] = {}
-    for partition in sorted(offsets):
-        made.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
+    made: dict[str, dict[str, Number]] = {}
+    for partition in sorted(numbers):
+        made.setdefault(partition.topic, {})[str(partition.partition)] = numbers[partition]
     return made
+
+
+def _each(topic: str, numbers: Mapping[str, Any]) -> Iterator[tuple[TopicPartition, Any]]:
+    return ((TopicPartition(topic, int(number)), value) for number, value in numbers.items())
 
 
 def names(partitions: Iterable[TopicPartition], at_most: int = 5) -> str:

@@ -47,7 +47,7 @@ class Plan:
 
 
 def plan(broker: Broker, options: SourceOptions, start: Offsets, end: Offsets) -> Plan:
-    """The ranges between two offsets.
+    """The ranges between two offsets: the same ones whenever it is asked, if ``end`` has bytes and nothing is lost.
 
     A partition that ``start`` doesn't have is new, and read from its beginning. Raises LossError, if
     ``failOnDataLoss`` is true, for what can't be read any more; otherwise the plan leaves it out.
@@ -82,7 +82,11 @@ def plan(broker: Broker, options: SourceOptions, start: Offsets, end: Offsets) -
             spans.append(span)
             lost += losses
     loss.report(lost, options.fail_on_data_loss)
-    ranges = ranges_of(broker, options, [span for span in spans if span.offsets > 0], ids, ends, earliest)
+    spans = [span for span in spans if span.offsets > 0]
+    density = end.bytes
+    if density is None:
+        density = density_of(broker, options, {span.partition for span in spans}, earliest, ends)
+    ranges = ranges_of(broker, options, spans, ids, ends, density)
     return Plan(ranges, tuple(lost))
 
 
@@ -105,16 +109,12 @@ def ranges_of(
     spans: Collection[Span],
     ids: Mapping[str, str],
     ends: Mapping[TopicPartition, End],
-    earliest: Mapping[TopicPartition, int],
+    density: Mapping[TopicPartition, float],
 ) -> tuple[Range, ...]:
     """Spans as tasks: split, with all that a reader has to know."""
     from ottla_pipeline.reading.ranges import Range
 
-    partitions = {span.partition for span in spans}
-    density: Mapping[TopicPartition, float] = {}
-    if spans and options.splits.max_bytes is not None:
-        density = density_of(broker, partitions, earliest, ends, needed=not options.splits.bytes_by_default)
-    places = _places(broker, options, partitions)
+    places = _places(broker, options, {span.partition for span in spans})
     return tuple(
         Range(
             piece.partition.topic,
@@ -131,32 +131,39 @@ def ranges_of(
 
 def density_of(
     broker: Broker,
+    options: SourceOptions,
     partitions: Collection[TopicPartition],
     earliest: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, End],
-    *,
-    needed: bool,
 ) -> dict[TopicPartition, float]:
-    """About how many bytes an offset takes on disk, where that can be known.
+    """About how many bytes an offset takes on disk, where that can be known and is of use.
 
-    Raises OptionError where brokers don't tell and an option needs it (``needed``).
+    Raises OptionError where brokers don't tell and an option needs it.
     """
+    splits, most = options.splits, options.limits.max_bytes
+    if not partitions or (splits.max_bytes is None and most is None):
+        return {}
     try:
         stored = broker.stored(partitions)
     except ClientError as error:
         if not untold(error):
             raise
-        if needed:
+        if most is not None or not splits.bytes_by_default:
             raise OptionError(
                 f"limits in bytes need sizes of logs, which the brokers don't tell: {error}; use limits in records"
             ) from error
         log.info("no splits by bytes: %s", error)
         return {}
     return {
-        partition: log.size / offsets
+        partition: _short(log.size / offsets)
         for partition, log in stored.items()
-        if (offsets := ends[partition].offset - earliest[partition]) > 0
+        if log.size and (offsets := ends[partition].offset - earliest[partition]) > 0
     }
+
+
+def _short(number: float) -> float:
+    """Four digits will do, in each checkpoint."""
+    return float(f"{number:.4g}")
 
 
 def _places(

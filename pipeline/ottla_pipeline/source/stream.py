@@ -123,12 +123,19 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert now is not None
         self._latest = now
         now = self._held_against(began, now)
+        starts = _starts(began, now)
+        new = [each for each, at in now.of.items() if at > starts[each]]
+        earliest = self.broker.earliest(new)
+        sizes = density_of(self.broker, self.options, new, earliest, lasts or self.broker.ends(new))
         # Trigger.Once asks for all there is, whatever the limits; without limits that is what is asked for always.
         if not isinstance(limit, ReadAllAvailable):
-            now = self._limited(began, now, lasts)
+            # What retention has taken isn't there to be limited: a batch begins where the log does.
+            begin = {each: max(at, earliest.get(each, at)) for each, at in starts.items()}
+            now = self._limited(began, now, begin, sizes)
         if now.of == began.of and not loss.other_topics(began.ids, now.ids):
             return start
-        return replace(now, since=began.of if began.first else None).to_json()
+        sizes = {each: size for each, size in sizes.items() if now.of[each] > starts[each]}
+        return replace(now, since=began.of if began.first else None, bytes=sizes).to_json()
 
     @spoken
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -220,25 +227,22 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             loss.report(lost, True)
         return now
 
-    def _limited(self, start: Offsets, now: Offsets, ends: Mapping[TopicPartition, End]) -> Offsets:
-        """The part of what there is that makes the next batch, by the limits."""
+    def _limited(
+        self,
+        start: Offsets,
+        now: Offsets,
+        begin: Mapping[TopicPartition, int],
+        sizes: Mapping[TopicPartition, float],
+    ) -> Offsets:
+        """The part of what there is from ``begin`` on that makes the next batch, by the limits; ``start`` for none."""
         wanted = self.options.limits
-        other = loss.other_topics(start.ids, now.ids)
-        earliest = self.broker.earliest(now.of.keys())
-        # What retention has taken isn't there to be limited: a batch begins where the log does.
-        begin = {
-            each: max(first, 0 if each.topic in other else start.of.get(each, 0))
-            for each, first in earliest.items()
-        }
         if self._waits(limits.together(begin, now.of)):
             return start
         of: Mapping[TopicPartition, int] = now.of
         if wanted.max_offsets is not None:
             of = limits.by_offsets(begin, of, wanted.max_offsets)
         if wanted.max_bytes is not None:
-            known = ends or {each: End(at) for each, at in now.of.items()}
-            density = density_of(self.broker, now.of.keys(), earliest, known, needed=True)
-            of = limits.by_bytes(begin, of, wanted.max_bytes, density)
+            of = limits.by_bytes(begin, of, wanted.max_bytes, sizes)
         return replace(now, of=of)
 
     def _waits(self, offsets: int) -> bool:
@@ -252,3 +256,9 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return True
         self._last_batch_at = now
         return False
+
+
+def _starts(start: Offsets, now: Offsets) -> dict[TopicPartition, int]:
+    """Where each partition that there is now goes on: at its beginning where it is new, or its topic is another."""
+    other = loss.other_topics(start.ids, now.ids)
+    return {each: 0 if each.topic in other else start.of.get(each, 0) for each in now.of}

@@ -16,6 +16,7 @@ from ottla_pipeline.source.offsets import Offsets, names
 TOPICS = st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True)
 PARTITIONS = st.builds(TopicPartition, TOPICS, st.integers(0, 100_000))
 OF = st.dictionaries(PARTITIONS, st.integers(0, 2**63 - 1), max_size=12)
+SIZES = st.dictionaries(PARTITIONS, st.floats(0, 1e9), max_size=12)
 IDS = st.uuids().map(lambda id: id.hex)
 
 
@@ -23,7 +24,7 @@ IDS = st.uuids().map(lambda id: id.hex)
 def offsets(draw: st.DrawFn) -> Offsets:
     of = draw(OF)
     ids = {topic: draw(IDS) for topic in sorted({each.topic for each in of}) if draw(st.booleans())}
-    return Offsets(of, ids, draw(st.booleans()), draw(st.none() | OF))
+    return Offsets(of, ids, draw(st.booleans()), draw(st.none() | OF), draw(st.none() | SIZES))
 
 
 @given(offsets())
@@ -36,7 +37,7 @@ def test_equal_offsets_have_equal_texts(given: Offsets, chance: Any) -> None:
     shuffled = list(given.of.items())
     chance.shuffle(shuffled)
     since = None if given.since is None else dict(reversed(list(given.since.items())))
-    other = Offsets(dict(shuffled), dict(reversed(list(given.ids.items()))), given.first, since)
+    other = Offsets(dict(shuffled), dict(reversed(list(given.ids.items()))), given.first, since, given.bytes)
     assert other.to_text() == given.to_text()
 
 
@@ -58,7 +59,20 @@ def test_the_form_of_sparks_connector() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "1", '{"a":1}', '{"a":{"x":1}}', '{"a":{"0":"1"}}', '{"a":{"0":true}}', '{"#id a":{}}']
+    "text",
+    [
+        "",
+        "[]",
+        "1",
+        '{"a":1}',
+        '{"a":{"x":1}}',
+        '{"a":{"0":"1"}}',
+        '{"a":{"0":true}}',
+        '{"#id a":{}}',
+        '{"#bytes {\\"a\\":1}":{}}',
+        '{"#bytes [":{}}',
+        '{"#since []":{}}',
+    ],
 )
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(SourceError, match="no offsets of topics"):

@@ -82,7 +82,9 @@ def test_from_the_beginning_batch_by_batch(
     put(topic, 3, partition=1)
     later = latest(one, end)
     assert ranges(one, end, later) == [(1, 0, 3)]
-    assert one.reportLatestOffset() == later
+    told = one.reportLatestOffset()
+    assert told is not None
+    assert of(told) == of(later)
     again = one.latestOffset(later, EVERYTHING)
     assert json.dumps(again) == json.dumps(later), "nothing new, so the text is the same"
     assert ranges(one, later, later) == []
@@ -134,6 +136,49 @@ def test_a_first_batch_without_records_says_where_it_began(
     two = reader(subscribe=topic)
     assert ranges(two, two.initialOffset(), end) == []
     assert ranges(two, end, latest(two, end)) == [(0, 0, 4)]
+
+
+def test_a_batch_that_is_run_again_is_cut_into_the_same_tasks(
+    reader: NewReader, new_topic: Callable[..., str], put: Put
+) -> None:
+    """Whatever the log holds by then: here records that are much larger."""
+    topic = new_topic(2)
+    put(topic, 40, size=1000)
+    split = {"subscribe": topic, "startingOffsets": "earliest", "maxBytesPerPartition": "10k"}
+    one = reader(**split)
+    start = one.initialOffset()
+    end = latest(one, start)
+    tasks = ranges(one, start, end)
+    assert 3 <= len(tasks) <= 6
+    put(topic, 40, size=100_000)
+    put(topic, 1, partition=1)
+    two = reader(**split)
+    assert ranges(two, start, end) == tasks
+    later = latest(two, end)
+    assert Offsets.of_json(later).bytes != Offsets.of_json(end).bytes
+    assert len(ranges(two, end, later)) > 40
+
+
+def test_a_checkpoint_that_knows_no_sizes_goes_on_with_those_of_now(
+    reader: NewReader, new_topic: Callable[..., str], put: Put
+) -> None:
+    topic = new_topic()
+    put(topic, 40, size=1000)
+    one = reader(subscribe=topic, startingOffsets="earliest", maxBytesPerPartition="10k")
+    start = one.initialOffset()
+    end = {name: value for name, value in latest(one, start).items() if not name.startswith("#bytes ")}
+    assert len(ranges(one, start, end)) > 2
+
+
+def test_offsets_of_a_checkpoint_are_starting_offsets(
+    reader: NewReader, new_topic: Callable[..., str], put: Put
+) -> None:
+    topic = new_topic()
+    put(topic, 5)
+    one = reader(subscribe=topic, startingOffsets="earliest")
+    end = latest(one, one.initialOffset())
+    two = reader(subscribe=topic, startingOffsets=json.dumps(end))
+    assert of(two.initialOffset()) == {TopicPartition(topic, 0): 5}
 
 
 def test_a_checkpoint_of_sparks_connector_goes_on(
