@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from ottla_pipeline.source.errors import spoken
 from ottla_pipeline.source.options import SourceOptions
 from ottla_pipeline.source.stream import OttlaStreamReader
+from ottla_pipeline.source.workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +40,7 @@ class LandingReader(OttlaStreamReader):
             TaskSettings.from_text(self._task), partition.value, self.options.read_settings(COLUMNS)
         )
         yield pa.RecordBatch.from_pydict({"report": pa.array([report.to_text()], pa.string())})
+        settle()
 
 
 class LandingSource(DataSource):

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from .deadletters import DeadLetters
 from .errors import OptionError, speaking
 from .options import COLUMNS, HEADERS, SourceOptions
+from .workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,9 +64,12 @@ def batches(
 
     if partition.value is None:
         return
-    with speaking():
-        if options.on_corrupt == "deadletter":
-            with DeadLetters(options) as dead_letters:
-                yield from read(partition.value, options.read_settings(columns), dead_letters.put)
-        else:
-            yield from read(partition.value, options.read_settings(columns))
+    try:
+        with speaking():
+            if options.on_corrupt == "deadletter":
+                with DeadLetters(options) as dead_letters:
+                    yield from read(partition.value, options.read_settings(columns), dead_letters.put)
+            else:
+                yield from read(partition.value, options.read_settings(columns))
+    finally:
+        settle()

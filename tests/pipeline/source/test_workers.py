@@ -1,0 +1,37 @@
+"""What is done in Spark's Python workers between tasks."""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+import pytest
+from pyspark import TaskContext
+
+from ottla_pipeline.source import workers
+
+
+@pytest.fixture
+def frozen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How often modules were put out of the collector's sight."""
+    times: list[int] = []
+    monkeypatch.setattr(gc, "freeze", lambda: times.append(1))
+    monkeypatch.setattr(workers, "_modules", 0)
+    return times
+
+
+def test_in_a_task_what_was_imported_is_settled_once(
+    monkeypatch: pytest.MonkeyPatch, frozen: list[int]
+) -> None:
+    monkeypatch.setattr(TaskContext, "get", lambda: object())
+    workers.settle()
+    workers.settle()
+    assert len(frozen) == 1
+    monkeypatch.setitem(sys.modules, "brought_by_a_later_task", workers)
+    workers.settle()
+    assert len(frozen) == 2
+
+
+def test_outside_of_tasks_nothing_is_settled(frozen: list[int]) -> None:
+    workers.settle()
+    assert not frozen
