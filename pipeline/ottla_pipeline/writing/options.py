@@ -1,11 +1,13 @@
 """What can be set for writing. Names and meanings are those of Spark's Kafka connector, and of Kafka's producer.
 
-What goes beyond: ``skipReplayed``, ``onTooLarge``, ``deadLetterTopic``, ``lookBackRecords``.
+What goes beyond: ``skipReplayed``, ``onTooLarge``, ``deadLetterTopic``, ``lookBackRecords``, and Delta Lake's
+``txnAppId`` and ``txnVersion``.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -27,9 +29,13 @@ _OWN: Final = (
     "lookBackRecords",
     "onTooLarge",
     "deadLetterTopic",
+    "txnAppId",
+    "txnVersion",
 )
 _SPARKS: Final = ("checkpointLocation", "queryName")
 """Spark's own, which it hands to sinks as well."""
+
+_WRITER: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 _NUMBERS: Final = {
     "linger.ms": 0,
@@ -107,6 +113,8 @@ class WriteOptions:
     """Offsets of a partition that are looked through at most for what an earlier try has written."""
     on_too_large: OnTooLarge = "fail"
     dead_letter_topic: str | None = None
+    transaction: tuple[str, int] | None = None
+    """What the program calls a batch write: a writer's name, and a number that rises with each write."""
 
     def producer(self) -> dict[str, Any]:
         """Keyword arguments for ``ottla_client``'s Producer. Raises OptionError."""
@@ -163,20 +171,38 @@ def resolve(options: Mapping[str, str]) -> WriteOptions:
     topic = given.get("topic")
     if topic is not None and not topic.strip():
         raise OptionError("the option topic is empty; name a topic, or leave it out and have a column topic")
+    skip = cast(
+        "SkipReplayed",
+        one_of("skipReplayed", given.get("skipreplayed", "task"), ("task", "batch", "never")),
+    )
     made = WriteOptions(
         servers,
         client,
         None if topic is None else topic.strip(),
-        cast(
-            "SkipReplayed",
-            one_of("skipReplayed", given.get("skipreplayed", "task"), ("task", "batch", "never")),
-        ),
+        skip,
         whole("lookBackRecords", given.get("lookbackrecords", "10000000"), 1),
         cast("OnTooLarge", what),
         dead,
+        _transaction(given, skip),
     )
     made.producer()
     return made
+
+
+def _transaction(given: Mapping[str, str], skip: SkipReplayed) -> tuple[str, int] | None:
+    name, number = given.get("txnappid"), given.get("txnversion")
+    if name is None and number is None:
+        return None
+    if name is None or number is None:
+        one, other = ("txnAppId", "txnVersion") if number is None else ("txnVersion", "txnAppId")
+        raise OptionError(f"{one} is set, and {other} is not: a write is known by both")
+    if _WRITER.fullmatch(name) is None:
+        raise OptionError(
+            f"txnAppId is {name!r}; letters, digits, dots, dashes and underscores are allowed, up to 200"
+        )
+    if skip == "never":
+        raise OptionError("txnAppId is set, and skipReplayed=never recognises nothing: leave one of them out")
+    return name, whole("txnVersion", number, 0)
 
 
 def _check_names(options: Mapping[str, str]) -> None:

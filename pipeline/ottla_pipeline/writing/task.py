@@ -17,6 +17,7 @@ from ottla_client.types import TopicPartition
 from ottla_pipeline.source import kafka
 
 from .errors import RecordTooLarge, WriteError
+from .identity import Identity, Kind
 from .large import PART, dead_letters, records_of
 from .marks import BEGUN, DONE, Mark, Marks
 from .replay import Already, digests_of, find
@@ -27,13 +28,12 @@ if TYPE_CHECKING:
 
     from ottla_client.sync import BatchDelivery
 
-    from .identity import Identity
     from .options import WriteOptions
 
 
 @dataclass
 class Tally:
-    """What a task has done, by topic. ``topics`` has those that rows were for, written or not."""
+    """What a task has done, by topic. ``topics`` has those that are marked when all tasks are through."""
 
     topics: set[str] = field(default_factory=set)
     written: Counter[str] = field(default_factory=Counter)
@@ -51,6 +51,8 @@ class _Topic:
     already: Already
     finished: bool = False
     """The whole batch is in it: it was done, and only Spark didn't get to know."""
+    passed: bool = False
+    """And so is a later one, whose marks stay."""
 
 
 @contextmanager
@@ -113,7 +115,8 @@ class TaskWriter:
         topic = self._topics.get(rows.topic)
         if topic is None:
             topic = self._topics[rows.topic] = self._look_back(rows.topic)
-            self.tally.topics.add(rows.topic)
+            if not topic.passed:
+                self.tally.topics.add(rows.topic)
         if topic.finished:
             self.tally.already[rows.topic] += len(rows)
             return
@@ -208,18 +211,15 @@ class TaskWriter:
             ends = marks.ends(partitions)
             every = marks.read()
             mine = {partition: every[partition] for partition in partitions if partition in every}
-            if any(mark.state == DONE and mark.batch >= identity.batch for mark in mine.values()):
-                return _Topic(Already(), finished=True)
-            if not mine and (every or identity.batch == 0):
+            self._refuse(topic, mine)
+            done = max((mark.batch for mark in mine.values() if mark.state == DONE), default=-1)
+            if done >= identity.batch:
+                return _Topic(Already(), finished=True, passed=done > identity.batch)
+            if not mine and (every or identity.first):
                 begun = {p: Mark(end, BEGUN, identity.batch, identity.run) for p, end in ends.items()}
                 marks.set(begun)
                 return _Topic(Already())
-            # Within one run a batch comes once, after the one before it was finished; and where this run has begun
-            # it, nothing was before.
-            if identity.attempt == 0 and (
-                any(mark.state == DONE and mark.run == identity.run for mark in every.values())
-                or any(mark.state == BEGUN and mark.run == identity.run for mark in mine.values())
-            ):
+            if identity.attempt == 0 and self._is_new(marks, every, mine):
                 return _Topic(Already())
             spans = self._spans(marks, ends, mine)
             found = find(
@@ -232,6 +232,38 @@ class TaskWriter:
                 # Of no run: others have to look as well.
                 marks.set({p: Mark(start, BEGUN, identity.batch, "-") for p, (start, _) in spans.items()})
             return _Topic(found)
+
+    def _refuse(self, topic: str, mine: dict[TopicPartition, Mark]) -> None:
+        """Raise WriteError where what is there could not be told from what is to be written."""
+        identity = self._identity
+        for mark in mine.values():
+            if mark.batch == identity.batch and identity.beside(mark.run):
+                raise WriteError(
+                    f"batch {identity.batch} is written to topic {topic} by two writes inside foreachBatch, or by one "
+                    "that is tried again there, and they can't be told apart: set txnAppId (another one for each) and "
+                    "txnVersion (the batch's number)"
+                )
+            if identity.kind is Kind.NAMED and mark.state == BEGUN and mark.batch > identity.batch:
+                raise WriteError(
+                    f"txnVersion is {identity.batch}, and {mark.batch} has begun in topic {topic} and is not done: write "
+                    "that to its end first"
+                )
+
+    def _is_new(
+        self, marks: Marks, every: dict[TopicPartition, Mark], mine: dict[TopicPartition, Mark]
+    ) -> bool:
+        """Whether nothing of the batch can be in a topic, of which the marks are ``mine``, before this run of it."""
+        identity = self._identity
+        if any(mark.state == BEGUN and mark.run == identity.run for mark in mine.values()):
+            return True
+        if identity.kind is Kind.STREAM:
+            # Within one run a batch comes once, after the one before it was finished.
+            return any(mark.state == DONE and mark.run == identity.run for mark in every.values())
+        # Whoever had tried it would have said so first.
+        if not mine or any(mark.batch >= identity.batch for mark in mine.values()):
+            return False
+        marks.set({p: Mark(mark.offset, BEGUN, identity.batch, identity.run) for p, mark in mine.items()})
+        return True
 
     def _spans(
         self,

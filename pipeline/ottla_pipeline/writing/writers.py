@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,10 +19,10 @@ from pyspark.sql.datasource import (
 
 from ottla_client.errors import ClientError
 from ottla_pipeline.source import kafka
-from ottla_pipeline.source.errors import spoken
+from ottla_pipeline.source.errors import OptionError, spoken
 
 from .errors import WriteError
-from .identity import Identity
+from .identity import Identity, Kind
 from .options import WriteOptions, resolve
 from .rows import Layout
 
@@ -38,6 +39,7 @@ _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 _RUN = "spark.jobGroup.id"
 """What Spark tells tasks of a streaming query; a run is one start of it."""
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass
@@ -77,6 +79,14 @@ class _Writer:
             identity.group,
             kafka.call_timeout(client),
         )
+
+    def _mark(self, told: Sequence[Written]) -> None:
+        """All that these tasks have written is acknowledged, and the batch is done."""
+        topics = set().union(*(each.topics for each in told))
+        if topics and self._skipping:
+            identity = told[0].identity
+            with self._marks(identity) as marks:
+                marks.done(topics, identity.batch, identity.run)
 
     @property
     def _skipping(self) -> bool:
@@ -122,54 +132,68 @@ class _Writer:
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """Writes a DataFrame once. A task that Spark tries again skips what its earlier tries have written.
 
-    Raises OptionError, WriteError.
+    And so does the write itself where the program names it, or inside ``foreachBatch``, where Spark does. Raises
+    OptionError, WriteError.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise WriteError('topics can\'t be overwritten; the mode for writing to them is "append"')
         super().__init__(options, schema)
-        self._identity = Identity(str(uuid4()), 0, 0, run="batch", streaming=False)
+        self._id = str(uuid4())
 
     @spoken
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        context = self._context()
-        identity = Identity(
-            self._identity.writer,
-            0,
-            context.partitionId(),
-            self._identity.run,
-            context.attemptNumber(),
-            streaming=False,
-        )
-        return self._write(iterator, identity)
+        return self._write(iterator, self._identity(self._context()))
+
+    def _identity(self, context: TaskContext) -> Identity:
+        task, attempt = context.partitionId(), context.attemptNumber()
+        if self._options.transaction is not None:
+            writer, batch = self._options.transaction
+            return Identity(writer, batch, task, self._id, attempt, Kind.NAMED)
+        query, number, run = (context.getLocalProperty(name) for name in (_QUERY, _BATCH, _RUN))
+        if query is None or number is None or not self._skipping:
+            return Identity(self._id, 0, task, "batch", attempt, Kind.ONCE)
+        if run is None or _UUID.fullmatch(run) is None:
+            raise WriteError(
+                f"inside foreachBatch the job group is {run!r}, which Spark had set to the query's run: leave it, or "
+                "set txnAppId and txnVersion"
+            )
+        topic = self._options.topic
+        writer = query if topic is None else f"{query}-{topic}"
+        return Identity(writer, int(number), task, f"{run}/{self._id}", attempt, Kind.IN_STREAM)
 
     @spoken
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        if any(each.topics for each in self._report(messages, "this write")):
+        told = self._report(messages, "this write")
+        if told and told[0].identity.lasting:
+            self._mark(told)
+        elif any(each.topics for each in told):
             self._forget()
 
     @spoken
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         told = self._report(messages, "this write")
-        written = sum(sum(each.written.values()) for each in told)
+        writer = told[0].identity.writer if told else self._id
         log.warning(
             "a write failed; %d records of the tasks that were through, and some of others, stay in their topics with "
             "the header ottla.write beginning with %s",
-            written,
-            self._identity.writer,
+            sum(sum(each.written.values()) for each in told),
+            writer,
         )
-        self._forget()
+        if not (told and told[0].identity.lasting):
+            self._forget()
 
     def _forget(self) -> None:
         """The marks have served. That they stay is no failure of the write: brokers forget them by themselves."""
-        if not self._skipping:
+        if not self._skipping or self._options.transaction is not None:
             return
+        identity = Identity(self._id, 0, 0, "batch", kind=Kind.ONCE)
         try:
-            with self._marks(self._identity) as marks:
+            with self._marks(identity) as marks:
                 marks.forget()
         except ClientError as error:
-            log.info("the group %s stays until the broker forgets it: %s", self._identity.group, error)
+            log.info("the group %s stays until the broker forgets it: %s", identity.group, error)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -181,6 +205,10 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema)
+        if self._options.transaction is not None:
+            raise OptionError(
+                "txnAppId is for batch writes; a stream's batches have its query's id and their number"
+            )
 
     @spoken
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -193,12 +221,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     @spoken
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        told = self._report(messages, f"batch {batchId}")
-        topics = set().union(*(each.topics for each in told))
-        if topics and self._skipping:
-            identity = told[0].identity
-            with self._marks(identity) as marks:
-                marks.done(topics, batchId, identity.run)
+        self._mark(self._report(messages, f"batch {batchId}"))
 
     @spoken
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

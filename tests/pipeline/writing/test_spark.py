@@ -115,6 +115,16 @@ def put(folder: Path, name: str, numbers: range) -> set[bytes]:
     return {str(number).encode() for number in numbers}
 
 
+def forget_last(checkpoint: Path) -> None:
+    """As if all had been done, and only Spark did not get to know of the last batch."""
+    last = max(
+        (path for path in (checkpoint / "commits").iterdir() if path.name.isdigit()),
+        key=lambda p: int(p.name),
+    )
+    last.unlink()
+    (checkpoint / "commits" / f".{last.name}.crc").unlink()
+
+
 def test_a_stream_that_starts_again_does_not_double(
     spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
@@ -124,13 +134,7 @@ def test_a_stream_that_starts_again_does_not_double(
     )
     run(sink(lines(spark, folder), broker, topic, checkpoint))
     assert Counter(record.value for record in records(broker, topic)) == Counter(expected)
-    # All was done, and only Spark did not get to know of the last batch.
-    last = max(
-        (path for path in (checkpoint / "commits").iterdir() if path.name.isdigit()),
-        key=lambda p: int(p.name),
-    )
-    last.unlink()
-    (checkpoint / "commits" / f".{last.name}.crc").unlink()
+    forget_last(checkpoint)
     expected |= put(folder, "d", range(250, 300))
     run(sink(lines(spark, folder), broker, topic, checkpoint))
     found = records(broker, topic)
@@ -153,3 +157,42 @@ def test_a_batch_that_broke_in_the_middle_is_finished_later(
     assert len(records(broker, topic)) < len(expected)
     run(sink(rows, broker, topic, checkpoint))
     assert Counter(record.value for record in records(broker, topic)) == Counter(expected)
+
+
+def test_writes_inside_foreach_batch_are_known_again(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    """The driver ends before the batch is in the checkpoint, amid its second write; one is unnamed, the other named."""
+    from pyspark.errors import StreamingQueryException
+
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    put(folder, "a", range(100))
+    put(folder, "b", range(100, 30_000))
+    put(folder, "c", range(30_000, 60_000))
+    broken = [True]
+
+    def write(rows: DataFrame, number: int) -> None:
+        out = rows.write.format("ottla").option("kafka.bootstrap.servers", broker.bootstrap).mode("append")
+        out.option("topic", topic).save()
+        breaks = broken[0] and number == 1
+        again = rows.selectExpr(
+            "if(value = '55000', raise_error('on purpose'), value) AS value" if breaks else "value"
+        )
+        out = again.write.format("ottla").option("kafka.bootstrap.servers", broker.bootstrap).mode("append")
+        out.option("topic", topic).option("txnAppId", f"{topic}-again").option("txnVersion", number).save()
+
+    def run_all() -> None:
+        writer = lines(spark, folder).writeStream.foreachBatch(write).trigger(availableNow=True)
+        run(writer.option("checkpointLocation", str(checkpoint)))
+
+    put(folder, "d", range(60_000, 60_010))
+    with pytest.raises(StreamingQueryException, match="on purpose"):
+        run_all()
+    assert len(records(broker, topic)) < 2 * 60_010
+    broken[0] = False
+    run_all()
+    expected = Counter(str(number).encode() for number in range(60_010) for _ in range(2))
+    assert Counter(record.value for record in records(broker, topic)) == expected
+    forget_last(checkpoint)
+    run_all()
+    assert Counter(record.value for record in records(broker, topic)) == expected

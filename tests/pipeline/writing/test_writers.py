@@ -17,12 +17,14 @@ from tests.support.processes import BrokerProcess
 from ottla_client.admin import NewTopic, OffsetSpec
 from ottla_client.sync import Admin
 from ottla_client.types import TopicPartition
-from ottla_pipeline.source.errors import SourceError
+from ottla_pipeline.source.errors import OptionError, SourceError
 from ottla_pipeline.writing import BatchWriter, StreamWriter, WriteError, Written
 from ottla_pipeline.writing.identity import Identity
 
 SCHEMA = StructType([StructField("value", StringType())])
 _names = count()
+RUN = "00000000-0000-0000-0000-000000000001"
+LATER_RUN = "00000000-0000-0000-0000-000000000002"
 
 Task = Callable[..., None]
 
@@ -37,13 +39,16 @@ def topic(broker: BrokerProcess) -> str:
 
 @pytest.fixture
 def task(monkeypatch: pytest.MonkeyPatch) -> Task:
-    """Be in a task from now on, with these local properties."""
+    """Be in a task from now on, with these local properties; a batch of a stream is one with a number."""
 
-    def become(number: int = 0, attempt: int = 0, **properties: str) -> None:
-        told = {
+    def become(number: int = 0, attempt: int = 0, batch: int | None = None, **properties: str) -> None:
+        stream = {
             "sql.streaming.queryId": "query",
-            "streaming.sql.batchId": "0",
-            "spark.jobGroup.id": "run",
+            "streaming.sql.batchId": str(batch),
+            "spark.jobGroup.id": RUN,
+        }
+        told = {
+            **(stream if batch is not None else {}),
             **{name.replace("__", "."): value for name, value in properties.items()},
         }
         context = SimpleNamespace(
@@ -112,12 +117,12 @@ def test_a_batch_that_fails_says_what_stays(
 
 def test_a_finished_micro_batch_is_marked(broker: BrokerProcess, topic: str, task: Task) -> None:
     writer = StreamWriter(options(broker, topic), SCHEMA, False)
-    task(sql__streaming__queryId=topic)
+    task(batch=0, sql__streaming__queryId=topic)
     told = [writer.write(rows("a")), writer.write(rows("b", "c")), writer.write(iter(()))]
     writer.commit([*told, None], 0)
     with Admin(broker.bootstrap) as admin:
         marks = admin.list_group_offsets(f"ottla-sink-{topic}")
-    assert marks[TopicPartition(topic, 0)][:2] == (3, "done 0 run")
+    assert marks[TopicPartition(topic, 0)][:2] == (3, f"done 0 {RUN}")
     writer.commit([writer.write(iter(()))], 1)  # a batch without rows
 
 
@@ -150,7 +155,6 @@ def test_speculation_is_refused(broker: BrokerProcess, topic: str, task: Task) -
 
 def test_rows_are_written_in_tasks_alone(broker: BrokerProcess, topic: str, task: Task) -> None:
     writer = StreamWriter(options(broker, topic), SCHEMA, False)
-    task(streaming__sql__batchId=None)  # type: ignore[arg-type]
     with pytest.raises(WriteError, match="which streaming query and batch"):
         writer.write(rows("a"))
 
@@ -168,3 +172,110 @@ def test_errors_of_the_client_are_one_line(topic: str, task: Task) -> None:
     with pytest.raises(SourceError, match=r"127\.0\.0\.1:1") as error:
         BatchWriter(nowhere, SCHEMA, False).write(rows("a"))
     assert "\n" not in str(error.value)
+
+
+# A write inside foreachBatch, and one that the program names ----------------------------------------------------------
+
+
+def once(writer: BatchWriter, *values: str, finish: bool = True) -> Counter[str]:
+    """A write of one task; what had been there already."""
+    told = writer.write(rows(*values))
+    if finish:
+        writer.commit([told])
+    return told.already
+
+
+def test_a_write_inside_foreach_batch_is_known_again_after_a_restart(
+    broker: BrokerProcess, topic: str, task: Task
+) -> None:
+    query = {"sql__streaming__queryId": topic}
+
+    def write(*values: str, finish: bool = True) -> Counter[str]:
+        return once(BatchWriter(options(broker, topic), SCHEMA, False), *values, finish=finish)
+
+    task(batch=0, **query)
+    assert write("a", "b") == {}
+    task(batch=1, **query)
+    assert write("a", "c", finish=False) == {}
+    # The driver is killed before it commits, and the batch comes again: what it has written is there.
+    task(batch=1, spark__jobGroup__id=LATER_RUN, **query)
+    assert write("a", "c", "d") == {topic: 2}
+    # It is killed again, before Spark has it in the checkpoint; and so is the next driver.
+    for run in (RUN, LATER_RUN):
+        task(batch=1, spark__jobGroup__id=run, **query)
+        assert write("a", "c", "d") == {topic: 3}
+    task(batch=2, spark__jobGroup__id=LATER_RUN, **query)
+    assert write("a") == {}
+    assert size(broker, topic) == 6
+    assert f"ottla-sink-{topic}-{topic}" in groups(broker)
+
+
+def test_two_writes_to_a_topic_inside_foreach_batch_need_names(
+    broker: BrokerProcess, topic: str, task: Task
+) -> None:
+    """Whether the first of them is done or not: rows that both have could be taken for one another."""
+    for query, finish in ((f"{topic}-a", True), (f"{topic}-b", False)):
+        task(batch=0, sql__streaming__queryId=query)
+        once(BatchWriter(options(broker, topic), SCHEMA, False), "a", finish=finish)
+        with pytest.raises(WriteError, match=r"by two writes inside foreachBatch.*set txnAppId"):
+            once(BatchWriter(options(broker, topic), SCHEMA, False), "a")
+        for name in ("one", "two"):
+            named = options(broker, topic, txnAppId=f"{query}-{name}", txnVersion="0")
+            once(BatchWriter(named, SCHEMA, False), "a")
+    assert size(broker, topic) == 6
+    task(batch=1, sql__streaming__queryId=f"{topic}-a", spark__jobGroup__id="nightly")
+    with pytest.raises(WriteError, match="job group is 'nightly'"):
+        once(BatchWriter(options(broker, topic), SCHEMA, False), "a")
+    once(BatchWriter(options(broker, topic, skipReplayed="never"), SCHEMA, False), "a")
+
+
+def test_writes_to_several_topics_inside_foreach_batch(broker: BrokerProcess, topic: str, task: Task) -> None:
+    """The one that was done before the driver was killed says nothing of the one that wasn't."""
+    schema = StructType([StructField("topic", StringType()), StructField("value", StringType())])
+    other = f"{topic}-other"
+    with Admin(broker.bootstrap) as admin:
+        admin.create_topics([NewTopic(other, partitions=1)])
+    given = options(broker, topic)
+    del given["topic"]
+
+    def write(name: str, *values: str, finish: bool = True) -> None:
+        writer = BatchWriter(given, schema, False)
+        columns = {"topic": [name] * len(values), "value": list(values)}
+        told = writer.write(iter([pa.RecordBatch.from_pydict(columns)]))
+        if finish:
+            writer.commit([told])
+
+    task(batch=0, sql__streaming__queryId=topic)
+    write(topic, "a", "b")
+    write(other, "a", finish=False)
+    for run in (RUN, LATER_RUN):
+        task(batch=0, sql__streaming__queryId=topic, spark__jobGroup__id=run)
+        if run == LATER_RUN:
+            write(topic, "a", "b")
+            write(other, "a", "b")
+    assert (size(broker, topic), size(broker, other)) == (2, 2)
+
+
+def test_a_write_that_is_named_is_done_once(broker: BrokerProcess, topic: str, task: Task) -> None:
+    """Started by hand again, in the same order or another."""
+
+    def write(version: int, *values: str, finish: bool = True) -> Counter[str]:
+        named = options(broker, topic, txnAppId=f"nightly-{topic}", txnVersion=str(version))
+        return once(BatchWriter(named, SCHEMA, False), *values, finish=finish)
+
+    assert write(20, "a", "b", finish=False) == {}
+    assert write(20, "b", "a", "c") == {topic: 2}
+    assert write(20, "b", "a", "c") == {topic: 3}
+    assert write(22, "a", finish=False) == {}
+    with pytest.raises(WriteError, match="txnVersion is 21, and 22 has begun"):
+        write(21, "x")
+    assert write(22, "a", "b") == {topic: 1}
+    assert write(20, "a", "b", "c") == {topic: 3}, "an older one counts as done"
+    assert write(22, "a", "b") == {topic: 2}, "and leaves the marks alone"
+    assert size(broker, topic) == 5
+
+
+def test_a_stream_has_names_already(broker: BrokerProcess, topic: str) -> None:
+    named = options(broker, topic, txnAppId="a", txnVersion="1")
+    with pytest.raises(OptionError, match="txnAppId is for batch writes"):
+        StreamWriter(named, SCHEMA, False)
