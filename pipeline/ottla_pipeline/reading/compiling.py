@@ -2,7 +2,7 @@
 
 Imported by them alone: importing numba takes 0.3 s, and compiling, once a machine where a cache can be written, some
 seconds. Numba's cache of a loop is renewed when the loop's own file changes, and by nothing else: what a loop calls
-stands in its file, but for :func:`copy`.
+stands in its file, but for what is at the end here.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ def compiled(*signature: Any) -> Callable[[F], F]:
 
 
 inlined: Callable[[F], F] = njit(nogil=True, error_model="numpy", boundscheck=False)
+merged: Callable[[F], F] = njit(nogil=True, error_model="numpy", boundscheck=False, forceinline=True)
+"""As ``inlined``, where the compiler would find it too large for that."""
 _intrinsic: Callable[[F], Any] = numba.extending.intrinsic
 
 
@@ -64,3 +66,51 @@ def copy(typing: Any, target: Any, at: Any, source: Any, start: Any, size: Any) 
         return context.get_dummy_value()
 
     return types.void(target, types.int64, source, types.int64, types.int64), generate
+
+
+@_intrinsic
+def address(typing: Any, data: Any) -> Any:
+    """Where an array begins, as int64: functions that take this instead are called, or inlined, for less."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        begin = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        return builder.ptrtoint(begin, context.get_value_type(types.int64))
+
+    return types.int64(data), generate
+
+
+def _load(context: Any, builder: Any, kind: Any, arguments: Any) -> Any:
+    place = builder.inttoptr(builder.add(*arguments), context.get_value_type(kind).as_pointer())
+    return builder.load(place, align=1)
+
+
+@_intrinsic
+def octet(typing: Any, begin: Any, at: Any) -> Any:
+    """The byte at a place behind an address, as int64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.zext(
+            _load(context, builder, types.uint8, arguments), context.get_value_type(types.int64)
+        )
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@_intrinsic
+def word(typing: Any, begin: Any, at: Any) -> Any:
+    """The eight bytes from a place behind an address on, as the machine has them in a uint64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _load(context, builder, types.uint64, arguments)
+
+    return types.uint64(types.int64, types.int64), generate
+
+
+@_intrinsic
+def lowest_bit(typing: Any, number: Any) -> Any:
+    """Which bit of a uint64 is the lowest that is set; 64 of 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], cgutils.false_bit)
+
+    return types.int64(types.uint64), generate

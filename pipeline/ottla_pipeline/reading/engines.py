@@ -22,12 +22,16 @@ WORTH_COMPILING: Final = 100_000
 
 def engine_for(range: Range, wanted: tuple[str, ...]) -> CompiledEngine | PlainEngine:
     """The decoder for a range."""
-    loaded = "ottla_pipeline.reading.kernels" in sys.modules
-    if (loaded or range.end - range.start >= WORTH_COMPILING) and can_compile():
+    if (compiled_already() or range.end - range.start >= WORTH_COMPILING) and can_compile():
         from .compiled import CompiledEngine
 
         return CompiledEngine(range, wanted)
     return PlainEngine(range, wanted)
+
+
+def compiled_already() -> bool:
+    """Whether this process has loaded the compiled loops: others cost it little then."""
+    return sys.modules.get("ottla_pipeline.reading.kernels") is not None
 
 
 @cache

@@ -82,6 +82,18 @@ def search(values: pa.Array, attempt: Attempt, empty: pa.Table) -> Parsed:
     return Parsed(pa.concat_tables(pieces), np.concatenate(rows), failures)
 
 
+def together(
+    count: int, table: pa.Table, odd: np.ndarray[tuple[int], np.dtype[np.int64]], others: Parsed
+) -> Parsed:
+    """What became of ``count`` values, of which all but those at the places ``odd`` are in ``table``, one for one."""
+    own = np.delete(np.arange(count, dtype=np.int64), odd)
+    failures = [Failure(int(odd[one.row]), one.error) for one in others.failures]
+    rows = np.concatenate([own, odd if others.rows is None else odd[others.rows]])
+    order = np.argsort(rows, kind="stable")
+    columns = pa.concat_tables([table, others.columns]).take(pa.array(order))
+    return Parsed(columns, rows[order] if failures else None, failures)
+
+
 def check_required(table: pa.Table, wanted: pa.Schema) -> None:
     """:raises Malformed: a column that is declared NOT NULL has a null."""
     for one in wanted:

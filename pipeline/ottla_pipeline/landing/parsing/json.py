@@ -31,7 +31,9 @@ from ottla_pipeline.landing.parsing.base import (
     joined,
     nullable,
     search,
+    together,
 )
+from ottla_pipeline.landing.parsing.flat import FlatParser
 from ottla_pipeline.landing.schema import normalised, type_name
 
 _BLOCK = 1 << 20
@@ -51,14 +53,33 @@ class JsonParser:
         self._read_as = pa.schema([one.with_type(_as_text(one.type)) for one in self.schema])
         self._behaviour = "infer" if grow else "ignore"
         self._unknown: pa.Schema | None = None
+        self._flat: FlatParser | None = None
 
     def parse(self, values: pa.Array) -> Parsed:
         """Parse objects; a null value is a row of nulls."""
         self._unknown = None
         if not len(values):
             return Parsed(self.schema.empty_table())
-        parsed = search(values, self._attempt, self.schema.empty_table())
+        if self._flat is None:
+            self._flat = FlatParser.of(self.schema, self._wanted)
+        parsed = self._search(values) if self._flat is None else self._by_loops(self._flat, values)
         return Parsed(parsed.columns, parsed.rows, parsed.failures, self._unknown)
+
+    def _by_loops(self, flat: FlatParser, values: pa.Array) -> Parsed:
+        """What is usual by compiled loops, the rest by Arrow."""
+        if values.null_count:
+            values = pc.fill_null(values, b"{}")
+        try:
+            table, odd = flat.parse(values, known_alone=self._grow)
+        except pa.ArrowInvalid:
+            # A number that Arrow has to look at, and refuses.
+            return self._search(values)
+        if not len(odd):
+            return Parsed(table)
+        return together(len(values), table, odd, self._search(values.take(pa.array(odd))))
+
+    def _search(self, values: pa.Array) -> Parsed:
+        return search(values, self._attempt, self.schema.empty_table())
 
     def _attempt(self, values: pa.Array) -> pa.Table:
         if values.null_count:
