@@ -1,6 +1,6 @@
 """The stream that a landing job runs: the source's own planning, and tasks that land what they read.
 
-A row of it is a task's report. Nothing else goes through Spark.
+A row of it is a report on a range that a task has landed. Nothing else goes through Spark.
 """
 
 from __future__ import annotations
@@ -31,15 +31,14 @@ class LandingReader(OttlaStreamReader):
         self._task = task
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task: one report."""
+        """In a task: a report for each of its ranges."""
         import pyarrow as pa
 
         from ottla_pipeline.landing.task import COLUMNS, TaskSettings, land_range
 
-        report = land_range(
-            TaskSettings.from_text(self._task), partition.value, self.options.read_settings(COLUMNS)
-        )
-        yield pa.RecordBatch.from_pydict({"report": pa.array([report.to_text()], pa.string())})
+        task, reading = TaskSettings.from_text(self._task), self.options.read_settings(COLUMNS)
+        reports = [land_range(task, range, reading).to_text() for range in partition.value]
+        yield pa.RecordBatch.from_pydict({"report": pa.array(reports, pa.string())})
         settle()
 
 
@@ -53,7 +52,7 @@ class LandingSource(DataSource):
         return "ottla-landing"
 
     def schema(self) -> str:
-        """One line a task."""
+        """One line a range."""
         return "report string"
 
     @spoken

@@ -32,7 +32,7 @@ class OttlaReader(DataSourceReader):
 
     @spoken
     def partitions(self) -> Sequence[InputPartition]:
-        return [RangePartition(range) for range in planned(self.options).ranges] or [RangePartition(None)]
+        return [RangePartition(ranges) for ranges in planned(self.options).tasks] or [RangePartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return batches(partition, self.options, self.columns)

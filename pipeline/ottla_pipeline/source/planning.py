@@ -18,6 +18,7 @@ from .errors import OptionError, SourceError
 from .loss import Loss
 from .offsets import Offsets
 from .options import SourceOptions, Splits
+from .packing import pack
 
 if TYPE_CHECKING:
     from ottla_pipeline.reading.ranges import Range, SegmentPlace
@@ -44,6 +45,8 @@ class Plan:
 
     ranges: tuple[Range, ...]
     losses: tuple[Loss, ...] = ()
+    tasks: tuple[tuple[Range, ...], ...] = ()
+    """The ranges, as they are shared out."""
 
 
 def plan(broker: Broker, options: SourceOptions, start: Offsets, end: Offsets) -> Plan:
@@ -87,7 +90,7 @@ def plan(broker: Broker, options: SourceOptions, start: Offsets, end: Offsets) -
     if density is None:
         density = density_of(broker, options, {span.partition for span in spans}, earliest, ends)
     ranges = ranges_of(broker, options, spans, ids, ends, density)
-    return Plan(ranges, tuple(lost))
+    return Plan(ranges, tuple(lost), pack(ranges, options.splits, density))
 
 
 def _within(span: Span, earliest: int, latest: int) -> tuple[Span, list[Loss]]:

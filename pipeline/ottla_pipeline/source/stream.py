@@ -174,7 +174,7 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start.first and end.since is not None:
             start = Offsets(end.since, end.ids, first=True)
         self._done(start)
-        return [RangePartition(range) for range in plan(self.broker, self.options, start, end).ranges]
+        return [RangePartition(ranges) for ranges in plan(self.broker, self.options, start, end).tasks]
 
     def _done(self, offsets: Offsets) -> None:
         """All before these offsets is in the sink."""

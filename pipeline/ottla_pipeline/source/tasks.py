@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
@@ -32,9 +33,9 @@ TYPES: Final = {
 
 
 class RangePartition(InputPartition):
-    """A range to read; pickled by Spark."""
+    """What a task reads, one range after the other; pickled by Spark."""
 
-    value: Range
+    value: tuple[Range, ...]
 
 
 def ddl(columns: tuple[str, ...]) -> str:
@@ -59,17 +60,16 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
 def batches(
     partition: InputPartition, options: SourceOptions, columns: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """In a task: the records of its range; nothing where there is no range at all. Raises as ``reading.read``."""
+    """In a task: the records of its ranges. Raises as ``reading.read``."""
     from ottla_pipeline.reading import read
 
-    if partition.value is None:
-        return
+    settings = options.read_settings(columns)
     try:
-        with speaking():
+        with speaking(), ExitStack() as stack:
+            set_aside = None
             if options.on_corrupt == "deadletter":
-                with DeadLetters(options) as dead_letters:
-                    yield from read(partition.value, options.read_settings(columns), dead_letters.put)
-            else:
-                yield from read(partition.value, options.read_settings(columns))
+                set_aside = stack.enter_context(DeadLetters(options)).put
+            for range in partition.value:
+                yield from read(range, settings, set_aside)
     finally:
         settle()

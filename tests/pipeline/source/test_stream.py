@@ -58,7 +58,9 @@ def ranges(
     reader: OttlaStreamReader, start: dict[str, Any], end: dict[str, Any]
 ) -> list[tuple[int, int, int]]:
     return [
-        (each.value.partition, each.value.start, each.value.end) for each in reader.partitions(start, end)
+        (each.partition, each.start, each.end)
+        for task in reader.partitions(start, end)
+        for each in task.value
     ]
 
 
@@ -100,8 +102,8 @@ def test_the_topic_id_travels_to_the_tasks(
     (task,) = one.partitions(start, latest(one, start))
     id = admin.describe_topics([topic])[topic].id
     assert id is not None
-    assert task.value.topic_uuid == id
-    assert task.value.leader_epoch >= 0
+    assert task.value[0].topic_uuid == id
+    assert task.value[0].leader_epoch >= 0
     assert pickle.loads(pickle.dumps(task.value)) == task.value
 
 
@@ -277,9 +279,8 @@ def test_partitions_and_topics_that_are_made_later(
     put(f"{prefix}-a", 2, partition=1)
     put(f"{prefix}-b", 3)
     end = latest(one, start)
-    found = [
-        (each.value.topic[-1], each.value.partition, each.value.end) for each in one.partitions(start, end)
-    ]
+    (task,) = one.partitions(start, end)
+    found = [(each.topic[-1], each.partition, each.end) for each in task.value]
     assert found == [("a", 1, 2), ("b", 0, 3)]
 
 
@@ -347,7 +348,8 @@ def test_deletion_is_told(
     with caplog.at_level(logging.WARNING, "ottla_pipeline"):
         later = latest(lenient, end)
         assert of(later) == {TopicPartition(other, 0): 2}
-        assert [each.value.topic for each in lenient.partitions(end, later)] == [other]
+        (task,) = lenient.partitions(end, later)
+        assert [each.topic for each in task.value] == [other]
     assert "deletion" in caplog.text
 
 

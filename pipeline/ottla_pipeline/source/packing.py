@@ -1,0 +1,51 @@
+"""Which ranges a task reads: one large one, or several small ones.
+
+A task costs Spark and its Python worker some 20 ms, whatever it reads. A micro-batch of a few thousand records in
+several partitions is read sooner by one task than by several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from ottla_client.types import TopicPartition
+
+from .options import Splits
+
+if TYPE_CHECKING:
+    from ottla_pipeline.reading.ranges import Range
+
+TOGETHER_OFFSETS: Final = 20_000
+TOGETHER_BYTES: Final = 4 * 1024 * 1024
+"""As they lie in the log."""
+TOGETHER_RANGES: Final = 16
+"""Each asks a leader, or opens files: many are better shared out."""
+
+
+def pack(
+    ranges: Iterable[Range], splits: Splits, density: Mapping[TopicPartition, float]
+) -> tuple[tuple[Range, ...], ...]:
+    """The ranges of each task, in order; the same ones for equal arguments.
+
+    Ranges of one task are small together. One whose bytes aren't known is alone, and all are where a least number of
+    tasks is asked for.
+    """
+    if splits.min_partitions is not None:
+        return tuple((each,) for each in ranges)
+    most_offsets = min(TOGETHER_OFFSETS, splits.max_records or TOGETHER_OFFSETS)
+    most_bytes = min(TOGETHER_BYTES, splits.max_bytes or TOGETHER_BYTES)
+    tasks: list[list[Range]] = []
+    offsets, size = 0, 0.0
+    for range in ranges:
+        offsets += range.end - range.start
+        each = density.get(TopicPartition(range.topic, range.partition))
+        size += float("inf") if each is None else each * (range.end - range.start)
+        room = bool(tasks) and len(tasks[-1]) < TOGETHER_RANGES
+        if room and offsets <= most_offsets and size <= most_bytes:
+            tasks[-1].append(range)
+        else:
+            tasks.append([range])
+            offsets = range.end - range.start
+            size = float("inf") if each is None else each * offsets
+    return tuple(map(tuple, tasks))
