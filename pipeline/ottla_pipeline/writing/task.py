@@ -245,8 +245,8 @@ class TaskWriter:
                 )
             if identity.kind is Kind.NAMED and mark.state == BEGUN and mark.batch > identity.batch:
                 raise WriteError(
-                    f"txnVersion is {identity.batch}, and {mark.batch} has begun in topic {topic} and is not done: write "
-                    "that to its end first"
+                    f"txnVersion is {identity.batch}, and {mark.batch} has begun in topic {topic} and is not done: "
+                    "write that to its end first"
                 )
 
     def _is_new(

@@ -30,10 +30,16 @@ from pyspark.sql import SparkSession
 
 options, checkpoint, result = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
 from ottla_pipeline.source import register
+from ottla_pipeline.landing import Landing, land
 spark = SparkSession.builder.getOrCreate()
-register(spark)
-register(spark)
 found = {}
+topic, table = options["subscribe"], checkpoint + "-table"
+servers = options["kafka.bootstrap.servers"]
+job = Landing(servers, table, topics=(topic,), format="parquet", segments="never", restarts=5)
+found["landed"] = land(job, spark).rows
+found["table"] = spark.read.parquet(table).count()
+register(spark)
+register(spark)
 table = spark.read.format("ottla").options(**options).option("minPartitions", "4").load()
 found["batch"] = table.selectExpr("count(*)", "sum(offset)", "count(DISTINCT partition)").collect()[0][:]
 rows = []
@@ -127,6 +133,7 @@ def test_everything_comes_with_the_archive(
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     found = json.loads(result.read_text())
+    assert (found["landed"], found["table"]) == (100, 100)
     assert found["batch"] == [100, sum(range(70)) + sum(range(30)), 2]
     assert found["stream"] == [[0, each] for each in range(70)] + [[1, each] for each in range(30)]
     there, where = found["installed"]
