@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from ottla_client.errors import ClientError
 from ottla_client.types import TopicPartition
@@ -21,14 +20,11 @@ from ottla_pipeline.landing.task import Report
 from ottla_pipeline.source.broker import Broker
 from ottla_pipeline.source.groups import GroupCommits
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 log = logging.getLogger("ottla_pipeline")
 
 
 class BatchCommitter:
-    """Commits batches. Its state is the offsets that this run last saw in the table; Spark calls it from one thread."""
+    """Commits batches. Its state is the offsets that this run last saw in the table; called from one thread."""
 
     def __init__(
         self,
@@ -73,15 +69,14 @@ class BatchCommitter:
         if self._grave is not None:
             self._grave.close()
 
-    def batch(self, frame: DataFrame, batch_id: int) -> None:
-        """Run the batch's tasks, and commit what they made. Spark may call it again with the same batch.
+    def batch(self, run: Callable[[], Iterable[str]], query_id: str, batch_id: int) -> None:
+        """Run a batch's tasks, and commit what their reports tell of. Spark may come with the same batch again.
 
         :raises Grown: records have fields that the table has no columns for; nothing was committed.
         :raises LandingError: it can't be landed; nothing was committed.
         """
         began = time.perf_counter()
-        query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
-        reports = [Report.from_text(row[0]) for row in frame.collect()]
+        reports = [Report.from_text(line) for line in run()]
         read = time.perf_counter()
         if not reports:
             return

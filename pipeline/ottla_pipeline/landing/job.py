@@ -1,4 +1,7 @@
-"""A landing job: Spark plans and runs the tasks, each batch gets into the table in one commit.
+"""A landing job: Spark runs the tasks, each batch gets into the table in one commit.
+
+A job up to where the topics end now plans its batches itself (``passing``). One that goes on, or is to have a
+checkpoint of Spark's, is a query of Spark's Structured Streaming.
 
 The order is what makes it exactly once: tasks write files; the table's commit takes them, together with the offsets, if
 it goes on exactly where the table ends; dead letters are brought to where they go; the group's offsets are committed;
@@ -19,7 +22,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ottla_client.errors import ClientError
-from ottla_pipeline.landing import failures
+from ottla_pipeline.landing import failures, passing
 from ottla_pipeline.landing.batches import BatchCommitter
 from ottla_pipeline.landing.errors import LandingError
 from ottla_pipeline.landing.failures import Crashed, Grown
@@ -91,15 +94,19 @@ class _Job:
     def run(self) -> Landed:
         """From the table's end to where the job ends."""
         began = time.perf_counter()
-        beginning = begin(self._landing, self._broker, self._run_id)
-        grave = grave_of(self._landing, beginning.table)
-        committer = BatchCommitter(self._landing, beginning, self._broker, grave, self._run_id, self._done)
+        landing = self._landing
+        beginning = begin(landing, self._broker, self._run_id)
+        grave = grave_of(landing, beginning.table)
+        committer = BatchCommitter(landing, beginning, self._broker, grave, self._run_id, self._done)
         try:
             committer.start()
             spark = self._spark or failures.session()
             while not self._stop.is_set():
                 try:
-                    self._query(spark, beginning, committer)
+                    if landing.available_now and landing.checkpoint is None:
+                        self._pass(spark, beginning, committer)
+                    else:
+                        self._query(spark, beginning, committer)
                     break
                 except Grown as news:
                     self._grow(beginning, news)
@@ -111,6 +118,35 @@ class _Job:
         finally:
             committer.close()
         return replace(self._landed, offsets=beginning.table.offsets(), seconds=time.perf_counter() - began)
+
+    def _pass(self, spark: SparkSession, beginning: Beginning, committer: BatchCommitter) -> None:
+        """All that there is now, without a query of Spark's."""
+        from pyspark import InheritableThread
+
+        landing = self._landing
+        task = task_of(landing, beginning.table, beginning.values, bury=landing.dead_letters is not None)
+        failed: list[BaseException] = []
+
+        def batches() -> None:
+            try:
+                passing.run(spark, landing, beginning, task, committer.batch, self._stop)
+            except BaseException as error:
+                failed.append(error)
+
+        # In a thread of its own Ctrl-C doesn't come in the middle of a commit.
+        thread = InheritableThread(target=batches, name="ottla-landing")
+        thread.start()
+        try:
+            thread.join()
+        except KeyboardInterrupt:
+            self._stop.set()
+            thread.join()
+        for error in failed:
+            if not isinstance(error, Exception):
+                raise error
+            if not self._stop.is_set():
+                told = failures.explained(error, failed, landing)
+                raise told from None if told is error else error
 
     def _query(self, spark: SparkSession, beginning: Beginning, committer: BatchCommitter) -> None:
         """One query of Spark's, to its end."""
@@ -130,7 +166,9 @@ class _Job:
                 if self._stop.is_set():
                     return
                 try:
-                    committer.batch(frame, batch_id)
+                    context = frame.sparkSession.sparkContext
+                    query_id = context.getLocalProperty("sql.streaming.queryId") or ""
+                    committer.batch(lambda: [row[0] for row in frame.collect()], query_id, batch_id)
                 except BaseException as error:
                     failed.append(error)
                     raise

@@ -13,7 +13,6 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from ottla_pipeline.source.errors import spoken
 from ottla_pipeline.source.options import SourceOptions
 from ottla_pipeline.source.stream import OttlaStreamReader
-from ottla_pipeline.source.workers import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,12 +33,11 @@ class LandingReader(OttlaStreamReader):
         """In a task: a report for each of its ranges."""
         import pyarrow as pa
 
-        from ottla_pipeline.landing.task import COLUMNS, TaskSettings, land_range
+        from ottla_pipeline.landing.task import COLUMNS, TaskSettings, land_ranges
 
         task, reading = TaskSettings.from_text(self._task), self.options.read_settings(COLUMNS)
-        reports = [land_range(task, range, reading).to_text() for range in partition.value]
+        reports = land_ranges(task, partition.value, reading)
         yield pa.RecordBatch.from_pydict({"report": pa.array(reports, pa.string())})
-        settle()
 
 
 class LandingSource(DataSource):

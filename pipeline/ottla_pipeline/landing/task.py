@@ -10,7 +10,7 @@ import base64
 import json
 import pickle
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from ottla_pipeline.landing.parsing.json import settled
 from ottla_pipeline.landing.tables.base import DataFile, Names
 from ottla_pipeline.landing.tables.storage import place
 from ottla_pipeline.reading import Checksum, CorruptBatch, ReadError, read
+from ottla_pipeline.source.workers import settle
 
 if TYPE_CHECKING:
     from ottla_pipeline.reading import Range, ReadSettings
@@ -103,6 +104,13 @@ class Report:
 
 class _Refused(Exception):
     """The range can't be landed; the text is the user's."""
+
+
+def land_ranges(task: TaskSettings, ranges: Iterable[Range], reading: ReadSettings) -> list[str]:
+    """All that one of Spark's tasks does: its ranges' reports as lines."""
+    reports = [land_range(task, range, reading).to_text() for range in ranges]
+    settle()
+    return reports
 
 
 def land_range(task: TaskSettings, range: Range, reading: ReadSettings) -> Report:

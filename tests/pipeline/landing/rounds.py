@@ -23,22 +23,6 @@ from ottla_pipeline.source.options import resolve
 from ottla_pipeline.source.planning import plan
 
 
-class Frame:
-    """What Spark hands to foreachBatch, as far as a job looks at it."""
-
-    def __init__(self, reports: Iterable[Report]) -> None:
-        self._rows = [(report.to_text(),) for report in reports]
-        self.sparkSession = self
-        self.sparkContext = self
-
-    def collect(self) -> list[tuple[str]]:
-        return self._rows
-
-    def getLocalProperty(self, name: str) -> str:
-        assert name == "sql.streaming.queryId"
-        return "query"
-
-
 class Run:
     """One run of a job, from its table's end on."""
 
@@ -84,7 +68,7 @@ class Run:
     def commit(self, reports: Iterable[Report], batch_id: int = 0) -> BatchDone | None:
         """The driver's part."""
         before = len(self.done)
-        self.committer.batch(Frame(reports), batch_id)  # type: ignore[arg-type]
+        self.committer.batch(lambda: [report.to_text() for report in reports], "query", batch_id)
         return self.done[-1] if len(self.done) > before else None
 
     def batch(self, batch_id: int = 0) -> BatchDone | None:
