@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -353,7 +354,7 @@ class Cluster:
 
     async def _keep_fresh(self) -> None:
         """Ask for the topics of interest when they are stale, soon again while that brings nothing, and when old."""
-        last = monotonic()
+        last = -inf  # the first topics that somebody is interested in are asked for at once
         fruitless = 0
         while True:
             try:

@@ -97,8 +97,8 @@ class Consumer:
         :param isolation_level: "read_committed" leaves out records of aborted and of open transactions.
         :param fetch_min_bytes: a broker answers when it has so much, or after ``fetch_max_wait_ms``.
         :param fetch_max_bytes: the most that a broker answers at once, more only for a single batch that is larger.
-        :param max_partition_fetch_bytes: the same for a partition. Up to one and a half times as much is buffered
-            for each partition that is read.
+        :param max_partition_fetch_bytes: the same for a partition. Up to twice as much is buffered for each partition
+            that is read.
         :param max_poll_records: the most that ``poll`` and ``getmany`` return at once.
         :param max_poll_interval_ms: an application that doesn't ask for records for so long is taken for dead:
             its partitions go to others, and its next call raises PollIntervalExceededError, once.

@@ -53,9 +53,7 @@ class Engine:
         self.settings = settings
         self.cluster = cluster
         self.positions = Positions()
-        self.buffer = Buffer(
-            RecordReader(settings), settings.max_partition_fetch_bytes // 2 + 1, self._on_room
-        )
+        self.buffer = Buffer(RecordReader(settings), settings.max_partition_fetch_bytes, self._on_room)
         self.gate = Gate(self.buffer)
         self.membership: Membership | None = None
         if settings.group_id is not None:

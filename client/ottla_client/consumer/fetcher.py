@@ -1,9 +1,9 @@
 """Reading ahead: one task and one fetch at a time for each broker, into a bounded buffer.
 
-A partition is fetched while less than half of ``max_partition_fetch_bytes`` of it is buffered, so at most one and
-a half times that is held, and the next fetch is on its way while the application works on the last. Fetches go
-over a connection of their own, since they wait at the broker. Source: Java's ``Fetcher``, ``AbstractFetch``
-(KIP-227, KIP-320, KIP-392, KIP-516).
+A partition is fetched while less than ``max_partition_fetch_bytes`` of it is buffered, so at most twice that is held,
+and the next fetch is sent before the application gets what the last one has brought: the broker works on one while
+the application works on the other. Fetches go over a connection of their own, since they wait at the broker. Source:
+Java's ``Fetcher``, ``AbstractFetch`` (KIP-227, KIP-320, KIP-392, KIP-516).
 """
 
 from __future__ import annotations
@@ -95,7 +95,6 @@ class Fetcher:
         self.out_of_range = out_of_range
         self.fail = fail
         self.report = report
-        self.room = settings.max_partition_fetch_bytes // 2 + 1
         self._nodes: dict[int, NodeFetcher] = {}
 
     def wake(self) -> None:
@@ -209,7 +208,7 @@ class NodeFetcher:
             if state.retry_at > now:
                 wait = state.retry_at - now
                 delay = wait if delay is None else min(delay, wait)
-            elif state.buffered >= fetcher.room:
+            elif state.buffered >= fetcher.settings.max_partition_fetch_bytes:
                 crowded = True
             else:
                 wanted.append(state)

@@ -331,6 +331,17 @@ async def test_what_is_stale_is_asked_for_once(fake: FakeBroker, new_cluster: Ne
     assert cluster.leader("a", 0) == 1
 
 
+async def test_first_topics_of_interest_wait_for_no_back_off(
+    fake: FakeBroker, new_cluster: NewCluster
+) -> None:
+    fake.topics["a"] = Topic()
+    cluster = new_cluster(fake.bootstrap, retry_backoff_ms=600_000, retry_backoff_max_ms=600_000)
+    await cluster.start(Deadline(30))
+    cluster.interest(["a"])
+    await next_update(cluster)
+    assert cluster.leader("a", 0) == 1
+
+
 async def test_leaderless_topics_of_interest_are_asked_for_again(
     fake: FakeBroker, new_cluster: NewCluster
 ) -> None:

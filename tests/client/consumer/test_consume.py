@@ -134,6 +134,21 @@ async def test_a_record_larger_than_a_fetch(broker: BrokerProcess, new_topic: Ne
     assert [len(record.value) for record in await take(consumer, 3)] == [1, 300_000, 1]
 
 
+async def test_reading_ahead_is_bounded(broker: BrokerProcess, new_topic: New, new_consumer: New) -> None:
+    """The next fetch doesn't wait for the application; the one after that does."""
+    topic = new_topic()
+    put(broker, topic, [b"x" * 1_000] * 100, batch=5)
+    consumer = await new_consumer(max_partition_fetch_bytes=10_000, max_poll_records=1)
+    consumer.assign([tp(topic)])
+    state = consumer._engine.state(tp(topic))
+    most = 0
+    for _ in range(10):
+        await until(lambda: state.buffered >= 10_000)
+        most = max(most, state.buffered)
+        await take(consumer, 5)
+    assert 10_000 < most <= 20_000
+
+
 # ---- where it begins
 
 
