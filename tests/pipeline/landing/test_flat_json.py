@@ -248,7 +248,27 @@ def test_columns_that_are_not_for_it() -> None:
     for ddl in ("i INT, x DECIMAL(10, 2)", "i ARRAY<INT>", "x STRUCT<y: INT>", '`a"b` INT', "`a\\b` INT"):
         schema = from_ddl(ddl)
         assert FlatParser.of(schema, schema) is None
-        same(JsonParser(schema), [b'{"i":1}', b'{"x":null}', b'{"a\\"b":1,"a\\\\b":2}'])
+        same(JsonParser(schema), [b'{"i":1}', b"", b'{"x":null}', b'{"a\\"b":1,"a\\\\b":2}'])
+
+
+def test_too_many_columns_to_look_through() -> None:
+    schema = from_ddl(", ".join(f"c{n} INT" for n in range(301)))
+    assert FlatParser.of(schema, schema) is None
+    assert not is_odd(b'{"c299":1,"c0":2}', ", ".join(f"c{n} INT" for n in range(300)))
+
+
+def test_numbers_that_arrow_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> Any:
+        raise pa.ArrowInvalid("no number")
+
+    monkeypatch.setattr(FlatParser, "parse", refuse)
+    same(PARSER, [b'{"d":0.30000000000000004}', b"?"])
+
+
+def test_values_without_bytes() -> None:
+    parsed = PARSER.parse(pa.array([b"", b""], pa.binary()))
+    assert [one.error for one in parsed.failures] == ["the value is not a JSON object"] * 2
+    assert PARSER.parse(pa.array([None], pa.binary())).columns.num_rows == 1
 
 
 def test_many_records_of_which_some_are_odd(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,8 @@ log = logging.getLogger("ottla_pipeline")
 
 _CELLS: Final = 1 << 20
 """Values that are taken apart at a time: 9 MB."""
+_MOST: Final = 300
+"""Columns. A field that isn't where it is expected is looked for among all of them, one by one."""
 
 
 class FlatParser:
@@ -55,7 +57,7 @@ class FlatParser:
         if kernels is None:
             return None
         kinds = [_kind(kernels, one.type) for one in schema]
-        if not kinds or any(_escaped(name) for name in schema.names):
+        if not 0 < len(kinds) <= _MOST or any(_escaped(name) for name in schema.names):
             return None
         known = [kind for kind in kinds if kind is not None]
         return cls(kernels, schema, known, wanted) if len(known) == len(kinds) else None
@@ -93,8 +95,7 @@ class FlatParser:
         if self._cells.shape[1] < records:
             self._cells = np.empty((len(self._kinds), records), np.int64)
         cells = self._cells
-        # A row more than there are records: what an odd one at the end has begun is wiped out there.
-        marks = np.zeros((len(self._kinds), records + 1), np.uint8)
+        marks = np.zeros((len(self._kinds), records), np.uint8)
         self._seen.fill(-1)
         rows = self._kernels.take_apart(
             *(data, edges, self._names, self._name_edges, *self._patterns),

@@ -135,7 +135,7 @@ def _real(data: int, at: int, end: int) -> Any:
         if below or octet(data, at) == 43:
             at += 1
         exponent = types.int64(0)
-        while at < end and 48 <= octet(data, at) <= 57 and exponent < 1000:
+        while at < end and 48 <= octet(data, at) <= 57:
             exponent = exponent * 10 + types.int64(octet(data, at) - 48)
             at += 1
         power += -exponent if below else exponent
