@@ -316,20 +316,8 @@ def _value(
 
 
 @compiled(
-    *(
-        DATA,
-        EDGES,
-        DATA,
-        EDGES,
-        _PATTERNS,
-        INT64S,
-        INT64S,
-        INT64S,
-        INT64S,
-        OCTETS,
-        types.int64,
-        types.boolean,
-    ),
+    *(DATA, EDGES, DATA, EDGES, _PATTERNS, INT64S),
+    *(INT64S, INT64S, INT64S, OCTETS, types.int64, types.boolean),
     *(INT64S, INT64S, _CELLS, _REALS, _OCTET_TABLE, OCTETS),
 )
 def take_apart(
