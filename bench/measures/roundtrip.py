@@ -15,14 +15,14 @@ TURN = 100
 
 
 def measure(bench: Bench) -> None:
-    trips = bench.scaled(10_000, 500)
+    trips = bench.scaled(5000, 500)
     with bench.all_up() as brokers:
         for broker in brokers:
             for names in rounds.COMPARED:
                 jobs = {name: Job(broker.address, bench.topic(broker, 1), 0, partitions=1) for name in names}
                 with rounds.travellers(jobs, bench.folder) as there:
                     for name in names:
-                        there[name].take(bench.scaled(2000, 200))
+                        there[name].take(bench.scaled(1000, 200))
                     for _ in range(bench.repeats):
                         taken: dict[str, list[float]] = {name: [] for name in names}
                         for turn in range(trips // TURN):
