@@ -30,6 +30,9 @@ INT64S = types.Array(types.int64, 1, "C")
 UINT64S = types.Array(types.uint64, 1, "C")
 TABLE = types.Array(types.int64, 2, "C")
 
+uncached: set[str] = set()
+"""The loops that every process has to compile for itself."""
+
 
 def compiled(*signature: Any) -> Callable[[F], F]:
     """Compile now, or take it from the cache; without a cache where there is no place for one."""
@@ -40,6 +43,7 @@ def compiled(*signature: Any) -> Callable[[F], F]:
             made: F = njit(signature, cache=True, **options)(function)
         except (RuntimeError, OSError):
             # Numba found no folder that it may write to, or the disk is full.
+            uncached.add(function.__name__)
             made = njit(signature, **options)(function)
         return made
 

@@ -18,6 +18,7 @@ from ottla_pipeline.landing.parsing.base import Parsed
 from ottla_pipeline.landing.parsing.flat import FlatParser
 from ottla_pipeline.landing.parsing.json import JsonParser
 from ottla_pipeline.landing.schema import from_ddl
+from ottla_pipeline.reading import compiling
 
 pytest.importorskip("ottla_pipeline.reading.kernels")
 
@@ -306,6 +307,9 @@ def test_without_the_loops(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCa
     monkeypatch.setattr(flat, "_kernels", flat._kernels.__wrapped__)
     with monkeypatch.context() as patch:
         patch.setattr(sys, "byteorder", "big")
+        assert made() is None
+    with monkeypatch.context() as patch:
+        patch.setattr(compiling, "uncached", {"decode"})
         assert made() is None
     monkeypatch.setitem(sys.modules, "ottla_pipeline.landing.parsing.kernels", None)
     monkeypatch.delattr("ottla_pipeline.landing.parsing.kernels")

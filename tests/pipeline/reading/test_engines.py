@@ -65,7 +65,9 @@ def test_no_place_for_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
         return lambda function: function
 
     monkeypatch.setattr(compiling, "njit", njit)
+    monkeypatch.setattr(compiling, "uncached", set())
     assert compiling.compiled(int)(len) is len
+    assert compiling.uncached == {"len"}
     assert asked == [True, False]
 
 

@@ -170,6 +170,11 @@ def _kernels() -> ModuleType | None:
         # The loops look at eight bytes as one number.
         return None
     try:
+        from ottla_pipeline.reading import compiling
+
+        if compiling.uncached:
+            # Compiling takes as long as Arrow needs for millions of records: too long for one process.
+            return None
         from ottla_pipeline.landing.parsing import kernels
     except Exception as error:
         # Whatever numba fails with on this machine, the other way brings the same rows.
