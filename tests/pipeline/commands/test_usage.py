@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -147,6 +148,24 @@ def test_java_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(click.ClickException, match="there is no Java in it"):
         spark.require_java()
+
+
+def test_sparks_processes_take_pyspark_from_where_it_is_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Not from the archives below its home, which each would compile; a Spark of the user's own is left alone."""
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    with spark.installed_spark(tmp_path, "local[2]"):
+        home = Path(os.environ["SPARK_HOME"])
+        assert os.access(home / "bin/spark-submit", os.X_OK)
+        assert list(home.glob("jars/spark-core*.jar"))
+        assert not (home / "python").exists()
+    assert "SPARK_HOME" not in os.environ
+    with spark.installed_spark(tmp_path, "spark://127.0.0.1:7077"):
+        assert "SPARK_HOME" not in os.environ
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    with spark.installed_spark(tmp_path, "local[2]"):
+        assert os.environ["SPARK_HOME"] == "/opt/spark"
 
 
 @pytest.mark.parametrize(
