@@ -119,7 +119,9 @@ def make(has_topics: bool) -> tuple[Control, MetadataCache]:
     return world.control, world.metadata
 
 
-def tell(topics: int, *, controller_epoch: int = 1, broker_epoch: int = 1) -> UpdateMetadataRequest:
+def tell(
+    topics: int, *, controller_epoch: int = 1, broker_epoch: int = 1, brokers: Sequence[int] = (1,)
+) -> UpdateMetadataRequest:
     endpoint = UpdateMetadataEndpoint(port=9092, host="localhost", listener="PLAINTEXT", security_protocol=0)
     state = UpdateMetadataPartitionState(
         partition_index=0, controller_epoch=1, leader=1, leader_epoch=0, isr=[1], zk_version=0, replicas=[1]
@@ -132,7 +134,7 @@ def tell(topics: int, *, controller_epoch: int = 1, broker_epoch: int = 1) -> Up
             UpdateMetadataTopicState(topic_name=f"topic{n}", topic_id=TOPIC_ID, partition_states=[state])
             for n in range(topics)
         ],
-        live_brokers=[UpdateMetadataBroker(id=1, endpoints=[endpoint])],
+        live_brokers=[UpdateMetadataBroker(id=number, endpoints=[endpoint]) for number in brokers],
     )
 
 
@@ -157,6 +159,20 @@ async def test_where_there_are_no_topics_the_brokers_are_all() -> None:
     control, _ = make(has_topics=False)
     await control.update_metadata(tell(0))
     assert control.joined.is_set()
+
+
+async def test_brokers_that_have_gone_are_named_for_a_moment_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    control, metadata = make(has_topics=False)
+    await control.update_metadata(tell(0, brokers=(1, 2, 3)))
+    assert metadata.departed == {}
+    await control.update_metadata(tell(0, brokers=(1, 3)))
+    assert (list(metadata.brokers), list(metadata.departed)) == ([1, 3], [2])
+    monkeypatch.setattr(control_module, "_FAREWELL_SECONDS", 0.01)
+    await control.update_metadata(tell(0, brokers=(1,)))
+    async with asyncio.timeout(20):
+        while 3 in metadata.departed:
+            await asyncio.sleep(0.005)
+    assert list(metadata.departed) == [2]
 
 
 async def test_settings_of_topics_that_are_gone_are_waited_for_no_longer_than_a_while(

@@ -9,6 +9,7 @@ from tests.support.world import World
 
 from ottla_broker.controller.api import ZERO_ID, MorePartitions, NewTopic, TopicToDelete
 from ottla_broker.handlers import describe_cluster, describe_topic_partitions, metadata
+from ottla_broker.metadata.cache import BrokerInfo
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla_protocol.messages.describe_topic_partitions import (
@@ -167,6 +168,28 @@ async def test_what_was_answered_before_follows_changes(world: World) -> None:
     await make(world, "t", partitions=1)
     topic = (await ask(world, asking(["t"]), 12)).topics[0]
     assert [p.leader_epoch for p in topic.partitions] == [1]
+
+
+async def test_a_broker_that_has_just_gone_is_named_still(world: World) -> None:
+    """So that clients hear who leads instead before they end their connection to it."""
+    (own,) = world.metadata.brokers.values()
+    gone = BrokerInfo(9, "there", 9092, None, dict.fromkeys(own.listeners, ("there", 9092)))
+    world.metadata.departed[9] = gone
+    answer = await ask(world, asking([]), 12)
+    assert {broker.node_id for broker in answer.brokers} == {own.id, 9}
+    back = BrokerInfo(9, "here", 9093, None, dict.fromkeys(own.listeners, ("here", 9093)))
+    world.metadata.brokers[9] = back
+    answer = await ask(world, asking([]), 12)
+    assert {broker.node_id: broker.host for broker in answer.brokers}[9] == "here"
+
+
+async def test_what_has_happened_is_found_out_before_clients_are_told_of_leaders(world: World) -> None:
+    await make(world, "t", partitions=1)
+    assert (await ask(world, asking(["t"]), 12)).topics[0].partitions[0].error_code == 0
+    leader = next(iter(world.metadata.brokers))
+    world.metadata.look = lambda: world.metadata.set_reachable(leader, False)
+    (partition,) = (await ask(world, asking(["t"]), 12)).topics[0].partitions
+    assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
 
 
 async def test_an_internal_topic_is_marked(world: World) -> None:

@@ -39,6 +39,9 @@ _NO_LEADER: Final = -1
 _NO_TOPICS_SECONDS: Final = 20.0
 """How long a new controller may take until it tells of topics: it elects leaders first. All of it is waited for only
 where settings are left of topics that aren't there any more."""
+_FAREWELL_SECONDS: Final = 3.0
+"""How long Metadata names a broker that has gone. librdkafka ends its connection to one that isn't named any more; if
+the same answer says who leads its partitions now, it loses that, and asks again a second later."""
 
 
 class Control:
@@ -261,10 +264,24 @@ class Control:
                 continue  # of a controller older than any that could be in one cluster with this broker
             host, port = next(iter(listeners.values()))
             brokers[broker.id] = BrokerInfo(broker.id, host, port, broker.rack, listeners)
-        if brokers != self._metadata.brokers:
+        before = self._metadata.brokers
+        if brokers != before:
             self._metadata.brokers = brokers
+            for number in before.keys() - brokers.keys():
+                self._say_farewell(before[number])
             for callback in self.on_brokers:
                 callback()
+
+    def _say_farewell(self, broker: BrokerInfo) -> None:
+        """Name a broker that has gone to clients for a moment more, while they hear who leads instead."""
+        departed = self._metadata.departed
+
+        def forget() -> None:
+            if departed.get(broker.id) is broker:
+                del departed[broker.id]
+
+        departed[broker.id] = broker
+        asyncio.get_running_loop().call_later(_FAREWELL_SECONDS, forget)
 
     def _take_topics(self, states: Mapping[str, tuple[bytes, list[UpdateMetadataPartitionState]]]) -> None:
         for name, (topic_id, partitions) in states.items():

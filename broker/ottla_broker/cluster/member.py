@@ -125,6 +125,7 @@ class ClusterMember:
         self._peers = Peers(f"broker-{number}", self._clock)
         self._links = Links(self._peers, self.controller_id)
         self._vigil = Vigil(number, self._peers, self._place, self._on_dead, self._metadata.set_reachable)
+        self._metadata.look = self._vigil.look
         self._standing = Standing(
             Lease(), config.replica_fetch_wait_max_ms / 1000 + DOUBT_SECONDS, self._vigil.is_dead
         )

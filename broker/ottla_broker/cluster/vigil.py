@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 
 from ottla_broker.events import get_logger
-from ottla_broker.network.peer import PeerError, Peers, PeerUnreachableError, Purpose
+from ottla_broker.network.peer import PeerConnection, PeerError, Peers, PeerUnreachableError, Purpose
 
 log = get_logger()
 
@@ -47,6 +48,7 @@ class Vigil:
         self._on_dead = on_dead
         self._on_reach = on_reach
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._connections: dict[int, PeerConnection] = {}
         # Brokers that could not be asked last time because nobody listens there.
         self._refused: set[int] = set()
 
@@ -60,9 +62,15 @@ class Vigil:
         for broker in self._tasks.keys() - wanted:
             self._tasks.pop(broker).cancel()
             self._refused.discard(broker)
+            self._connections.pop(broker, None)
             self._on_reach(broker, True)
         for broker in wanted - self._tasks.keys():
             self._tasks[broker] = asyncio.get_running_loop().create_task(self._run(broker))
+
+    def look(self) -> None:
+        """Find out now which processes have ended, though the event loop has not come to it."""
+        for connection in list(self._connections.values()):
+            connection.look()
 
     async def close(self) -> None:
         tasks, self._tasks = list(self._tasks.values()), {}
@@ -70,6 +78,11 @@ class Vigil:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+    def _broken(self, broker: int, reason: PeerError | None = None) -> None:
+        if broker in self._tasks:
+            self._connections.pop(broker, None)
+            self._on_reach(broker, False)
 
     async def _run(self, broker: int) -> None:
         refusals = 0
@@ -79,8 +92,11 @@ class Vigil:
                 refusals = 0
                 self._refused.discard(broker)
                 self._on_reach(broker, True)
+                # Told in the turn of the loop in which it breaks: clients of that broker ask at the same moment.
+                self._connections[broker] = connection
+                connection.on_close = partial(self._broken, broker)
                 await connection.wait_closed()
-                self._on_reach(broker, False)
+                self._broken(broker)
                 continue
             except PeerUnreachableError as error:
                 refusals = refusals + 1 if error.refused else 0

@@ -41,6 +41,7 @@ class _Answers(NamedTuple):
 
 def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
     metadata = ctx.broker.metadata
+    metadata.look()
     wanted = request.topics
     if wanted is None or (ctx.version == 0 and not wanted):
         return _respond(ctx, request, [_topic(ctx, request, info) for info in metadata.topics()])
@@ -74,7 +75,7 @@ def _respond(
 ) -> MetadataResponse:
     metadata = ctx.broker.metadata
     brokers = []
-    for broker in metadata.brokers.values():
+    for broker in {**metadata.departed, **metadata.brokers}.values():
         reached = broker.listeners.get(ctx.listener)
         if reached is not None:
             host, port = reached

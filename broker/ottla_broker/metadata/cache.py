@@ -5,7 +5,7 @@ Filled by the controller; owned by the loop thread. Nothing here is kept on disk
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,7 +75,9 @@ class MetadataCache:
     """Topics by name and by id, brokers by number.
 
     ``unreachable`` are brokers of the list whose process doesn't answer this one just now; ``doubtful`` partitions of
-    which this broker can't say any more that it leads them, nor who does.
+    which this broker can't say any more that it leads them, nor who does. ``departed`` are brokers that went a moment
+    ago: answers to Metadata still name them. ``look`` is called before clients are told of leaders: what has happened
+    already, and isn't known yet because its event waits behind theirs, is to be found out.
     """
 
     def __init__(self, cluster_id: str = "", controller_id: int = -1) -> None:
@@ -83,6 +85,8 @@ class MetadataCache:
         self.controller_id = controller_id
         self.brokers: dict[int, BrokerInfo] = {}
         self.unreachable: set[int] = set()
+        self.departed: dict[int, BrokerInfo] = {}
+        self.look: Callable[[], None] = lambda: None
         self.doubtful: Set[tuple[str, int]] = frozenset()
         self._topics: dict[str, TopicInfo] = {}
         self._by_id: dict[bytes, TopicInfo] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import select
 import socket
 from collections.abc import Callable
 from enum import Enum
@@ -30,6 +31,9 @@ RECONNECT_SECONDS: Final = (0.05, 1.0)
 
 VANISHED_SECONDS: Final = 1.0
 """After how long a machine that nothing knows is taken for gone: names and routes may be missing for a moment."""
+
+_ENDED: Final = getattr(select, "POLLRDHUP", 0)
+"""The peer sends no more; elsewhere than on Linux that is told unasked, as errors are."""
 
 SOFTWARE: Final = ("ottla-broker", "0.1.0")
 
@@ -210,6 +214,14 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self.on_close is not None:
             self.on_close(error)
 
+    def look(self) -> None:
+        """Close it now if the peer has: the event that tells so may wait behind others of this turn of the loop."""
+        if not self.closed and self._transport is not None:
+            poll = select.poll()
+            poll.register(self._transport.get_extra_info("socket").fileno(), _ENDED)
+            if poll.poll(0):
+                self._break(None)
+
     async def wait_closed(self) -> None:
         """Wait until the socket is closed, after :meth:`close`."""
         await self._gone.wait()
@@ -247,11 +259,18 @@ class PeerConnection(asyncio.BufferedProtocol):
                 token.settle(None, failure)
                 self.close(failure)
 
+    def eof_received(self) -> None:
+        # Who waits hears of it now, and not when the transport has been closed.
+        self._break(None)
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._break(exc)
+        self._gone.set()
+
+    def _break(self, exc: Exception | None) -> None:
         if not self.closed:
             how = "the broker closed it" if exc is None else str(exc) or type(exc).__name__
             self.close(PeerError(f"the connection to {self.host}:{self.port} broke: {how}"))
-        self._gone.set()
 
 
 def _has_vanished(error: OSError) -> bool:

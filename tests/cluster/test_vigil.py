@@ -1,0 +1,41 @@
+"""How a broker notices that the process of another has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tests.support.processes import BrokerProcess
+from tests.support.waiting import until
+
+from ottla_broker.clock import SystemClock
+from ottla_broker.cluster.vigil import Vigil
+from ottla_broker.network.peer import Peers
+
+
+async def test_a_process_that_has_ended_is_noticed_before_the_event_loop_comes_to_it(
+    own_broker: Callable[..., BrokerProcess],
+) -> None:
+    """A client of it may ask another broker in the same turn of the loop, and must not be sent back."""
+    broker = own_broker()
+    peers = Peers("broker-1", SystemClock(asyncio.get_running_loop()))
+    reached: dict[int, bool] = {}
+    dead: list[int] = []
+    vigil = Vigil(1, peers, lambda _: 0, dead.append, reached.__setitem__)
+    peers.set_address(2, "127.0.0.1", broker.port)
+    vigil.watch({1, 2})
+    try:
+        await until(lambda: reached == {2: True})
+        vigil.look()
+        assert reached == {2: True}
+        broker.kill()
+        assert reached == {2: True}
+        vigil.look()
+        assert reached == {2: False}
+        await until(lambda: dead == [2])
+        assert vigil.is_dead(2)
+        vigil.watch({1})
+        assert reached == {2: True}, "nothing is said of a broker that isn't watched"
+    finally:
+        await vigil.close()
+        await peers.close()
