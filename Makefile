@@ -36,8 +36,8 @@ pipeline: $(VENV)/.dev  ## topics land in Delta tables, the Spark job is killed 
 cluster: $(VENV)/.dev  ## a ZooKeeper and three brokers on 127.0.0.1:9092 to 9094 (ARGS="--data folder --port 9092 …")
 	@exec $(BIN)/python -m bench.local $(ARGS)
 
-faults: $(VENV)/.dev  ## break a broker, and a cluster, for longer than the tests do (MINUTES=30 OTTLA_FAULT_ROUNDS=… OTTLA_FAULT_SEED=…)
-	@OTTLA_FAULT_ROUNDS=$${OTTLA_FAULT_ROUNDS:-30} OTTLA_FAULT_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/crash tests/faults -s $(ARGS)
+faults: $(VENV)/.dev  ## break a broker, a cluster and landing jobs for longer than the tests do (MINUTES=30 OTTLA_FAULT_ROUNDS=… OTTLA_FAULT_SEED=…)
+	@OTTLA_FAULT_ROUNDS=$${OTTLA_FAULT_ROUNDS:-30} OTTLA_FAULT_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/crash tests/faults tests/pipeline/faults -s $(ARGS)
 
 check: $(VENV)/.dev  ## style, formatting, types and layers
 	@$(BIN)/ruff check .
