@@ -171,8 +171,14 @@ class Wire:
         trouble: ClientError | None = None
         while True:
             try:
+                leader = self._replica is None
                 answer, throttled = await self._fetch(deadline)
                 code = error_code(answer.error_code)
+                if not code and leader and answer.preferred_read_replica >= 0:
+                    # The leader sends nothing then: a follower in the reader's rack has it.
+                    self._replica = answer.preferred_read_replica
+                    if not answer.records:
+                        continue
                 if not code and answer.records:
                     return self._take(answer)
                 if not code:
@@ -256,8 +262,6 @@ class Wire:
             raise BrokerError(code, f"broker {node} refused to be read from: {code.name}")
         for each in response.responses:
             for data in each.partitions:
-                if data.preferred_read_replica >= 0:
-                    self._replica = data.preferred_read_replica
                 return data, response.throttle_time_ms > 0
         raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"broker {node} answered without {self._partition}")
 

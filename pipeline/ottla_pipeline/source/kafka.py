@@ -40,6 +40,7 @@ READING: Final = (
     "bootstrap.servers",
     "group.id",
     "isolation.level",
+    "client.rack",
     "fetch.max.bytes",
     "max.partition.fetch.bytes",
 )
@@ -52,7 +53,6 @@ WITHOUT_EFFECT: Final = frozenset(
         "auto.include.jmx.reporter",
         "check.crcs",
         "client.dns.lookup",
-        "client.rack",
         "exclude.internal.topics",
         "fetch.max.wait.ms",
         "fetch.min.bytes",
