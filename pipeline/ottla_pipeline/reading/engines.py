@@ -20,12 +20,21 @@ WORTH_COMPILING: Final = 100_000
 """Records: with fewer, loading the compiled loops (0.4 s, once a process) takes longer than doing without them."""
 
 
+WORTH_IN_ALL: Final = 400_000
+"""Records that one process has decoded without, in small ranges: a stream is going to bring more of them."""
+
+_without = 0
+
+
 def engine_for(range: Range, wanted: tuple[str, ...]) -> CompiledEngine | PlainEngine:
     """The decoder for a range."""
-    if (compiled_already() or range.end - range.start >= WORTH_COMPILING) and can_compile():
+    global _without
+    size = range.end - range.start
+    if (compiled_already() or size >= WORTH_COMPILING or _without >= WORTH_IN_ALL) and can_compile():
         from .compiled import CompiledEngine
 
         return CompiledEngine(range, wanted)
+    _without += size
     return PlainEngine(range, wanted)
 
 

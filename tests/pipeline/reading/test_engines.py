@@ -22,6 +22,7 @@ MANY = Range("t", "", 0, 0, engines.WORTH_COMPILING)
 def not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "ottla_pipeline.reading.kernels")
     monkeypatch.setattr(engines, "can_compile", engines.can_compile.__wrapped__)
+    monkeypatch.setattr(engines, "_without", 0)
 
 
 def test_the_compiled_one_is_taken_where_it_is_there() -> None:
@@ -31,6 +32,13 @@ def test_the_compiled_one_is_taken_where_it_is_there() -> None:
 @pytest.mark.usefixtures("not_loaded")
 def test_few_records_are_not_worth_loading_it() -> None:
     assert isinstance(engines.engine_for(FEW, ALL), PlainEngine)
+
+
+@pytest.mark.usefixtures("not_loaded")
+def test_many_small_reads_of_a_process_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "_without", engines.WORTH_IN_ALL - 10)
+    assert isinstance(engines.engine_for(FEW, ALL), PlainEngine)
+    assert isinstance(engines.engine_for(FEW, ALL), CompiledEngine)
 
 
 @pytest.mark.usefixtures("not_loaded")
