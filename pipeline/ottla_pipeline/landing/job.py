@@ -128,6 +128,7 @@ class _Job:
         failed: list[BaseException] = []
 
         def batches() -> None:
+            spark.sparkContext.setJobGroup(self._run_id, "a landing job's tasks", interruptOnCancel=True)
             try:
                 passing.run(spark, landing, beginning, task, committer.batch, self._stop)
             except BaseException as error:
@@ -136,16 +137,19 @@ class _Job:
         # In a thread of its own Ctrl-C doesn't come in the middle of a commit.
         thread = InheritableThread(target=batches, name="ottla-landing")
         thread.start()
-        try:
-            thread.join()
-        except KeyboardInterrupt:
-            self._stop.set()
-            thread.join()
+        while thread.is_alive():
+            try:
+                thread.join(_LOOK)
+                if self._stop.is_set():
+                    # Tasks need not end; a commit does.
+                    spark.sparkContext.cancelJobGroup(self._run_id)
+            except KeyboardInterrupt:
+                self._stop.set()
         for error in failed:
             if not isinstance(error, Exception):
                 raise error
-            if not self._stop.is_set():
-                told = failures.explained(error, failed, landing)
+            told = failures.explained(error, failed, landing)
+            if not (self._stop.is_set() and isinstance(told, Crashed)):
                 raise told from None if told is error else error
 
     def _query(self, spark: SparkSession, beginning: Beginning, committer: BatchCommitter) -> None:
@@ -153,9 +157,9 @@ class _Job:
         landing = self._landing
         starting = json.dumps(by_topic(beginning.offsets))
         task = task_of(landing, beginning.table, beginning.values, bury=landing.dead_letters is not None)
-        passing = tempfile.mkdtemp(prefix="ottla-landing-") if landing.checkpoint is None else None
+        temporary = tempfile.mkdtemp(prefix="ottla-landing-") if landing.checkpoint is None else None
         # Of the driver alone, whatever file system Spark takes for its own.
-        checkpoint = landing.checkpoint or f"file://{passing}"
+        checkpoint = landing.checkpoint or f"file://{temporary}"
         failed: list[BaseException] = []
 
         # Held by the batch under way, and by who ends the query: it is not ended in the middle of a commit.
@@ -197,8 +201,8 @@ class _Job:
         except Exception as error:
             raise failures.explained(error, failed, landing) from error
         finally:
-            if passing is not None:
-                shutil.rmtree(passing, ignore_errors=True)
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
 
     def _grow(self, beginning: Beginning, news: Grown) -> None:
         """Records have fields that the table has no columns for: add them, and read the batch again."""

@@ -130,6 +130,33 @@ def test_batches_by_the_clock_until_it_is_told_to_stop(
     assert offsets(job, topic) == [list(range(30))]
 
 
+def test_a_batch_under_way_is_given_up_when_it_is_told_to_stop(
+    spark: SparkSession, landing: Landing, topic: str
+) -> None:
+    job = replace(landing, format="parquet")
+    for _ in range(3):
+        produce(job.bootstrap_servers, topic, [b"x" * 100] * 200_000)
+    stop, ended = threading.Event(), threading.Event()
+
+    def stop_amid() -> None:
+        while not ended.wait(0.01):
+            if list(Path(job.table).rglob("*.parquet")):
+                stop.set()
+
+    watcher = threading.Thread(target=stop_amid)
+    watcher.start()
+    try:
+        done = land(job, spark, stop=stop)
+    finally:
+        ended.set()
+        watcher.join()
+    assert stop.is_set()
+    # It may have been at its commit already, which is never broken off.
+    assert done.rows in (0, 600_000)
+    land(job, spark)
+    assert sum(map(len, offsets(job, topic))) == 600_000
+
+
 def test_errors_are_one_line(spark: SparkSession, landing: Landing, topic: str) -> None:
     from ottla_client.sync import Admin
 
