@@ -12,6 +12,7 @@ from tests.support.waiting import wait_for
 from tests.support.wire import Wire
 from tests.support.zookeeper import ZooKeeperProcess
 
+from ottla_protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 _VERSION = 12
@@ -71,7 +72,7 @@ class Cluster:
         return self
 
     def wait_complete(self, timeout: float = 60.0) -> None:
-        """Wait until every running broker's metadata has every running broker."""
+        """Wait until every running broker knows every running broker."""
         running = {number for number, broker in self.brokers.items() if broker.running}
 
         def complete() -> bool:
@@ -80,8 +81,10 @@ class Cluster:
         wait_for(complete, f"brokers {sorted(running)} to know each other", timeout)
 
     def known_to(self, number: int) -> set[int]:
-        """The brokers in one broker's metadata."""
-        return {broker.node_id for broker in self.metadata(number).brokers}
+        """The brokers that are there, as one broker has heard. Metadata names those that have just gone as well."""
+        with Wire(self.brokers[number].port) as connection:
+            answer = connection.call(DescribeClusterRequest(), 0)
+            return {broker.broker_id for broker in answer.brokers}
 
     def metadata(self, number: int | None = None, topics: list[str] | None = None) -> MetadataResponse:
         """A broker's answer to Metadata; of any that runs."""
