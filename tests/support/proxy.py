@@ -6,7 +6,8 @@ Clients go to the address that a broker advertises, so a broker behind a proxy h
         broker = own_broker(settings={"advertised.listeners": f"PLAINTEXT://{proxy.address}"})
         proxy.target = broker.port
 
-It runs in a thread of its own, so it serves tests with and without an event loop.
+With a server's TLS context it speaks TLS to clients, and plain text to the broker. It runs in a thread of its own, so
+it serves tests with and without an event loop.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -23,7 +25,8 @@ from typing import Any
 class Proxy:
     """Forwards 127.0.0.1:``port`` to 127.0.0.1:``target``. Every method may be called from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
         self.target = 0
@@ -99,7 +102,7 @@ class Proxy:
         self._stop = asyncio.Event()
         self._forwarding = asyncio.Event()
         self._forwarding.set()
-        server = await asyncio.start_server(self._accepted, sock=self._socket)
+        server = await asyncio.start_server(self._accepted, sock=self._socket, ssl=self._tls)
         self._ready.set()
         await self._stop.wait()
         server.close()

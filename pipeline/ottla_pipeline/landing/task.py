@@ -28,7 +28,7 @@ from ottla_pipeline.landing.parsing.json import settled
 from ottla_pipeline.landing.tables.base import DataFile, Names
 from ottla_pipeline.landing.tables.storage import place
 from ottla_pipeline.reading import Checksum, CorruptBatch, ReadError, read
-from ottla_pipeline.source.workers import settle
+from ottla_pipeline.source.workers import in_worker
 
 if TYPE_CHECKING:
     from ottla_pipeline.reading import Range, ReadSettings
@@ -108,9 +108,8 @@ class _Refused(Exception):
 
 def land_ranges(task: TaskSettings, ranges: Iterable[Range], reading: ReadSettings) -> list[str]:
     """All that one of Spark's tasks does: its ranges' reports as lines."""
-    reports = [land_range(task, range, reading).to_text() for range in ranges]
-    settle()
-    return reports
+    with in_worker():
+        return [land_range(task, range, reading).to_text() for range in ranges]
 
 
 def land_range(task: TaskSettings, range: Range, reading: ReadSettings) -> Report:

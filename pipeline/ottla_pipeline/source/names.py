@@ -74,7 +74,12 @@ OPTIONS: Final = (
         " With `false` the same is logged.",
     ),
     Option("includeHeaders", "`false`", "Whether there is a column `headers`."),
-    Option("minPartitions", "", "At least about so many tasks for a batch: larger ranges are split."),
+    Option(
+        "minPartitions",
+        "",
+        "At least about so many tasks for a batch: larger ranges are split.",
+        "Without it, small ranges [share a task](#tasks).",
+    ),
     Option("maxRecordsPerPartition", "", "At most so many offsets for a task: larger ranges are split."),
     Option(
         "maxBytesPerPartition",

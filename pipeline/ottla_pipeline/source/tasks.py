@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from .deadletters import DeadLetters
 from .errors import OptionError, speaking
 from .options import COLUMNS, HEADERS, SourceOptions
-from .workers import settle
+from .workers import in_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,12 +64,9 @@ def batches(
     from ottla_pipeline.reading import read
 
     settings = options.read_settings(columns)
-    try:
-        with speaking(), ExitStack() as stack:
-            set_aside = None
-            if options.on_corrupt == "deadletter":
-                set_aside = stack.enter_context(DeadLetters(options)).put
-            for range in partition.value:
-                yield from read(range, settings, set_aside)
-    finally:
-        settle()
+    with in_worker(), speaking(), ExitStack() as stack:
+        set_aside = None
+        if options.on_corrupt == "deadletter":
+            set_aside = stack.enter_context(DeadLetters(options)).put
+        for range in partition.value:
+            yield from read(range, settings, set_aside)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import socket
 import sys
 
 import pytest
@@ -24,14 +25,33 @@ def test_in_a_task_what_was_imported_is_settled_once(
     monkeypatch: pytest.MonkeyPatch, frozen: list[int]
 ) -> None:
     monkeypatch.setattr(TaskContext, "get", lambda: object())
-    workers.settle()
-    workers.settle()
+    for _ in range(2):
+        with workers.in_worker():
+            pass
     assert len(frozen) == 1
     monkeypatch.setitem(sys.modules, "brought_by_a_later_task", workers)
-    workers.settle()
+    with workers.in_worker():
+        pass
     assert len(frozen) == 2
 
 
 def test_outside_of_tasks_nothing_is_settled(frozen: list[int]) -> None:
-    workers.settle()
+    with workers.in_worker():
+        pass
     assert not frozen
+
+
+def test_in_a_task_sockets_send_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TaskContext, "get", lambda: object())
+    monkeypatch.setattr(workers, "_hastened", False)
+    local, other = socket.socketpair()
+    with (
+        local,
+        other,
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as one,
+        workers.in_worker(),
+    ):
+        assert one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        local.sendall(b"x")
+        assert other.recv(1) == b"x"

@@ -1,0 +1,53 @@
+"""Certificates for tests of TLS, made with the openssl command."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+
+class Certificates:
+    """An authority, and what it and another one have signed, as PEM files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for authority in ("ours", "another"):
+            self._make(authority, ["-x509", "-days", "2", "-subj", f"/CN={authority}"], [])
+        self.server = self._signed("server", "ours", "subjectAltName=DNS:localhost,IP:127.0.0.1")
+        self.elsewhere = self._signed("elsewhere", "ours", "subjectAltName=DNS:example.org")
+        self.broker = self._signed("broker", "ours", "subjectAltName=DNS:broker")
+        self.stranger = self._signed("stranger", "another", "subjectAltName=DNS:broker")
+        self.locked = self._signed("locked", "ours", "subjectAltName=DNS:broker", password="secret")
+        self.authority, self.another = str(folder / "ours.crt"), str(folder / "another.crt")
+
+    def _openssl(self, *args: str | Path) -> None:
+        subprocess.run(
+            ["openssl", *map(str, args)], cwd=self.folder, check=True, capture_output=True, timeout=60
+        )
+
+    def _make(self, name: str, request: list[str], protection: list[str]) -> None:
+        out = f"{name}.crt" if "-x509" in request else f"{name}.csr"
+        self._openssl(
+            *(
+                "req",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+                *(protection or ["-nodes"]),
+            ),
+            *("-keyout", f"{name}.key", "-out", out, *request),
+        )
+
+    def _signed(self, name: str, authority: str, names: str, password: str | None = None) -> str:
+        self._make(name, ["-subj", f"/CN={name}"], ["-passout", f"pass:{password}"] if password else [])
+        (self.folder / f"{name}.ext").write_text(names)
+        self._openssl(
+            *("x509", "-req", "-in", f"{name}.csr", "-CA", f"{authority}.crt", "-CAkey", f"{authority}.key"),
+            *("-CAcreateserial", "-days", "2", "-extfile", f"{name}.ext", "-out", f"{name}.crt"),
+        )
+        store = self.folder / f"{name}.pem"
+        store.write_text(
+            (self.folder / f"{name}.key").read_text() + (self.folder / f"{name}.crt").read_text()
+        )
+        return str(store)
