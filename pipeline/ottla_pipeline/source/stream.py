@@ -39,6 +39,7 @@ from .options import SourceOptions
 from .planning import density_of, plan
 from .resolving import start_of
 from .tasks import RangePartition, batches
+from .workers import Carried
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla_pipeline")
 
 
-class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class OttlaStreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Owned by the process that Spark runs it in; one thread. Subclasses override ``read``.
 
     ``options`` and ``columns`` go with a copy to the tasks; connections are made when the first question is asked.

@@ -1,7 +1,7 @@
 """Spark's Python workers, which run one task after the other in the same process.
 
-What a worker sends to Spark in several small pieces waits for acknowledgements, which the kernel delays for 40 ms:
-Spark leaves TCP to put small pieces together.
+Spark sends a task in two pieces, the work first. The second one waits for the acknowledgement of the first (Nagle's
+algorithm), which the kernel of the receiver delays for 40 ms, unless it is asked not to.
 
 Between two tasks a worker collects garbage, and the next one waits for it (pyspark.daemon). With numpy, pyarrow and
 numba loaded that takes 70 ms of CPU, several times what a small task does, nearly all of it to look at modules.
@@ -16,18 +16,27 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from pyspark import TaskContext
 
-_hastened = False
+_sockets: list[socket.socket] | None = None
+"""Those of this process that were there when its first task came: Spark's."""
 _modules = 0
 """How many there were when they were last put out of the collector's sight."""
+
+
+class Carried:
+    """An object that Spark carries to tasks as a part of their work, and what is done as soon as it is there."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        _hasten()
 
 
 @contextmanager
 def in_worker() -> Iterator[None]:
     """Around what a task does; the process is left readier for the next one."""
-    _hasten()
     try:
         yield
     finally:
@@ -35,21 +44,29 @@ def in_worker() -> Iterator[None]:
 
 
 def _hasten() -> None:
-    """At a task's beginning: what is sent to Spark doesn't wait for what was sent before.
-
-    Spark hands its socket to nobody, so it is found among the files of the process, once, before others are opened.
-    """
-    global _hastened
-    if _hastened or TaskContext.get() is None or not os.path.isdir("/proc/self/fd"):
+    """Acknowledge what Spark has sent, now; and have what is sent to it not wait for acknowledgements either."""
+    global _sockets
+    if TaskContext.get() is None or not hasattr(socket, "TCP_QUICKACK"):
         return
-    _hastened = True
+    if _sockets is None:
+        _sockets = list(_tcp_sockets())
+    for each in _sockets:
+        with suppress(OSError):  # the other side has gone: Spark will say so
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+
+
+def _tcp_sockets() -> Iterator[socket.socket]:
+    """Spark hands its socket to nobody, so it is found among the files of the process."""
     for name in os.listdir("/proc/self/fd"):
-        with suppress(
-            OSError
-        ):  # the listing's own is closed by now, and sockets of other kinds have no such option
+        with suppress(OSError):  # the listing's own is closed by now, and other sockets have no such option
             if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                with socket.socket(fileno=os.dup(int(name))) as found:
+                found = socket.socket(fileno=os.dup(int(name)))
+                try:
                     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                except OSError:
+                    found.close()
+                    raise
+                yield found
 
 
 def _settle() -> None:
