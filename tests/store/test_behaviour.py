@@ -238,7 +238,8 @@ async def test_a_watch_is_told_what_can_be_read(store: Store) -> None:
     await store.create("/a", b"1")
     await until(lambda: bool(tasks))
     await asyncio.gather(*tasks)
-    assert seen == [b"1"]
+    # Twice, where the node comes while the watch is being set.
+    assert set(seen) == {b"1"}
 
 
 async def test_the_last_of_many_changes_is_never_missed(store: Store) -> None:
