@@ -139,12 +139,11 @@ class _Job:
         thread.start()
         while thread.is_alive():
             try:
-                thread.join(_LOOK)
-                if self._stop.is_set():
-                    # Tasks need not end; a commit does.
-                    spark.sparkContext.cancelJobGroup(self._run_id)
+                thread.join()
             except KeyboardInterrupt:
+                # At once: tasks need not come to their end, a commit does.
                 self._stop.set()
+                spark.sparkContext.cancelJobGroup(self._run_id)
         for error in failed:
             if not isinstance(error, Exception):
                 raise error
