@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,32 +25,21 @@ from bench.clients import PATIENCE, Job, aiokafka_consumer, aiokafka_producer, o
 from bench.load import payloads
 
 Trip = Callable[[bytes], Coroutine[Any, Any, Any]]
+Open = Callable[..., AbstractAsyncContextManager[Any]]
 
 FIRST = 10
 """Trips at the start of each turn that are not counted: another process has had the processor's caches."""
 
 
 @asynccontextmanager
-async def ottla_acknowledged(job: Job) -> AsyncIterator[Trip]:
-    async with ottla_producer(job, linger_ms=0) as producer:
+async def _acknowledged(producing: Open, job: Job) -> AsyncIterator[Trip]:
+    async with producing(job, linger_ms=0) as producer:
         yield lambda value: producer.send_and_wait(job.topic, value, partition=0)
 
 
 @asynccontextmanager
-async def ottla_came_back(job: Job) -> AsyncIterator[Trip]:
-    async with ottla_producer(job, linger_ms=0) as producer, ottla_consumer(job, "latest") as consumer:
-        yield await _there_and_back(job, producer, consumer)
-
-
-@asynccontextmanager
-async def aiokafka_acknowledged(job: Job) -> AsyncIterator[Trip]:
-    async with aiokafka_producer(job, linger_ms=0) as producer:
-        yield lambda value: producer.send_and_wait(job.topic, value, partition=0)
-
-
-@asynccontextmanager
-async def aiokafka_came_back(job: Job) -> AsyncIterator[Trip]:
-    async with aiokafka_producer(job, linger_ms=0) as producer, aiokafka_consumer(job, "latest") as consumer:
+async def _came_back(producing: Open, consuming: Open, job: Job) -> AsyncIterator[Trip]:
+    async with producing(job, linger_ms=0) as producer, consuming(job, reset="latest") as consumer:
         yield await _there_and_back(job, producer, consumer)
 
 
@@ -66,10 +56,10 @@ async def _there_and_back(job: Job, producer: Any, consumer: Any) -> Trip:
 
 
 TRIPS: dict[str, Callable[[Job], AbstractAsyncContextManager[Trip]]] = {
-    "ottla acknowledged": ottla_acknowledged,
-    "aiokafka acknowledged": aiokafka_acknowledged,
-    "ottla back at a consumer": ottla_came_back,
-    "aiokafka back at a consumer": aiokafka_came_back,
+    "ottla acknowledged": partial(_acknowledged, ottla_producer),
+    "aiokafka acknowledged": partial(_acknowledged, aiokafka_producer),
+    "ottla back at a consumer": partial(_came_back, ottla_producer, ottla_consumer),
+    "aiokafka back at a consumer": partial(_came_back, aiokafka_producer, aiokafka_consumer),
 }
 COMPARED = (
     ("ottla acknowledged", "aiokafka acknowledged"),
