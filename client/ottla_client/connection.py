@@ -9,6 +9,7 @@ Everything here runs on the event loop's thread.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from functools import partial
 from math import inf
@@ -20,7 +21,7 @@ from ottla_protocol.exchange import Exchange, UnsupportedVersionError, api_name
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
 from ottla_protocol.registry import DECLARED
 
-from .dialling import dial, resolve
+from .dialling import dial, refused, resolve
 from .errors import (
     BrokerError,
     ClientError,
@@ -33,8 +34,6 @@ from .errors import (
 from .racing import AllFailed, race
 
 if TYPE_CHECKING:
-    import ssl
-
     from ottla_protocol.schema import Message
 
 MAX_RESPONSE_BYTES = 128 * 1024 * 1024
@@ -97,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     def __init__(
-        self, host: str, port: int, client_id: str, max_response_bytes: int, max_idle: float
+        self, host: str, port: int, client_id: str, max_response_bytes: int, max_idle: float, tls: bool
     ) -> None:
         self.host = host
         self.port = port
@@ -107,6 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._exchange: Exchange[_Waiting] = Exchange(client_id, max_response_bytes)
         self._max_idle = max_idle
+        self._tls = tls
         self._transport: asyncio.Transport | None = None
         self._used = monotonic()
         self._alarm: asyncio.TimerHandle | None = None
@@ -141,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
         stages: dict[str, str] = {}
 
         async def attempt(address: str) -> Connection:
-            connection = cls(host, port, client_id, max_response_bytes, max_idle)
+            connection = cls(host, port, client_id, max_response_bytes, max_idle, ssl_context is not None)
             stages[address] = "no TCP connection" if ssl_context is None else "no TLS connection"
             connection._transport = await dial(connection, address, host, port, ssl_context)
             stages[address] = "connected, but no answer to the first request (ApiVersions)"
@@ -174,9 +174,12 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 answer = await self.submit(request, timeout=timeout, version=version, raw=True)
             except ConnectionLostError as error:
+                # In TLS 1.3 a client is done with its handshake before the broker has looked at its certificate.
+                if isinstance(error.__cause__, ssl.SSLError):
+                    raise refused(self.host, self.port, error.__cause__) from error
+                kind = "one that asks for another certificate" if self._tls else "a TLS listener"
                 raise ConnectError(
-                    f"{error}; it was asked ApiVersions: a TLS listener, a broker older than 0.10,"
-                    " or not a broker at all"
+                    f"{error}; it was asked ApiVersions: {kind}, a broker older than 0.10, or not a broker at all"
                 ) from error
             try:
                 if self._exchange.learn(answer):

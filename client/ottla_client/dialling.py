@@ -70,6 +70,8 @@ async def dial(
             " its authority (ssl.create_default_context(cafile=…))"
         ) from error
     except ssl.SSLError as error:
+        if "ALERT" in (error.reason or ""):
+            raise refused(host, port, error) from error
         raise final(
             f"{host}:{port} does not speak TLS as asked ({error.reason or error}); for a plaintext listener set"
             ' security_protocol="PLAINTEXT"'
@@ -81,6 +83,14 @@ async def dial(
     if sock is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     return transport
+
+
+def refused(host: str, port: int, error: ssl.SSLError) -> ConnectError:
+    """What to say where the other side ends TLS with an alert: it doesn't like what it was shown."""
+    return final(
+        f"{host}:{port} refused the TLS connection ({error.reason or error}); where it asks for certificates, give an"
+        " ssl_context with one that an authority of the broker's has signed (load_cert_chain, ssl_certfile)"
+    )
 
 
 def final(message: str) -> ConnectError:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -58,27 +63,79 @@ async def test_records_over_tls(front: Proxy, certificates: Certificates) -> Non
     assert front.accepted >= 2
 
 
-@pytest.mark.parametrize(
-    ("authority", "certificate", "reason"),
-    [
-        ("another", "broker", "is not trusted: .*cafile"),
-        ("authority", "stranger", "the broker closed it"),
-        ("authority", None, "the broker closed it"),
-    ],
-)
-async def test_certificates_that_will_not_do(
-    front: Proxy, certificates: Certificates, authority: str, certificate: str | None, reason: str
-) -> None:
-    given = context(getattr(certificates, authority), certificate and getattr(certificates, certificate))
-    producer = Producer(front.address, security_protocol="SSL", ssl_context=given, request_timeout_ms=2000)
-    with pytest.raises(ClientError, match=reason) as caught:
+async def test_an_authority_that_is_not_ours(front: Proxy, certificates: Certificates) -> None:
+    given = context(certificates.another, certificates.broker)
+    producer = Producer(front.address, security_protocol="SSL", ssl_context=given)
+    with pytest.raises(ClientError, match=r"is not trusted: .*cafile") as caught:
         await producer.start()
     assert front.address in str(caught.value)
     await producer.close()
 
 
+@pytest.mark.parametrize("certificate", ["stranger", None])
+async def test_a_certificate_that_will_not_do(
+    front: Proxy, certificates: Certificates, certificate: str | None
+) -> None:
+    """The front hangs up without a word, which may be gone in a moment: the client tries for as long as it is let."""
+    given = context(certificates.authority, certificate and getattr(certificates, certificate))
+    producer = Producer(front.address, security_protocol="SSL", ssl_context=given, max_block_ms=2000)
+    with pytest.raises(ClientError, match=r"broke: .* asks for another certificate") as caught:
+        await producer.start()
+    assert front.address in str(caught.value)
+    await producer.close()
+
+
+@pytest.fixture
+def strict(certificates: Certificates, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of a server that says in an alert, as Kafka does, that it wants another certificate."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates.authority)
+    context.load_cert_chain(certificates.server)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.maximum_version = request.param
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):  # no more to accept: the test is over
+            while True:
+                refuse(listening.accept()[0])
+
+    def refuse(connection: socket.socket) -> None:
+        connection.settimeout(10)
+        with context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False) as tls:
+            with contextlib.suppress(ssl.SSLError):
+                tls.do_handshake()
+            # What the client has sent is taken off the socket: closed with it unread, the alert would be lost.
+            with socket.socket(fileno=os.dup(tls.fileno())) as raw, contextlib.suppress(OSError):
+                raw.shutdown(socket.SHUT_WR)
+                while raw.recv(65_536):
+                    pass
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield f"127.0.0.1:{listening.getsockname()[1]}"
+    listening.shutdown(socket.SHUT_RDWR)
+    listening.close()
+    thread.join(10)
+
+
+@pytest.mark.parametrize("strict", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], indirect=True)
+@pytest.mark.parametrize("certificate", ["stranger", None])
+async def test_a_certificate_that_is_refused(
+    strict: str, certificates: Certificates, certificate: str | None
+) -> None:
+    given = context(certificates.authority, certificate and getattr(certificates, certificate))
+    producer = Producer(strict, security_protocol="SSL", ssl_context=given)
+    async with asyncio.timeout(30):  # half of what it would take if it were tried again
+        with pytest.raises(
+            ClientError, match=r"refused the TLS connection .*ALERT.*load_cert_chain"
+        ) as caught:
+            await producer.start()
+    assert strict in str(caught.value)
+    await producer.close()
+
+
 async def test_plain_text_where_tls_is_spoken(front: Proxy) -> None:
-    producer = Producer(front.address, request_timeout_ms=2000)
+    producer = Producer(front.address, max_block_ms=2000)
     with pytest.raises(ClientError) as caught:
         await producer.start()
     assert front.address in str(caught.value)
