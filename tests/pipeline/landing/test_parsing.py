@@ -219,6 +219,23 @@ def test_a_new_field_inside_a_struct_is_left_out() -> None:
     assert good(parser, b'{"p":{"x":1,"y":2}}') == {"x": 1}
 
 
+@pytest.mark.parametrize("levels", [40, 50_000])
+@pytest.mark.parametrize(("begin", "end"), [(b"[", b"]"), (b'{"x":', b"}")])
+def test_fields_too_deep_for_a_column_are_no_schema(begin: bytes, end: bytes, levels: int) -> None:
+    """Arrow would go down with them, and out of its stack, and the process with it."""
+    deep = b'{"a":1,"text":"]]]}}}\\"","z":' + begin * levels + b"1" + end * levels + b"}"
+    shallow = b'{"a":2,"text":"' + b"[{" * levels + b'","z":[' + b",".join([b"[1]"] * levels) + b"]}"
+    growing = JsonParser(FLIGHT.schema, grow=True)
+    parsed = growing.parse(pa.array([deep, shallow], pa.binary()))
+    assert "nested more than 32 deep: give a schema" in errors(parsed)[0]
+    assert parsed.columns.column("a").to_pylist() == [2]
+    assert parsed.unknown is not None
+    assert parsed.unknown.names == ["text", "z"]
+    assert json_values.infer(pa.array([deep, shallow], pa.binary())).names == ["a", "text", "z"]
+    # A column that nobody asks for may be as deep as it likes.
+    assert parse(FLIGHT, [deep]).columns.column("a").to_pylist() == [1]
+
+
 def test_a_schema_from_a_sample() -> None:
     values = [
         b'{"a":1,"d":"2013-01-01T05:00:00Z","n":null}',

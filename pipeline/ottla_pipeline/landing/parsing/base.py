@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+DEEPEST: Final = 32
+"""Levels of objects and arrays. Delta Lake takes some 40."""
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 class Malformed(Exception):
@@ -120,6 +125,22 @@ def check_text(values: pa.Array) -> None:
         pc.cast(values, pa.string())
     except pa.ArrowInvalid as error:
         raise Malformed("the value is not UTF-8 text") from error
+
+
+def check_depth(values: pa.Array) -> None:
+    """For values that Arrow is to infer types from: far below what it can go down without running out of its stack.
+
+    :raises Malformed: JSON that is nested deeper than a table's columns can be.
+    """
+    opened = pc.add(pc.count_substring(values, b"{"), pc.count_substring(values, b"["))
+    for value in values.filter(pc.greater(opened, DEEPEST)):
+        found = np.frombuffer(_STRING.sub(b"", value.as_py()), np.uint8)
+        either = found | 32  # [ and ] become { and }
+        steps = np.where(either == ord("{"), 1, np.where(either == ord("}"), -1, 0))
+        if len(steps) and steps.cumsum().max() > DEEPEST:
+            raise Malformed(
+                f"the value is nested more than {DEEPEST} deep: give a schema that leaves that out"
+            )
 
 
 def has_line_ends(values: pa.Array) -> bool:

@@ -24,6 +24,7 @@ from ottla_pipeline.landing.evolution import merged
 from ottla_pipeline.landing.parsing.base import (
     Malformed,
     Parsed,
+    check_depth,
     check_required,
     check_text,
     first_line,
@@ -85,6 +86,8 @@ class JsonParser:
         if values.null_count:
             values = pc.fill_null(values, b"{}")
         check_text(values)
+        if self._grow:
+            check_depth(values)
         values = _objects(values)
         text = joined(values)
         table = read(text, _block(values, text), self._read_as, self._behaviour)
@@ -131,8 +134,9 @@ def infer(values: pa.Array) -> pa.Schema:
     for value in values:
         one = value.as_py()
         try:
-            array = _objects(pa.array([one], pa.binary()))
-            table = read(joined(array), len(one) + 64, None, "infer")
+            array = pa.array([one], pa.binary())
+            check_depth(array)
+            table = read(joined(_objects(array)), len(one) + 64, None, "infer")
         except Malformed:
             continue
         found = merged(found, _reading(table.schema))
