@@ -349,16 +349,16 @@ def test_dynamic_settings_act_and_go_back() -> None:
 
 def test_what_cannot_be_changed_at_runtime() -> None:
     made = config()
-    made.check_dynamic({"log.retention.ms": "5", "max.connections": "9"}, per_broker=True)
+    made.check_dynamic({"log.retention.ms": "5", "max.connections": "9"})
     with pytest.raises(ValueError, match=r"Cannot update these configs dynamically: num\.partitions"):
-        made.check_dynamic({"num.partitions": "5"}, per_broker=True)
+        made.check_dynamic({"num.partitions": "5"})
     with pytest.raises(ValueError, match=r"Cannot update these configs dynamically: num\.io\.threads"):
-        made.check_dynamic({"num.io.threads": "5"}, per_broker=False)
+        made.check_dynamic({"num.io.threads": "5"})
     with pytest.raises(ValueError, match=r"Unknown broker config name: foo"):
-        made.check_dynamic({"foo": "5"}, per_broker=True)
+        made.check_dynamic({"foo": "5"})
     for changes in (
         {"message.max.bytes": "x"},
         {"log.retention.ms": "0"},
     ):
         with pytest.raises(InvalidValue):
-            made.check_dynamic(changes, per_broker=True)
+            made.check_dynamic(changes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
@@ -25,15 +26,21 @@ _KEPT: Final = 500
 
 Settings = Mapping[str, str]
 Changed = Callable[[str, str, Settings], Awaitable[None]]
-"""Told the kind (``topics``, ``brokers`` …), the name, and what is set now."""
+"""Told the kind (``topics`` or ``brokers``), the name, and what is set now."""
+Usable = Callable[[str, Settings], tuple[dict[str, str], list[str]]]
+"""Of the settings of a kind, those that can come into force, and what is wrong with each of the others."""
 
 
 class ClusterConfigs:
-    """Owned by the loop thread. ``changed`` is told of every change, in order."""
+    """Owned by the loop thread. ``changed`` is told of every change, in order.
 
-    def __init__(self, store: ClusterStore, changed: Changed) -> None:
+    What comes into force has been through ``usable``: anybody may have written it, of any version.
+    """
+
+    def __init__(self, store: ClusterStore, changed: Changed, usable: Usable) -> None:
         self._store = store
         self._changed = changed
+        self._usable = usable
         self._topics: dict[str, Settings] = {}
         self._seen = -1
         self._watch: Watch | None = None
@@ -59,7 +66,7 @@ class ClusterConfigs:
         wanted = list(names)
         paths = [ConfigNode.path(ConfigNode.TOPICS, name) for name in wanted]
         for name, path, node in zip(wanted, paths, await self._store.get_many(paths), strict=True):
-            self._topics[name] = {} if node is None else _decode(path, node[0])
+            self._topics[name] = {} if node is None else self._in_force(ConfigNode.TOPICS, path, node[0])
 
     @property
     def has_topics(self) -> bool:
@@ -77,13 +84,29 @@ class ClusterConfigs:
     # ---- any entity
 
     async def read(self, kind: str, name: str) -> dict[str, str]:
-        """What is set for an entity. Raises StoreError."""
+        """What is set for an entity, as it was written. Raises StoreError."""
         path = ConfigNode.path(kind, name)
+        data = await self._data(path)
+        return {} if data is None else _decode(path, data)
+
+    async def in_force(self, kind: str, name: str) -> dict[str, str]:
+        """The same, without what can't come into force. Raises StoreError."""
+        path = ConfigNode.path(kind, name)
+        data = await self._data(path)
+        return {} if data is None else self._in_force(kind, path, data)
+
+    async def _data(self, path: str) -> bytes | None:
         try:
             data, _ = await self._store.get(path)
         except NoNodeError:
-            return {}
-        return _decode(path, data)
+            return None
+        return data
+
+    def _in_force(self, kind: str, path: str, data: bytes) -> dict[str, str]:
+        settings, faults = self._usable(kind, _decode(path, data))
+        for fault in faults:
+            log.error("a setting can't come into force and is passed over", node=path, reason=fault)
+        return settings
 
     async def write(self, kind: str, name: str, settings: Settings) -> None:
         """Set an entity's configuration, and have all brokers told. Raises StoreError."""
@@ -129,14 +152,16 @@ class ClusterConfigs:
 
     async def _numbers(self) -> dict[int, str]:
         names = await self._store.children(CHANGES)
-        return {int(name[len(_PREFIX) :]): name for name in names if name.startswith(_PREFIX)}
+        found = (re.fullmatch(rf"{_PREFIX}([0-9]+)", name) for name in names)
+        return {int(match[1]): match[0] for match in found if match is not None}
 
     async def _take_news(self) -> None:
         numbers = await self._numbers()
         for number in sorted(number for number in numbers if number > self._seen):
             try:
                 await self._take(f"{CHANGES}/{numbers[number]}")
-            except BadNodeError as error:
+            except ValueError as error:
+                # It can't be read, or names what can't be the path of a node.
                 log.warning("a notification is passed over", reason=str(error))
             self._seen = number
         for number in sorted(numbers)[:-_KEPT]:
@@ -152,7 +177,9 @@ class ClusterConfigs:
             return
         entity = _entity(path, data)
         kind, _, name = entity.partition("/")
-        settings = await self.read(kind, name)
+        if kind not in (ConfigNode.TOPICS, ConfigNode.BROKERS):
+            return  # Kafka has settings of users, clients and more, for its own brokers in this cluster
+        settings = await self.in_force(kind, name)
         if kind == ConfigNode.TOPICS:
             self._topics[name] = settings
         await self._changed(kind, name, settings)

@@ -27,7 +27,7 @@ from ottla_broker.cluster.links import Links
 from ottla_broker.cluster.silence import watch_silence
 from ottla_broker.cluster.vigil import Vigil
 from ottla_broker.config.cluster_keys import RACK_AWARE
-from ottla_broker.config.topics import log_config
+from ottla_broker.config.topics import log_config, usable_topic_configs
 from ottla_broker.controller.cluster.context import Context
 from ottla_broker.controller.cluster.controller import ActiveController
 from ottla_broker.controller.cluster.election import Election
@@ -112,10 +112,10 @@ class ClusterMember:
             if number is None:
                 number = await generate_broker_id(session, config.reserved_broker_max_id)
             config.use_broker_id(number)
-        self.configs = ClusterConfigs(self.store, self._configured)
+        self.configs = ClusterConfigs(self.store, self._configured, self._usable)
         await self.configs.load_topics()
-        default = await self.configs.read(ConfigNode.BROKERS, DEFAULT_ENTITY)
-        own = await self.configs.read(ConfigNode.BROKERS, str(config.broker_id))
+        default = await self.configs.in_force(ConfigNode.BROKERS, DEFAULT_ENTITY)
+        own = await self.configs.in_force(ConfigNode.BROKERS, str(config.broker_id))
         config.apply_dynamic(default, own)
         self._make_rooms()
 
@@ -376,6 +376,11 @@ class ClusterMember:
 
     # ---- configurations
 
+    def _usable(self, kind: str, settings: Settings) -> tuple[dict[str, str], list[str]]:
+        if kind == ConfigNode.TOPICS:
+            return usable_topic_configs(settings)
+        return self._config.usable_dynamic(settings)
+
     def in_force(self, settings: Settings) -> LogConfig:
         """What is in force for a topic with these settings; the same object for the same settings."""
         key = frozenset(settings.items())
@@ -393,7 +398,7 @@ class ClusterMember:
             if self._active is not None:
                 self._active.balance.on_configs(name)
             return
-        if kind != ConfigNode.BROKERS or name not in (DEFAULT_ENTITY, str(config.broker_id)):
+        if name not in (DEFAULT_ENTITY, str(config.broker_id)):
             return
         if name == DEFAULT_ENTITY:
             config.apply_dynamic(settings, config.dynamic_broker)

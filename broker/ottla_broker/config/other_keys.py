@@ -43,7 +43,7 @@ _UNUSED = (
     (no_effect_keys.SECURITY, "security is not built yet."),
     (
         no_effect_keys.CLASSIC_GROUPS,
-        "a commit is in the only replica when it is answered, and loading is paced by time.",
+        "a commit is on all replicas in sync when it is answered, and loading is paced by time.",
     ),
     (no_effect_keys.GROUPS, "only groups of the classic protocol are built yet."),
     (no_effect_keys.TRANSACTIONS, "transactions are not built yet."),

@@ -19,6 +19,7 @@ from ottla_broker.config.model import (
     LONG_MAX,
     NOT_YET,
     STRING,
+    InvalidValue,
     Key,
     Validator,
     at_least,
@@ -240,6 +241,26 @@ def _as_log_config(values: Mapping[str, Any]) -> LogConfig:
             fields[f"message_timestamp_{side}_max_ms"] = values["message.timestamp.difference.max.ms"]
     policy = values["cleanup.policy"]
     return LogConfig(**fields, compact="compact" in policy, delete="delete" in policy)
+
+
+def usable_topic_configs(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Those of a topic's settings that can be in force, and what is wrong with each of the others.
+
+    For what others have written: a cluster that is older than this broker has configs that Kafka knows no more.
+    """
+    usable, faults = {}, []
+    for name, text in given.items():
+        key = TOPIC_KEYS.get(name)
+        if key is None:
+            faults.append(f"Unknown topic config name: {name}")
+            continue
+        try:
+            key.parse(text)
+        except InvalidValue as error:
+            faults.append(str(error))
+            continue
+        usable[name] = text
+    return usable, faults
 
 
 def check_topic_configs(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:

@@ -87,7 +87,7 @@ def check_broker(config: BrokerConfig, name: str, settings: Mapping[str, str]) -
     if name:
         check_own_id(config, name)
     try:
-        config.check_dynamic(settings, per_broker=bool(name))
+        config.check_dynamic(settings)
     except InvalidValue as error:
         resource = resource_text(ResourceType.BROKER, name)
         raise KafkaError(
