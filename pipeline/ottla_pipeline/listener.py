@@ -89,5 +89,5 @@ def _offsets(told: Any) -> Mapping[TopicPartition, int]:
 
 def _reads(topics: Topics, partition: TopicPartition) -> bool:
     if topics.pattern is not None:
-        return re.fullmatch(topics.pattern, partition.topic) is not None
+        return re.search(topics.pattern, partition.topic) is not None
     return partition.topic in topics.names or partition in topics.assigned

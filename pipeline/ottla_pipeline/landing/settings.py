@@ -14,6 +14,8 @@ from ottla_pipeline.landing.parsing import FORMATS as VALUES
 from ottla_pipeline.landing.tables import FORMATS, Names
 
 AVAILABLE_NOW = "available-now"
+_FLAGS = re.compile(r"\A\(\?[aiLmsux]+\)")
+"""What is nowhere but at the beginning of a regular expression."""
 _DATE = re.compile(r"date\((\w+)\)")
 
 
@@ -79,6 +81,13 @@ class Landing:
             raise BadSetting("table is empty: the folder of a table, or folder/namespace.name for Iceberg")
         if bool(self.topics) == (self.pattern is not None):
             raise BadSetting("topics or pattern says what to land: one of the two")
+        if self.pattern is not None:
+            try:
+                re.compile(self.pattern)
+            except re.error as error:
+                raise BadSetting(
+                    f"pattern is {self.pattern!r}, which is no regular expression: {error}"
+                ) from None
         self._choices()
         self._numbers()
         self._partitions()
@@ -179,7 +188,7 @@ class Landing:
             "commitOffsets": "false",
         }
         if self.pattern is not None:
-            found["subscribePattern"] = self.pattern
+            found["subscribePattern"] = _whole(self.pattern)
         else:
             found["subscribe"] = ",".join(self.topics)
         if self.group is not None:
@@ -197,6 +206,12 @@ def date_column(spec: str, names: Names) -> tuple[str, str]:
     assert found is not None, "checked before"
     source = found.group(1)
     return ("_date" if source == names.timestamp else f"{source}_date"), source
+
+
+def _whole(pattern: str) -> str:
+    """A pattern that is found where all of a text matches: the source looks for it anywhere in a topic's name."""
+    rest = _FLAGS.sub("", pattern)
+    return rf"{pattern.removesuffix(rest)}\A(?:{rest})\Z"
 
 
 def nearest(value: object, known: tuple[str, ...]) -> str:

@@ -112,7 +112,7 @@ class Broker:
         if wanted.pattern is not None:
             like = re.compile(wanted.pattern)
             every = self._ask().list_topics(timeout=self._timeout)
-            return self._know({name: topic for name, topic in every.items() if like.fullmatch(name)})
+            return self._know({name: topic for name, topic in every.items() if like.search(name)})
         names = dict.fromkeys([*wanted.names, *(partition.topic for partition in wanted.assigned)])
         return self._know(self._described(names))
 

@@ -32,7 +32,8 @@ OPTIONS: Final = (
     Option(
         "subscribePattern",
         "",
-        "A regular expression that whole names of topics match; a stream finds topics that are made later.",
+        "A regular expression that is found anywhere in the names of topics (`^…$` for whole names); a stream finds"
+        " topics that are made later.",
         "Python's regular expressions.",
     ),
     Option("assign", "", 'Partitions to read: `{"orders":[0,1]}`.'),

@@ -216,13 +216,17 @@ def test_a_new_partition_and_a_new_topic(
 ) -> None:
     prefix = new_name("many")
     create_topic(broker, f"{prefix}-a")
-    landing = replace(one, topics=(), pattern=f"{prefix}-.*")
+    landing = replace(one, topics=(), pattern=f"(?i){prefix.upper()}-[ab]")
     produce(one.bootstrap_servers, f"{prefix}-a", [b"1"])
     run(landing)
     create_topic(broker, f"{prefix}-b")
+    # Whole names match.
+    create_topic(broker, f"{prefix}-bc")
+    create_topic(broker, f"not-{prefix}-b")
     produce(one.bootstrap_servers, f"{prefix}-b", [b"2"])
     run(landing)
     assert rows(landing, "_topic", "value") == [(f"{prefix}-a", b"1"), (f"{prefix}-b", b"2")]
+    assert table_of(landing).offsets().keys() == {f"{prefix}-a", f"{prefix}-b"}
 
 
 def test_a_topic_made_again_is_refused(own_broker: OwnBroker, tmp_path: Path) -> None:
