@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -139,3 +140,16 @@ def test_a_number_in_use_is_refused(cluster: Cluster, tmp_path) -> None:  # type
     intruder = BrokerProcess(tmp_path / "intruder", settings)
     with pytest.raises(RuntimeError, match=r"broker.id=1 is in use by a broker at PLAINTEXT://127.0.0.1"):
         intruder.start()
+
+
+def test_the_last_broker_that_stops_waits_for_nobody(new_cluster: NewCluster) -> None:
+    """Nobody is left to hand leaderships over to; while others are there, they are asked again and again."""
+    cluster = new_cluster(settings={"controlled.shutdown.retry.backoff.ms": 600_000})
+    create(cluster, "t", partitions=6)
+    cluster.wait_in_sync("t", 3)
+    for broker in cluster.brokers.values():
+        broker.send_signal(signal.SIGTERM)
+    for broker in cluster.brokers.values():
+        assert broker.wait() == 0
+    events = [event["event"] for broker in cluster.brokers.values() for event in broker.events()]
+    assert "there is no other broker left to hand leaderships over to" in events

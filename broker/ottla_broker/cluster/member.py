@@ -433,8 +433,11 @@ class ClusterMember:
             return
         self.replicas.leave()
         for attempt in range(1 + config.controlled_shutdown_max_retries):
-            if attempt:
-                await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
+            if attempt and await self.control.wait_for(
+                self._is_alone, config.controlled_shutdown_retry_backoff_ms / 1000
+            ):
+                log.info("there is no other broker left to hand leaderships over to")
+                return
             try:
                 link = await self._links.to_controller()
                 answer = await link.submit(
@@ -457,6 +460,9 @@ class ClusterMember:
                 remaining=len(answer.remaining_partitions),
             )
         log.warning("stopping without having handed all leaderships over")
+
+    def _is_alone(self) -> bool:
+        return not self._metadata.brokers.keys() - {self._config.broker_id}
 
     async def close(self) -> None:
         """End the session; the registration and, if this is the controller, its node go with it."""
