@@ -7,8 +7,15 @@ from collections.abc import Callable
 
 from tests.cluster.test_cluster import create
 from tests.support.cluster import Cluster
+from tests.support.wire import Wire
 
+from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.metadata import MetadataResponse
+from ottla_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 
 
 def first_answer(cluster: Cluster, number: int) -> MetadataResponse:
@@ -51,3 +58,27 @@ def test_a_new_controller_tells_of_topics_before_clients_are_answered(
         answer = first_answer(cluster, number)
         assert answer.topics[0].error_code == 0
     cluster.wait_in_sync("t", 3)
+
+
+def test_commits_before_topics_are_known_are_sent_elsewhere(new_cluster: Callable[..., Cluster]) -> None:
+    """A member may still take the broker for its coordinator. Of an unknown topic librdkafka would hear for good."""
+    cluster = new_cluster(settings={"zookeeper.session.timeout.ms": 20_000})
+    create(cluster, "t")
+    controller = cluster.controller()
+    cluster.freeze(controller)
+    broker = cluster.brokers[controller % 3 + 1]
+    broker.kill()
+    broker.spawn()
+    topic = OffsetCommitRequestTopic(
+        name="t", partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=5)]
+    )
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with Wire(broker.port) as connection:
+                answer = connection.call(OffsetCommitRequest(group_id="g", topics=[topic]), 8)
+            break
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR

@@ -69,6 +69,7 @@ class FakeBroker:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
+        self.joined = None
         self.metadata = MetadataCache("cluster", 1)
         self.metadata.put(topic("t", 2))
         self.metadata.brokers[1] = BrokerInfo(1, "10.0.0.1", 9092, None, {"INSIDE": ("inside", 19092)})

@@ -76,10 +76,14 @@ class Deferred:
             self.on_complete = callback
 
 
+def knows_nothing_yet(broker: Broker) -> bool:
+    """Whether the controller has still to tell this broker what there is."""
+    return broker.joined is not None and not broker.joined.is_set()
+
+
 def not_here(broker: Broker, topic: str, partition: int) -> KafkaError:
     """The error for a partition that this broker doesn't have: others may lead it, or it may not exist."""
-    if broker.joined is not None and not broker.joined.is_set():
-        # Nothing is known yet of what there is.
+    if knows_nothing_yet(broker):
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     info = broker.metadata.topic(topic)
     if info is not None and 0 <= partition < len(info.partitions):

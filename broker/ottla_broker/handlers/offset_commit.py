@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ottla_broker.coordinator.group.commits import CommitItem
 from ottla_broker.coordinator.group.offsets import NO_EXPIRY, Committed
-from ottla_broker.handlers.context import Deferred, RequestContext
+from ottla_broker.handlers.context import Deferred, RequestContext, knows_nothing_yet
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -21,12 +21,16 @@ from ottla_protocol.messages.offset_commit import (
 )
 
 _UNKNOWN_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_NOT_COORDINATOR = int(ErrorCode.NOT_COORDINATOR)
 
 
 def handle(ctx: RequestContext, request: OffsetCommitRequest) -> Deferred | OffsetCommitResponse:
     broker = ctx.broker
     now_ms = broker.clock.now_ms()
     expire_ms = NO_EXPIRY if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
+    # Who has just started has lost its groups to others, and doesn't know which topics there are: librdkafka gives up
+    # committing at an unknown one, and looks for the coordinator at the other error.
+    unknown = _NOT_COORDINATOR if knows_nothing_yet(broker) else _UNKNOWN_PARTITION
     items: list[CommitItem] = []
     waiting: list[OffsetCommitResponsePartition] = []
     topics: list[OffsetCommitResponseTopic] = []
@@ -38,7 +42,7 @@ def handle(ctx: RequestContext, request: OffsetCommitRequest) -> Deferred | Offs
             answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answer)
             if not 0 <= partition.partition_index < count:
-                answer.error_code = _UNKNOWN_PARTITION
+                answer.error_code = unknown
                 continue
             committed = Committed(
                 partition.committed_offset,
