@@ -10,4 +10,4 @@ from ottla_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLead
 
 
 def handle(ctx: RequestContext, request: ElectLeadersRequest) -> Awaitable[ElectLeadersResponse]:
-    return serve.elect_leaders(ctx.broker.member.active(), request)
+    return serve.elect_leaders(ctx.broker.member.active(), request, ctx.version)

@@ -266,7 +266,7 @@ async def elect(candidate: Candidate | None, kind: int, *partitions: tuple[str, 
     if partitions:
         asked = [TopicPartitions(topic=name, partitions=[index]) for name, index in partitions]
     request = ElectLeadersRequest(election_type=kind, topic_partitions=asked, timeout_ms=10000)
-    answer = await serve.elect_leaders(None if candidate is None else candidate.active, request)
+    answer = await serve.elect_leaders(None if candidate is None else candidate.active, request, 2)
     return {
         (topic.topic, result.partition_id): ErrorCode(result.error_code)
         for topic in answer.replica_election_results

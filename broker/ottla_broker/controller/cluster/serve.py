@@ -60,6 +60,7 @@ BLOCK_SIZE: Final = 1000
 _LAST_ID: Final = 2**63 - 1
 _PREFERRED: Final = 0
 _UNCLEAN: Final = 1
+_CODE_SINCE: Final = 1
 _NAMES_BEFORE: Final = 2
 _EPOCHS_SINCE: Final = 3
 _LEADERS_SECONDS: Final = 2.0
@@ -233,9 +234,12 @@ async def allocate_producer_ids(
 
 
 async def elect_leaders(
-    controller: ActiveController | None, request: ElectLeadersRequest
+    controller: ActiveController | None, request: ElectLeadersRequest, version: int
 ) -> ElectLeadersResponse:
-    """Preferred or unclean elections (KIP-460). Where all partitions are meant, those that need none are left out."""
+    """Preferred or unclean elections (KIP-460). Where all partitions are meant, those that need none are left out.
+
+    Version 0 has errors of partitions only.
+    """
     asked = request.topic_partitions
     wanted = None if asked is None else [(t.topic, index) for t in asked for index in t.partitions]
     code = ErrorCode.NONE
@@ -260,7 +264,9 @@ async def elect_leaders(
             code = error.code
     if code is not ErrorCode.NONE:
         results = {partition: KafkaError(code) for partition in wanted or ()}
-    response = ElectLeadersResponse(error_code=code, replica_election_results=[])
+    response = ElectLeadersResponse(
+        error_code=code if version >= _CODE_SINCE else ErrorCode.NONE, replica_election_results=[]
+    )
     topics: dict[str, ReplicaElectionResult] = {}
     for (name, index), failure in results.items():
         if wanted is None and failure is not None and failure.code is ErrorCode.ELECTION_NOT_NEEDED:
