@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
@@ -102,16 +102,31 @@ def normalised(kind: pa.DataType) -> pa.DataType:
 def checked(schema: pa.Schema, where: str) -> pa.Schema:
     """The schema as it is.
 
-    :raises SchemaRefused: no column, or two of one name (as Spark sees it: case does not matter).
+    :raises SchemaRefused: no column; one without a name, or two of one name (as Spark sees it: case does not matter),
+        among them or in a STRUCT.
     """
     if not len(schema):
         raise SchemaRefused(f"the schema {where!r} has no columns")
-    seen: set[str] = set()
-    for name in schema.names:
-        if name.lower() in seen:
-            raise SchemaRefused(f"the schema has two columns named {name!r}; case does not tell them apart")
-        seen.add(name.lower())
+    _check_names(schema, "the schema")
     return schema
+
+
+def _check_names(fields: Iterable[pa.Field], where: str) -> None:
+    seen: set[str] = set()
+    for one in fields:
+        if not one.name:
+            raise SchemaRefused(f"{where} has a column without a name: give a schema that leaves it out")
+        if one.name.lower() in seen:
+            raise SchemaRefused(
+                f"{where} has two columns named {one.name!r}; case does not tell them apart: give a schema with one of"
+                " them, or Ottla's own columns other names"
+            )
+        seen.add(one.name.lower())
+        kind = one.type
+        while pa.types.is_list(kind):
+            kind = kind.value_type
+        if pa.types.is_struct(kind):
+            _check_names(kind, one.name)
 
 
 def _quoted(name: str) -> str:

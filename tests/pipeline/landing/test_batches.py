@@ -295,6 +295,29 @@ def test_a_record_that_does_not_parse_ends_a_job_without_dead_letters(one: Landi
     assert table_of(job).offsets() == {topic: {0: 0, 1: 0}}
 
 
+@pytest.mark.parametrize(
+    ("field", "what"),
+    [
+        ("", "the schema has a column without a name"),
+        ("A", "two columns named 'A'"),
+        ("_offset", "two columns named '_offset'"),
+    ],
+)
+def test_a_new_field_whose_name_no_column_can_have(
+    landing: Landing, topic: str, field: str, what: str
+) -> None:
+    job = replace(landing, values="json")
+    produce(job.bootstrap_servers, topic, [{"a": 1}])
+    run(job)
+    produce(job.bootstrap_servers, topic, [{"a": 2, field: 7}])
+    for _ in range(2):
+        with pytest.raises(SchemaRefused, match=f"{what}.*: give a schema"):
+            run(job)
+    assert rows(job, "a") == [(1,)]
+    run(replace(job, schema="a BIGINT"))
+    assert rows(job, "a") == [(1,), (2,)]
+
+
 def test_new_fields_become_columns_where_the_schema_is_inferred(landing: Landing, topic: str) -> None:
     job = replace(landing, values="json")
     produce(job.bootstrap_servers, topic, [{"a": 1}, {"a": 2, "b": "x"}])

@@ -76,6 +76,7 @@ def test_ddl_as_spark_writes_it() -> None:
         ("flight INT tail STRING", "at 'tail STRING': a comma or the end"),
         ("flight DECIMAL(50,2)", "1 to 38 digits"),
         ("flight INT, FLIGHT INT", "two columns named 'FLIGHT'"),
+        ("plane ARRAY<STRUCT<year: INT, Year: INT>>", "plane has two columns named 'Year'"),
         ("flight INT NOT 3", "NULL was expected"),
         ("delays ARRAY<INT", "'>' was expected"),
         ("flight INT; DROP", "at '; DROP'"),
