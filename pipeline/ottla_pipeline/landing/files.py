@@ -12,6 +12,7 @@ import posixpath
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from errno import ENAMETOOLONG
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
+from ottla_pipeline.landing.errors import LandingError
 from ottla_pipeline.landing.tables.base import DataFile
 from ottla_pipeline.landing.tables.storage import folder_of
 
@@ -153,7 +155,14 @@ class FileWriter:
         folder = folder_of(zip(names, one.values, strict=True))
         one.path = posixpath.join(folder, f"{self._prefix}-{uuid.uuid4().hex}.parquet")
         where = posixpath.join(self._root, one.path)
-        self._fs.create_dir(posixpath.dirname(where), recursive=True)
+        try:
+            self._fs.create_dir(posixpath.dirname(where), recursive=True)
+        except OSError as error:
+            if error.errno != ENAMETOOLONG:
+                raise
+            raise LandingError(
+                f"{folder[:80]}… is too long for a folder's name: partition by a column with shorter values"
+            ) from error
         self._made.append(one.path)
         one.sink = self._fs.open_output_stream(where)
         stored = set(self._stored.names)

@@ -269,6 +269,11 @@ def test_partitions_by_day_and_column(landing: Landing, topic: str) -> None:
     assert all(one[2] == one[3].date() for one in found)
     with pytest.raises(SchemaRefused, match="partitioned by _date, carrier, not by nothing"):
         run(replace(job, partition_by=()))
+    produce(landing.bootstrap_servers, topic, [{"carrier": "日本航空" * 10, "delay": 5}])
+    with pytest.raises(
+        NotLanded, match="is too long for a folder's name: partition by a column with shorter"
+    ):
+        run(job)
 
 
 def test_names_of_columns_and_keys(one: Landing, topic: str) -> None:
