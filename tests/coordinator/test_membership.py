@@ -461,6 +461,19 @@ def test_heartbeats_keep_a_member_and_silence_loses_it(world: World) -> None:
     assert world.join(ids[0]).joined.generation_id == generation + 1
 
 
+def test_members_have_a_moment_more_after_the_process_was_frozen(world: World) -> None:
+    """What they have sent meanwhile waits to be read. Who has sent nothing goes."""
+    ids, generation = world.stable(2)
+    world.clock.time += 2 * SESSION_MS / 1000
+    world.clock.settle()
+    assert world.state() == "Stable"
+    assert world.heartbeat(ids[0], generation) is Code.NONE
+    world.clock.advance(1)
+    assert world.state() == "PreparingRebalance"
+    assert world.heartbeat(ids[0], generation) is Code.REBALANCE_IN_PROGRESS
+    assert world.heartbeat(ids[1], generation) is Code.UNKNOWN_MEMBER_ID
+
+
 def test_a_commit_is_a_sign_of_life(world: World) -> None:
     [member], generation = world.stable()
     for _ in range(10):

@@ -5,16 +5,24 @@ heartbeat, so a deadline here is a number on its object. One heap holds one live
 time it had when it was put there; when the entry's time comes, an object whose deadline has moved on is put
 back with the later time. Each object is thus looked at about once in a session timeout, however many
 heartbeats it sends, and the loop has one timer for all.
+
+A process that was frozen has heard nobody meanwhile, and what they have sent waits to be read. So when the timer comes
+late, whoever is overdue gets a moment more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from typing import Final
 
 from ottla_broker.clock import Clock, TimerHandle
 
 NEVER = float("inf")
+_LATE_SECONDS: Final = 1.0
+"""How late the timer comes where the process has not run; a busy one comes a little late, too."""
+_GRACE_SECONDS: Final = 1.0
+"""Enough to read what has been sent meanwhile."""
 
 
 class Deadline:
@@ -79,16 +87,19 @@ class Deadlines:
 
     def _due(self) -> None:
         self._timer = None
+        now = self._clock.monotonic()
+        was_frozen = now - self._timer_at > _LATE_SECONDS
         # While this runs, no entry is worth a timer of its own: the one set at the end sees them all.
         self._timer_at = -NEVER
-        now = self._clock.monotonic()
         heap = self._heap
         while heap and heap[0][0] <= now:
             at, _, item = heappop(heap)
             if item.queued_for != at:
                 continue  # an earlier deadline has been set since, and has an entry of its own
             item.queued_for = NEVER
-            if item.deadline <= now:
+            if item.deadline <= now and was_frozen:
+                self.set(item, _GRACE_SECONDS)
+            elif item.deadline <= now:
                 item.deadline = NEVER
                 self._missed(item)
             elif item.deadline != NEVER:
