@@ -263,6 +263,9 @@ def test_csv_rows() -> None:
         b'3,"two\nlines",1',
         b"4,a,1\r\n",
     ]
+    # What looks like a byte order mark is a part of the value, wherever it is among others.
+    marked = parse(CsvParser(from_ddl("b STRING, a INT")), [b"\xef\xbb\xbfx,1", b"\xef\xbb\xbfy,2"])
+    assert marked.columns.column("b").to_pylist() == ["\ufeffx", "\ufeffy"]
     parsed = parse(CSV, values)
     assert parsed.columns.to_pylist() == [
         {"a": 1, "b": 'x, "y"', "c": 2.5},
@@ -272,6 +275,16 @@ def test_csv_rows() -> None:
         {"a": 3, "b": "two\nlines", "c": 1.0},
         {"a": 4, "b": "a", "c": 1.0},
     ]
+
+
+def test_times_in_csv() -> None:
+    stamps = CsvParser(from_ddl("at TIMESTAMP"))
+    assert good(stamps, b"2013-01-01T05:00:00+01:00") == dt.datetime(2013, 1, 1, 4, tzinfo=UTC)
+    error = bad(stamps, b"2013-01-01 05:00:00")
+    assert error.endswith(
+        "expected a zone offset in '2013-01-01 05:00:00'; TIMESTAMP_NTZ takes times without one"
+    )
+    assert good(CsvParser(from_ddl("at TIMESTAMP_NTZ")), b"2013-01-01 05:00:00") == dt.datetime(2013, 1, 1, 5)
 
 
 @pytest.mark.parametrize(
@@ -298,6 +311,7 @@ def test_csv_row_n_is_record_n(found: list[int | bytes]) -> None:
 
 
 def test_csv_with_another_delimiter_and_a_schema_from_a_sample() -> None:
+    assert csv.infer(pa.array([b"1,x"])).equals(from_ddl("f0 BIGINT, f1 STRING"))
     values = pa.array([b"1;x;2013-01-01;", b"2;y;2013-01-02;"], pa.binary())
     found = csv.infer(values, ";")
     assert found.equals(from_ddl("f0 BIGINT, f1 STRING, f2 DATE, f3 STRING"))

@@ -7,6 +7,8 @@ many rows come out as went in (so none took the next one in): values with line f
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
@@ -72,10 +74,13 @@ class CsvParser:
 
     def _read(self, values: pa.Array) -> pa.Table:
         longest = int(pc.max(pc.binary_length(values)).as_py())
+        text = _lines(values)
+        if text[: len(BOM_UTF8)] == BOM_UTF8:
+            # The first one is not part of a text to Arrow; those of later values are.
+            text = pa.py_buffer(BOM_UTF8 + text.to_pybytes())
         try:
             return pcsv.read_csv(
-                # Without a line feed at its very end Arrow takes an empty last field behind a quoted one for quoted.
-                pa.BufferReader(joined(pa.concat_arrays([values, pa.array([b""])]))),
+                pa.BufferReader(text),
                 read_options=pcsv.ReadOptions(
                     use_threads=False,
                     block_size=max(_BLOCK, 2 * longest + 64),
@@ -87,7 +92,15 @@ class CsvParser:
                 convert_options=self._convert,
             )
         except pa.ArrowInvalid as error:
-            raise Malformed(first_line(error)) from error
+            line, of_arrow, _ = first_line(error).partition(". If these timestamps are in local time")
+            hint = "; TIMESTAMP_NTZ takes times without one" if of_arrow else ""
+            raise Malformed(line + hint) from error
+
+
+def _lines(values: pa.Array) -> pa.Buffer:
+    """Without a line feed at its very end Arrow takes an empty last field behind a quoted one for quoted, and infers no
+    type from a single row."""
+    return joined(pa.concat_arrays([values, pa.array([b""])]))
 
 
 def infer(values: pa.Array, delimiter: str = ",") -> pa.Schema:
@@ -100,7 +113,7 @@ def infer(values: pa.Array, delimiter: str = ",") -> pa.Schema:
         raise SchemaRefused("a schema can't be inferred from these CSV records: give one")
     try:
         table = pcsv.read_csv(
-            pa.BufferReader(joined(values)),
+            pa.BufferReader(_lines(values)),
             read_options=pcsv.ReadOptions(use_threads=False, autogenerate_column_names=True),
             parse_options=pcsv.ParseOptions(delimiter=delimiter),
         )
