@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -320,6 +321,7 @@ def test_csv_with_another_delimiter_and_a_schema_from_a_sample() -> None:
         CsvParser(from_ddl("x ARRAY<INT>"))
 
 
+ID = "12345678-1234-5678-1234-567812345678"
 PLANE = {"type": "record", "name": "Plane", "fields": [{"name": "y", "type": "int"}]}
 AVRO = {
     "type": "record",
@@ -382,6 +384,32 @@ def test_avro_of_any_bytes_is_a_row_or_a_failure(value: bytes) -> None:
     parse(AvroParser(json.dumps(AVRO)), [value])
 
 
+def test_avro_values_that_their_columns_do_not_hold() -> None:
+    """The encoding doesn't keep them to what the schema says of them."""
+
+    def schema(whole: str, amount: dict[str, Any]) -> dict[str, Any]:
+        id = {"type": "string", "logicalType": "uuid"}
+        kinds = {"whole": whole, "amount": amount, "ids": {"type": "array", "items": id}}
+        fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
+        return {"type": "record", "name": "Payment", "fields": fields}
+
+    def written(whole: int, amount: int) -> bytes:
+        out, wide = io.BytesIO(), fastavro.parse_schema(schema("long", {"type": "bytes"}))
+        record = {"whole": whole, "amount": amount.to_bytes(4, "big", signed=True), "ids": [ID]}
+        fastavro.schemaless_writer(out, wide, record)
+        return out.getvalue()
+
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
+    parser = AvroParser(json.dumps(schema("int", decimal)))
+    values = [written(1, 999), written(2**31, 1), b"", written(3, -9999), written(4, 10_000)]
+    parsed = parse(parser, [*values, None])
+    assert parsed.columns.column("whole").to_pylist() == [1, 3, None]
+    assert parsed.columns.column("amount").to_pylist() == [Decimal("9.99"), Decimal("-99.99"), None]
+    assert parsed.columns.column("ids").to_pylist() == [[ID], [ID], None]
+    assert list(errors(parsed)) == [1, 2, 4]
+    assert "a value does not fit its type: Value 2147483648 too large" in errors(parsed)[1]
+
+
 def test_avro_schemas_that_are_no_table() -> None:
     def refused(kind: object) -> str:
         document = {"type": "record", "name": "r", "fields": [{"name": "x", "type": kind}]}
@@ -394,6 +422,7 @@ def test_avro_schemas_that_are_no_table() -> None:
     assert "logical type 'duration'" in refused(
         {"type": "fixed", "size": 12, "name": "d", "logicalType": "duration"}
     )
+    assert "logical type 'uuid'" in refused({"type": "fixed", "size": 16, "name": "u", "logicalType": "uuid"})
     with pytest.raises(SchemaRefused, match="not of a record"):
         AvroParser('"int"')
 

@@ -48,7 +48,7 @@ class AvroParser:
         self._read = fastavro.schemaless_reader
         document = json.loads(text)
         self.schema = from_avro(document)
-        self._parsed = fastavro.parse_schema(document)
+        self._parsed = fastavro.parse_schema(_texts(document))
         self._skip = _CONFLUENT if confluent else 0
         self._names = self.schema.names
 
@@ -65,12 +65,38 @@ class AvroParser:
                 failures.append(Failure(at, str(error)))
             else:
                 good.append(at)
-        table = pa.Table.from_pylist(rows, schema=self.schema)
+        try:
+            table = self._table(rows)
+        except Malformed:
+            table, good = self._one_by_one(rows, good, failures)
         if not failures:
             return Parsed(table)
         import numpy as np
 
+        failures.sort(key=lambda one: one.row)
         return Parsed(table, np.array(good, dtype=np.int64), failures)
+
+    def _table(self, rows: list[Any]) -> pa.Table:
+        try:
+            return pa.Table.from_pylist(rows, schema=self.schema)
+        except (pa.ArrowException, OverflowError) as error:
+            # The encoding of an int may have a long, that of a decimal more digits than it is declared with.
+            raise Malformed(f"a value does not fit its type: {error}") from error
+
+    def _one_by_one(
+        self, rows: list[Any], places: list[int], failures: list[Failure]
+    ) -> tuple[pa.Table, list[int]]:
+        """The rows whose values fit, and their places; the others are put to the failures."""
+        fitting, good = [], []
+        for at, row in zip(places, rows, strict=True):
+            try:
+                self._table([row])
+            except Malformed as error:
+                failures.append(Failure(at, str(error)))
+            else:
+                fitting.append(row)
+                good.append(at)
+        return self._table(fitting), good
 
     def _one(self, value: bytes) -> Any:
         if self._skip and value[:1] != b"\0":
@@ -100,6 +126,15 @@ def from_avro(document: Any) -> pa.Schema:
         raise SchemaRefused("the Avro schema is not of a record")
     kind = _type(document, {}, "the record")
     return nullable(checked(pa.schema(list(kind)), "of Avro"))
+
+
+def _texts(node: Any) -> Any:
+    """The schema without logical types of text: fastavro would make objects of them that no column takes."""
+    if isinstance(node, list):
+        return [_texts(one) for one in node]
+    if not isinstance(node, Mapping):
+        return node
+    return {name: _texts(one) for name, one in node.items() if (name, one) != ("logicalType", "uuid")}
 
 
 def _type(node: Any, named: dict[str, Any], where: str) -> pa.DataType:
@@ -132,7 +167,7 @@ def _type(node: Any, named: dict[str, Any], where: str) -> pa.DataType:
         found = pa.map_(pa.string(), _type(node.get("values"), named, where))
     elif node.get("logicalType") == "decimal":
         found = pa.decimal128(int(node["precision"]), int(node.get("scale", 0)))
-    elif node.get("logicalType") in _LOGICAL:
+    elif node.get("logicalType") in _LOGICAL and (kind, node["logicalType"]) != ("fixed", "uuid"):
         found = _LOGICAL[node["logicalType"]]
     elif node.get("logicalType"):
         raise SchemaRefused(f"{where}: the logical type {node['logicalType']!r} is no column")
