@@ -36,7 +36,12 @@ OPTIONS: Final = (
         " topics that are made later.",
         "Python's regular expressions.",
     ),
-    Option("assign", "", 'Partitions to read: `{"orders":[0,1]}`.'),
+    Option(
+        "assign",
+        "",
+        'Partitions to read: `{"orders":[0,1]}`.',
+        "An error names a partition that there isn't; Spark's connector leaves it out.",
+    ),
     Option(
         "startingOffsets",
         "`latest` for streams, `earliest` for batches",
