@@ -274,6 +274,33 @@ async def test_after_an_error_only_that_partition_rests(code: ErrorCode, bench: 
     assert [p.partition for p in request.topics[0].partitions] == [0, 1]
 
 
+async def test_a_leader_that_has_not_heard_yet_is_asked_again_soon_and_ever_later(bench: Bench) -> None:
+    bench.follow(0)
+    bench.follow(1)
+    assert (await bench.asked()).max_wait_ms == 500
+    for rest in (10, 20, 40):
+        await bench.answer(fetched(1, error_code=ErrorCode.UNKNOWN_TOPIC_ID))
+        request = await bench.asked()
+        assert [p.partition for p in request.topics[0].partitions] == [0]
+        assert request.max_wait_ms == rest, "the other's fetch doesn't hold it up"
+        bench.clock.seconds += rest / 1000 + 0.0001
+        await bench.answer(fetched(0))
+        request = await bench.asked()
+        assert [p.partition for p in request.topics[0].partitions] == [0, 1]
+    await bench.answer(fetched(1))
+    await bench.asked()
+    await bench.answer(fetched(1, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    assert (await bench.asked()).max_wait_ms == 10, "it had heard meanwhile"
+
+
+async def test_a_rest_is_never_longer_than_the_backoff(bench: Bench) -> None:
+    bench.follow()
+    for _ in range(20):
+        assert await bench.asked() is not None
+        await bench.answer(fetched(error_code=ErrorCode.UNKNOWN_LEADER_EPOCH))
+        await bench.rested()
+
+
 async def test_a_fenced_follower_waits_for_the_controller(bench: Bench) -> None:
     partition = bench.follow()
     await bench.asked()

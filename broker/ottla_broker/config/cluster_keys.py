@@ -107,7 +107,10 @@ class ClusterKeys:
     )
     num_replica_fetchers = integer(1, "How many fetches from each leader are under way at once.", at_least(1))
     replica_fetch_backoff_ms = integer(
-        1000, "How long a partition is not asked for after a fetch of it has failed.", at_least(0)
+        1000,
+        "How long a partition is not asked for after a fetch of it has failed; at most, where its leader has not heard"
+        " of it yet.",
+        at_least(0),
     )
     leader_replication_throttled_rate = long(
         LONG_MAX,

@@ -13,7 +13,7 @@ cuts its log to where both agree. What each answer does to a partition::
     OFFSET_OUT_OF_RANGE     the leader's log ends before: cut; begins behind: start anew there
     FENCED_LEADER_EPOCH     the leader is in a newer epoch: wait for the controller to tell
     UNKNOWN_LEADER_EPOCH,   the leader has not heard of this epoch, topic or role yet, or hears no more:
-    NOT_LEADER_OR_FOLLOWER, ask again after a rest
+    NOT_LEADER_OR_FOLLOWER, ask again after a short rest, which doubles each time
     UNKNOWN_TOPIC_*,
     INCONSISTENT_TOPIC_ID
     other errors            logged; ask again after a rest
@@ -67,6 +67,9 @@ _LATEST: Final = -1
 # Bytes that are appended before others get their turn on the event loop.
 _SLICE_BYTES: Final = 1 << 20
 
+# The controller tells leader and followers at the same time: who hears of it first need not wait long for the other.
+_FIRST_REST_S: Final = 0.01
+
 _NOT_YET: Final = frozenset(
     {
         ErrorCode.INCONSISTENT_TOPIC_ID,
@@ -117,11 +120,13 @@ class _Want(NamedTuple):
 class _Followed:
     """A partition, until when it rests, and whether it had all that is committed when it was fetched last."""
 
-    __slots__ = ("in_sync", "partition", "rests_until", "want")
+    __slots__ = ("in_sync", "next_rest", "partition", "rests_until", "want")
 
     def __init__(self, partition: ReplicatedPartition) -> None:
         self.partition = partition
         self.rests_until = 0.0
+        # For how long it rests when the leader has not heard of it yet; in seconds.
+        self.next_rest = _FIRST_REST_S
         self.in_sync = False
         # What was asked for last.
         self.want: _Want | None = None
@@ -261,7 +266,7 @@ class Fetcher:
                 await self._rest(self._settings.backoff_ms / 1000)
             return
         session = self._session.request(wanted, by_id=by_id)
-        request = self._request(session, version)
+        request = self._request(session, version, self._wait_ms(ready))
         self._asking, self._added = True, False
         try:
             answer: FetchResponse = await connection.submit(
@@ -343,7 +348,15 @@ class Fetcher:
             )
         return want
 
-    def _request(self, session: SessionRequest[Key, _Want], version: int) -> FetchRequest:
+    def _wait_ms(self, ready: Mapping[Key, _Followed]) -> int:
+        """How long a fetch may wait at the leader: until a partition that it doesn't ask for has rested."""
+        longest = self._settings.wait_max_ms
+        if len(ready) == len(self._followed):
+            return longest
+        rested = min(each.rests_until for key, each in self._followed.items() if key not in ready)
+        return max(1, min(longest, round((rested - self._clock.monotonic()) * 1000)))
+
+    def _request(self, session: SessionRequest[Key, _Want], version: int, wait_ms: int) -> FetchRequest:
         settings = self._settings
         by_id = version >= _BY_ID_SINCE
         topics: dict[str, FetchTopic] = {}
@@ -377,7 +390,7 @@ class Fetcher:
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=self._broker_epoch())
             if states
             else ReplicaState(),
-            max_wait_ms=settings.wait_max_ms,
+            max_wait_ms=wait_ms,
             min_bytes=settings.min_bytes,
             max_bytes=settings.response_max_bytes,
             session_id=session.session_id,
@@ -396,6 +409,7 @@ class Fetcher:
         try:
             code = data.error_code
             if code == ErrorCode.NONE:
+                followed.next_rest = _FIRST_REST_S
                 if data.diverging_epoch.end_offset >= 0:
                     self._cut(followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
                 else:
@@ -527,7 +541,11 @@ class Fetcher:
                 leader=self.leader_id,
                 error=error_code(code).name,
             )
-        self._let_rest(followed)
+            self._let_rest(followed)
+            return
+        longest = self._settings.backoff_ms / 1000
+        followed.rests_until = self._clock.monotonic() + min(longest, followed.next_rest)
+        followed.next_rest = min(longest, followed.next_rest * 2)
 
     def _let_rest(self, followed: _Followed) -> None:
         followed.rests_until = self._clock.monotonic() + self._settings.backoff_ms / 1000
