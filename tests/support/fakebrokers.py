@@ -19,7 +19,7 @@ from ottla_broker.controller.cluster.election import Election
 from ottla_broker.controller.cluster.facade import ClusterController
 from ottla_broker.controller.configs import check_topic
 from ottla_broker.metadata.cache import MetadataCache, PartitionInfo, TopicInfo
-from ottla_broker.store.api import StoreFailedError, UnknownOutcomeError
+from ottla_broker.store.api import Create, Delete, StoreFailedError, UnknownOutcomeError
 from ottla_broker.store.keys import (
     PERSISTENT_PATHS,
     BrokerIdNode,
@@ -273,8 +273,10 @@ class FakeCluster:
             self.brokers[broker_id] = FakeBroker(broker_id, versions)
             await self.register(broker_id)
 
-    async def register(self, broker_id: int) -> None:
-        """Make the broker's node; it can be taken away by :meth:`unregister`."""
+    async def register(self, broker_id: int, *, again: bool = False) -> None:
+        """Make the broker's node; it can be taken away by :meth:`unregister`. ``again``: in the place of the one that
+        is there, so that nobody sees it gone.
+        """
         registration = BrokerRegistration(
             "127.0.0.1",
             9092,
@@ -284,7 +286,9 @@ class FakeCluster:
             1,
         )
         node = BrokerIdNode.encode(registration)
-        await self.store.create(BrokerIdNode.path(broker_id), node, ephemeral=True)
+        path = BrokerIdNode.path(broker_id)
+        removal = [Delete(path)] if again else []
+        await self.store.transaction([*removal, Create(path, node, ephemeral=True)])
 
     async def unregister(self, broker_id: int) -> None:
         await self.store.delete(BrokerIdNode.path(broker_id))

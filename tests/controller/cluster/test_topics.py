@@ -234,6 +234,20 @@ async def test_a_broker_that_is_away_holds_a_deletion_up(cluster: FakeCluster) -
     assert sorted(cluster.brokers[3].deleted) == [("t", 0), ("t", 1)]
 
 
+async def test_a_broker_that_comes_back_while_it_deletes_is_told_again(cluster: FakeCluster) -> None:
+    """What it was told before has no answer, or a refusal, and comes to the controller after the broker has."""
+    candidate = await cluster.three()
+    await candidate.facade.create_topics([NewTopic("t", 2, 3)], False)
+    broker = cluster.brokers[3]
+    broker.silent = True
+    await cluster.store.create(DeleteTopicNode.path("t"))
+    await until(lambda: all(cluster.brokers[number].deleted for number in (1, 2)))
+    broker.silent = False
+    await cluster.register(3, again=True)
+    await cluster.until_empty(TopicNode.PARENT)
+    assert sorted(broker.deleted) == [("t", 0), ("t", 1)]
+
+
 async def test_a_replica_that_is_not_deleted_holds_a_deletion_up(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await candidate.facade.create_topics([NewTopic("t", 1, 3)], False)

@@ -17,7 +17,7 @@ The topic is gone when all its replicas are DONE. A topic of the same name can't
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -148,7 +148,8 @@ class Deletion:
                     self._step(replica, Happened.BEGUN if broker in online else Happened.GONE)
                     if broker in online:
                         batch.stop([broker], (name, index), delete=True)
-        self._controller.send(batch, on_stopped=self._answered)
+        epochs = {broker: found.epoch for broker, found in context.brokers.items()}
+        self._controller.send(batch, on_stopped=partial(self._answered, epochs))
         for name in list(context.deleting):
             await self._finish(name)
 
@@ -157,10 +158,11 @@ class Deletion:
         if stages is not None:
             stages[replica] = NEXT[stages.get(replica), happened]
 
-    def _answered(self, broker: int, answer: Any) -> None:
-        self._controller.post(partial(self._take_answer, broker, answer))
+    def _answered(self, epochs: Mapping[int, int], broker: int, answer: Any) -> None:
+        self._controller.post(partial(self._take_answer, epochs.get(broker), broker, answer))
 
-    async def _take_answer(self, broker: int, answer: Any) -> None:
+    async def _take_answer(self, epoch: int | None, broker: int, answer: Any) -> None:
+        """``epoch`` is that of the registration under which the broker was told."""
         if answer is None or answer.error_code:
             log.warning("replicas are not deleted yet", broker=broker)
             touched = set()
@@ -186,6 +188,10 @@ class Deletion:
                 )
         for name in touched:
             await self._finish(name)
+        now = self._context.brokers.get(broker)
+        if touched and now is not None and now.epoch != epoch:
+            # It has come back meanwhile, when it still seemed to be at it.
+            await self.resume()
 
     async def _finish(self, name: str) -> None:
         """Remove a topic whose replicas are all gone."""
