@@ -13,7 +13,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from .errors import spoken
+from .errors import SourceError, spoken
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -49,15 +49,18 @@ class OttlaDataSource(DataSource):
         need_dead_letter_topic(options)
         return OttlaReader(options, columns_of(schema))
 
-    @spoken
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from .options import need_dead_letter_topic, resolve
+        from .refusing import RefusingReader
         from .stream import OttlaStreamReader
         from .tasks import columns_of
 
-        options = resolve(self.options, stream=True)
-        need_dead_letter_topic(options)
-        return OttlaStreamReader(options, columns_of(schema))
+        try:
+            options = resolve(self.options, stream=True)
+            need_dead_letter_topic(options)
+            return OttlaStreamReader(options, columns_of(schema))
+        except SourceError as error:
+            return RefusingReader(error)
 
     @spoken
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -127,6 +127,35 @@ def test_filters_with_and_without_pushdown(
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+@pytest.mark.parametrize(
+    ("schema", "wrong", "what"),
+    [
+        (
+            "offset bigint",
+            {"startingOfset": "earliest"},
+            "no option 'startingofset'; did you mean startingOffsets",
+        ),
+        ("offset int", {}, "the column offset is of type bigint, not int"),
+        (None, {"endingOffsets": "latest"}, "endingOffsets is for batches; a stream has no end"),
+    ],
+)
+def test_what_is_wrong_with_a_stream_is_said_when_it_starts(
+    spark: SparkSession,
+    options: Options,
+    tmp_path: Path,
+    schema: str | None,
+    wrong: dict[str, str],
+    what: str,
+) -> None:
+    reader = spark.readStream.format("ottla").options(**options(subscribe="t", **wrong))
+    stream = (reader if schema is None else reader.schema(schema)).load()
+    writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+    query = writer.trigger(availableNow=True).start()
+    with pytest.raises(Exception, match=what) as caught:
+        query.awaitTermination()
+    said(caught.value)
+
+
 def test_a_wrong_option_is_said_when_the_table_is_loaded(table: Callable[..., DataFrame]) -> None:
     with pytest.raises(Exception, match="no option 'startingofset'; did you mean startingOffsets") as caught:
         table(subscribe="t", startingOfset="earliest")

@@ -1,0 +1,44 @@
+"""A stream reader that says what is wrong with a query's options when Spark asks it for the first time.
+
+Were it raised where Spark has a reader made, nobody would read it: PySpark then stumbles over the reader that it lacks,
+and tells of that instead (``python_streaming_source_runner.main``, "cannot access local variable 'reader'").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+
+from .errors import SourceError, spoken
+
+
+class RefusingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Has an error in place of everything that a reader has."""
+
+    def __init__(self, error: SourceError) -> None:
+        self._error = error
+
+    @spoken
+    def _refuse(self) -> NoReturn:
+        raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._refuse()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        self._refuse()
+
+    def initialOffset(self) -> dict[str, Any]:
+        self._refuse()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        self._refuse()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._refuse()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        self._refuse()
