@@ -101,7 +101,7 @@ class _Replay:
         reading = (
             _FromTable(self._grave, self._table)
             if isinstance(self._grave, TableGrave)
-            else _FromTopic(self._landing, before)
+            else _FromTopic(self._landing, self._table, before)
         )
         pass_ = _Pass(self._landing, self._table, values)
         try:
@@ -202,15 +202,14 @@ class _FromTable:
         self._table = grave.table
         self._table.refresh()
         self._files = self._table.data_files()
-        self._topics = sorted({topic for topic, _ in table.state().ledger.spans})
+        self._topics = _topics(table)
 
     def rows(self) -> Iterator[pa.Table]:
         """In pieces. Files that hold dead letters of other topics as well are left alone."""
-        ours = pa.array(self._topics, pa.string())
         taken = []
         for one in self._files:
             dataset = self._table.dataset([one])
-            others = dataset.count_rows(filter=~pc.field("topic").isin(ours))
+            others = dataset.count_rows(filter=~pc.field("topic").isin(self._topics))
             if others:
                 continue
             taken.append(one)
@@ -225,10 +224,11 @@ class _FromTable:
 
 
 class _FromTopic:
-    """The dead letters in a topic, from where the last replay ended."""
+    """The dead letters in a topic, from where the last replay ended: those of topics that were landed in the table."""
 
-    def __init__(self, landing: Landing, before: Any) -> None:
+    def __init__(self, landing: Landing, table: Table, before: Any) -> None:
         self._landing = landing
+        self._topics = _topics(table)
         self._topic = (landing.dead_letters or "").partition(":")[2]
         known: Mapping[str, int] = (
             (before or {}).get("ends", {}) if (before or {}).get("topic") == self._topic else {}
@@ -256,11 +256,17 @@ class _FromTopic:
                 Range(self._topic, self._id, partition, start, self._ends[partition]), settings
             ):
                 for at in range(0, len(batch), _ROWS):
-                    yield deadletters.from_records(batch.slice(at, _ROWS), self._topic, partition)
+                    rows = deadletters.from_records(batch.slice(at, _ROWS), self._topic, partition)
+                    yield rows.filter(pc.is_in(rows.column("topic"), self._topics))
 
     def taken(self) -> dict[str, Any]:
         """Up to where it was read."""
         return {"topic": self._topic, "ends": {str(at): end for at, end in self._ends.items()}}
+
+
+def _topics(table: Table) -> pa.Array:
+    """What was landed in it."""
+    return pa.array(sorted({topic for topic, _ in table.state().ledger.spans}), pa.string())
 
 
 def _no_sample() -> pa.Array:

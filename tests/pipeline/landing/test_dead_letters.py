@@ -259,6 +259,21 @@ def test_replay_from_a_topic(to_topic: Landing, topic: str) -> None:
     assert offsets(loose, topic) == [[0, 1]]
 
 
+def test_replay_from_a_topic_takes_the_tables_own(
+    to_topic: Landing, topic: str, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    other = replace(to_topic, topics=(new_topic(),), table=str(tmp_path / "lake" / "other"))
+    strict, theirs = (replace(one, schema="a INT NOT NULL, b STRING") for one in (to_topic, other))
+    for job in (strict, theirs):
+        produce(job.bootstrap_servers, job.topics[0], [{"b": "x"}, b"bad"])
+        run(job)
+    assert len(dead_in_topic(strict)) == 4
+    for job in (to_topic, other):
+        done = replay(replace(job, schema="a INT, b STRING"))
+        assert (done.landed, done.failed) == (1, 1)
+        assert rows(job, "_topic", "_offset", "b") == [(job.topics[0], 0, "x")]
+
+
 def test_replay_adds_fields_that_are_new(to_table: Landing, topic: str) -> None:
     job = replace(to_table, schema="a INT NOT NULL")
     produce(job.bootstrap_servers, topic, [{"b": {"c": 1}}])
