@@ -57,7 +57,7 @@ class Receiving:
         self._bounds: dict[TopicPartition, int] = {}
         """Where to stop in each partition: the first offset that isn't wanted. Without --until there are none."""
         self._written: dict[TopicPartition, int] = {}
-        """Behind the last record that was written, and not committed yet."""
+        """Behind the last record that was written, or where a group's partition begins; not committed yet."""
         self._committed_at = monotonic()
 
     async def run(self, client_options: dict[str, Any]) -> None:
@@ -198,6 +198,11 @@ class Receiving:
         if offsets:
             await consumer.commit(offsets)
 
+    def begin(self, partition: TopicPartition, position: int) -> None:
+        """Where a group's partition begins is committed too: else what comes after this run, and before a next one
+        that begins at the end, would be read by neither."""
+        self._written[partition] = position
+
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Partitions that others have already: nothing of them can be committed."""
         for partition in partitions:
@@ -212,10 +217,14 @@ class Receiving:
 
 
 def _commit_first(receiving: Receiving, consumer: Consumer) -> RebalanceListener:
-    """Commits what was written of partitions before others in the group get them."""
+    """Commits where partitions begin, and what was written of them before others in the group get them."""
     from ..consumer import RebalanceListener
 
     class CommitFirst(RebalanceListener):
+        async def on_partitions_assigned(self, assigned: frozenset[TopicPartition]) -> None:
+            for partition in assigned:
+                receiving.begin(partition, await consumer.position(partition))
+
         async def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> None:
             await receiving.commit(consumer, revoked)
 

@@ -67,7 +67,7 @@ class Buffer:
             return False
         for chunk in chunks:
             chunk.skip_to(offset)
-        state.position = state.settled = state.committed = offset
+        state.position = state.settled = offset
         return True
 
     # what goes out

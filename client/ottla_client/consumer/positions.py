@@ -112,7 +112,7 @@ class PartitionState:
         self.position: int | None = None
         self.settled: int | None = None
         self.committed: int | None = None
-        """The offset that there is no need to commit, because it is committed or nothing was handed out since."""
+        """What the group has of it, as far as known: there is no need to commit it again."""
         self.epoch: int | None = None
         """Leader epoch of the record before the position, where known."""
         self.fetch_offset = 0
@@ -206,7 +206,7 @@ class PartitionState:
             self.fetch_epoch = self.epoch
 
     def _move(self, offset: int, epoch: int | None) -> None:
-        self.position = self.settled = self.committed = offset
+        self.position = self.settled = offset
         self.epoch = epoch
         self.forget_buffered()
         self.calm()

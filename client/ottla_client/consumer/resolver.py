@@ -167,6 +167,7 @@ class Resolver:
                 self.reset_by_policy(state, "the group has committed none")
             else:
                 state.found(committed.offset, committed.leader_epoch)
+                state.committed = committed.offset
                 state.validate()
 
     async def _find_offsets(self, leader: int, states: list[PartitionState]) -> None:

@@ -80,11 +80,30 @@ async def test_commits_come_by_themselves(
     assert len(await take(consumer, 10)) == 10
     await asyncio.sleep(0.3)
     # The application may still be at work on these.
-    assert await consumer.committed() == {tp(topic): None}
+    assert (await consumer.committed())[tp(topic)].offset == 0
     assert len(await take(consumer, 10)) == 10
     async with asyncio.timeout(60):
         while await consumer.committed(tp(topic)) != {tp(topic): OffsetAndMetadata(10, "", 0)}:
             await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("sought", [False, True])
+async def test_where_a_partition_begins_is_committed_without_a_record(
+    broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New, sought: bool
+) -> None:
+    """What comes while nobody reads is for the next one, although that would begin at the end too."""
+    topic, group = new_topic(), new_name("group")
+    put(broker, topic, numbered(10))
+    first = await new_consumer(topic, group_id=group, auto_offset_reset="latest")
+    assert await first.poll(100) == []
+    await until(lambda: first.assignment() == {tp(topic)})
+    assert await first.position(tp(topic)) == 10
+    if sought:
+        first.seek(tp(topic), 7)
+    await first.close()
+    put(broker, topic, numbered(1))
+    second = await new_consumer(topic, group_id=group, auto_offset_reset="latest")
+    assert offsets(await take(second, 4 if sought else 1)) == ([7, 8, 9, 10] if sought else [10])
 
 
 async def test_commits_by_hand(
