@@ -25,9 +25,10 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
@@ -186,7 +187,9 @@ class Console:
             return
         if not (_is_terminal(sys.stdin) and _is_terminal(sys.stderr)):
             raise click.UsageError("Nobody can be asked here: add --yes to go ahead.")
-        if not click.confirm(question, err=True):
+        with _ended_by_signals():
+            confirmed = click.confirm(question, err=True)
+        if not confirmed:
             raise click.ClickException("left as it is")
 
 
@@ -264,6 +267,22 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         raise click.ClickException(one_line(error)) from None
     except OSError as error:
         raise click.ClickException(_describe(error)) from None
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Have Ctrl-C and SIGTERM end the process meanwhile: cancelling would wait for an event loop that is held up."""
+
+    def end(number: int, frame: object) -> NoReturn:
+        sys.stderr.write("\n")
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 async def _terminable(main: Coroutine[Any, Any, T]) -> T:

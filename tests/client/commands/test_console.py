@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from typing import Any
 
@@ -165,6 +166,20 @@ def test_a_question_needs_somebody_who_answers() -> None:
     refused = CliRunner().invoke(command)
     assert refused.exit_code == 2
     assert "--yes" in refused.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_question_is_ended_by_a_signal(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> None:
+        Console(Settings("", 1.0, ())).confirm("really?", yes=False)
+
+    monkeypatch.setattr("ottla_client.commands.console._is_terminal", lambda stream: True)
+    monkeypatch.setattr(click, "confirm", lambda *args, **options: signal.raise_signal(number))
+    before = signal.getsignal(number)
+    with pytest.raises(SystemExit) as ended:
+        run(ask())
+    assert ended.value.code == 128 + number
+    assert signal.getsignal(number) == before
 
 
 def test_unknown_names_have_the_nearest_beside_them() -> None:
