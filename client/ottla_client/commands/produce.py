@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import Any
 
 import click
@@ -194,6 +195,10 @@ def produce(
         raise click.BadParameter("one character, no quote", param_hint="--delimiter")
     if (errors_file is None) is (on_error == "file"):
         raise click.UsageError("--on-error file and --errors FILE go together")
+    if errors_file is not None and os.path.exists(errors_file):
+        for file in files:
+            if file != STDIN and os.path.samefile(file, errors_file):
+                raise click.UsageError(f"--errors {errors_file} is read here: it would be emptied beforehand")
     client_options = _client_options(console, compression, acks, linger, create_topic)
     with open(errors_file, "w", encoding="utf-8") if errors_file else contextlib.nullcontext() as rejects:
         sending = Sending(console, topic, partition, on_error, rejects)

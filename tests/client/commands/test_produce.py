@@ -133,6 +133,20 @@ def test_broken_lines_go_to_a_file_with_the_reason(shell: Shell, new_topic: NewT
     assert len(shell.values(topic)) == 3
 
 
+def test_what_is_read_is_not_emptied_for_broken_lines(
+    shell: Shell, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """Who mends the broken lines of the last time and sends them again may name the same file for both."""
+    rejects = tmp_path / "rejects.jsonl"
+    rejects.write_text('{"text": "mended"}\n')
+    again = tmp_path / "." / ".." / tmp_path.name / "rejects.jsonl"
+    options = ["-F", "json", "--value", "text", "--on-error", "file", "--errors", again]
+    done = shell("produce", new_topic(), rejects, *options)
+    assert done.code == 2
+    assert "would be emptied" in done.err
+    assert rejects.read_text() == '{"text": "mended"}\n'
+
+
 def test_what_the_broker_refuses_is_counted(shell: Shell, new_topic: NewTopic) -> None:
     topic = new_topic(max_message_bytes=1000)
     done = shell(
