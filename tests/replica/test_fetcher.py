@@ -293,6 +293,23 @@ async def test_a_leader_that_has_not_heard_yet_is_asked_again_soon_and_ever_late
     assert (await bench.asked()).max_wait_ms == 10, "it had heard meanwhile"
 
 
+async def test_a_partition_that_goes_while_the_connection_is_opened(bench: Bench) -> None:
+    bench.follow(0)
+    bench.follow(1)
+    opened = asyncio.Event()
+    connect = bench.fetcher._connect
+
+    async def slowly(broker_id: int) -> Any:
+        await opened.wait()
+        return await connect(broker_id)
+
+    bench.fetcher._connect = slowly
+    await bench.turn()
+    bench.fetcher.remove((TOPIC, 1))
+    opened.set()
+    assert (await bench.asked()).max_wait_ms == 500
+
+
 async def test_a_rest_is_never_longer_than_the_backoff(bench: Bench) -> None:
     bench.follow()
     for _ in range(20):

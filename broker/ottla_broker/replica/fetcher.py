@@ -353,8 +353,11 @@ class Fetcher:
         longest = self._settings.wait_max_ms
         if len(ready) == len(self._followed):
             return longest
-        rested = min(each.rests_until for key, each in self._followed.items() if key not in ready)
-        return max(1, min(longest, round((rested - self._clock.monotonic()) * 1000)))
+        # None, if the others were removed while the connection was opened.
+        resting = [each.rests_until for key, each in self._followed.items() if key not in ready]
+        if not resting:
+            return longest
+        return max(1, min(longest, round((min(resting) - self._clock.monotonic()) * 1000)))
 
     def _request(self, session: SessionRequest[Key, _Want], version: int, wait_ms: int) -> FetchRequest:
         settings = self._settings
