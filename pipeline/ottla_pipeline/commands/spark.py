@@ -13,7 +13,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -123,6 +123,8 @@ class SparkLog:
 @contextmanager
 def session(console: Console, master: str, conf: Mapping[str, str], name: str) -> Iterator[SparkSession]:
     """A session for one command, ended with it. Raises click.ClickException where Spark doesn't start."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
     from ..landing.errors import LandingError
     from ..landing.failures import Crashed
 
@@ -153,7 +155,9 @@ def session(console: Console, master: str, conf: Mapping[str, str], name: str) -
         keep = True
         raise LandingError(f"{error} (Spark's log: {log.file})") from error.__cause__
     finally:
-        spark.stop()
+        # Java may have gone; what the job says of that is more than what this would.
+        with suppress(OSError, Py4JError):
+            spark.stop()
         _end_java()
         if not keep:
             log.remove()
@@ -197,7 +201,10 @@ def _start(master: str, conf: Mapping[str, str], name: str, log: Path) -> SparkS
         # Java's workers inherit it.
         launch: Any = launch_gateway
         gateway = launch(settings, {"stdout": file, "stderr": file})
-    SparkContext(conf=settings, gateway=gateway)
+    context = SparkContext(conf=settings, gateway=gateway)
+    # It takes Java's end for an error of its own, and prints the stack of it; the job tells of it in a line.
+    listener: Any = context._accumulatorServer
+    listener.handle_error = lambda *_: None
     return SparkSession.builder.getOrCreate()
 
 

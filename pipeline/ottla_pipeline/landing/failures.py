@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -51,11 +51,27 @@ class Crashed(Exception):
     """The query has ended with an error that isn't the job's own: a worker was killed, say."""
 
 
+class JavaGone(Crashed):
+    """Spark's Java process has ended: no query can be started again in this session."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Spark's Java process has ended: it was killed, or had too little memory (spark.driver.memory); the same "
+            "job goes on from what the table has"
+        )
+
+
 def explained(error: Exception, failed: Sequence[BaseException], landing: Landing) -> Exception:
     """What to raise for the error that ended a query; ``failed`` has what our own code raised in it."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
+    # A callback's own connection may have been refused as well.
+    if (
+        any(isinstance(one, (Py4JNetworkError, ConnectionError)) for one in (error, *failed))
+        and java_is_gone()
+    ):
+        return JavaGone()
     for own in failed:
         # What Spark raised into our own code is told by how the query ended.
         if isinstance(own, Exception) and not isinstance(own, (PySparkException, Py4JError)):
@@ -69,6 +85,21 @@ def explained(error: Exception, failed: Sequence[BaseException], landing: Landin
     if found:
         return LandingError(found[-1].strip())
     return Crashed(f"Spark's query ended: {_reason(text)}")
+
+
+def java_is_gone() -> bool:
+    """Whether nobody answers where this process had a session's Java process."""
+    from py4j.protocol import Py4JNetworkError
+    from pyspark import SparkContext
+
+    jvm: Any = SparkContext._jvm
+    if jvm is None:
+        return False
+    try:
+        jvm.java.lang.System.nanoTime()
+    except (Py4JNetworkError, ConnectionError):
+        return True
+    return False
 
 
 def session() -> SparkSession:

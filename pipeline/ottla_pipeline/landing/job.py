@@ -25,7 +25,7 @@ from ottla_client.errors import ClientError
 from ottla_pipeline.landing import failures, passing
 from ottla_pipeline.landing.batches import BatchCommitter
 from ottla_pipeline.landing.errors import LandingError
-from ottla_pipeline.landing.failures import Crashed, Grown
+from ottla_pipeline.landing.failures import Crashed, Grown, JavaGone
 from ottla_pipeline.landing.graves import grave_of
 from ottla_pipeline.landing.parsing import formats
 from ottla_pipeline.landing.settings import BatchDone, Landed, Landing
@@ -211,7 +211,7 @@ class _Job:
 
     def _again(self, crash: Crashed) -> None:
         self._crashes += 1
-        if self._crashes > self._landing.restarts:
+        if self._crashes > self._landing.restarts or isinstance(crash, JavaGone):
             raise LandingError(str(crash)) from crash
         log.warning("%s; started again (%d of %d)", crash, self._crashes, self._landing.restarts)
         # Most crashes of several in a row are of a machine that is too busy to start Spark's workers in time.

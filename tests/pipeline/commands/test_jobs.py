@@ -1,4 +1,4 @@
-"""``ottla pipeline`` from land to audit on a real broker, and once as a process of its own that is ended by Ctrl-C."""
+"""``ottla pipeline`` from land to audit on a real broker, and as a process of its own that is ended."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 from click.testing import CliRunner
 from tests.pipeline.audit.landed import produce
@@ -105,8 +106,9 @@ def test_one_line_for_what_ends_a_job(
     assert "offset 1" in line
 
 
-def test_ended_by_ctrl_c(
-    broker: BrokerProcess, new_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("by", ["Ctrl-C", "Java's end"])
+def test_ended_amid_its_work(
+    broker: BrokerProcess, new_topic: Callable[..., str], tmp_path: Path, by: str
 ) -> None:
     topic = new_topic(1)
     produce(broker, topic, 0, GOOD)
@@ -128,11 +130,25 @@ def test_ended_by_ctrl_c(
     try:
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
-        process.send_signal(signal.SIGINT)
+        if by == "Ctrl-C":
+            process.send_signal(signal.SIGINT)
+        else:
+            children = psutil.Process(process.pid).children(recursive=True)
+            next(child for child in children if child.name() == "java").kill()
         done = finish(process)
     finally:
         process.kill()
         process.wait()
     assert first["rows"] == 100
-    assert (done.code, done.err) == (130, "")
-    assert not [file for file in logs.iterdir() if file.name.startswith("ottla-")], "nothing is left behind"
+    left = [file.name for file in logs.iterdir() if file.name.startswith("ottla-")]
+    if by == "Ctrl-C":
+        assert (done.code, done.err) == (130, "")
+        assert not left, "nothing is left behind"
+    else:
+        assert done.code == 1
+        last = done.err.splitlines()[-1]
+        assert last.startswith(
+            "Error: Spark's Java process has ended: it was killed, or had too little memory"
+        )
+        assert len(left) == 1
+        assert f"{left[0]}/spark.log" in last

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
-from ottla_pipeline.landing import Landing, LandingError
+from ottla_pipeline.landing import Landing, LandingError, failures
 from ottla_pipeline.landing.errors import BadSetting, Collision
-from ottla_pipeline.landing.failures import Crashed, explained
+from ottla_pipeline.landing.failures import Crashed, JavaGone, explained
 from ottla_pipeline.landing.tables import Names
 
 GOOD: dict[str, Any] = {
@@ -95,6 +96,16 @@ def test_how_a_query_ended(text: str, kind: type[Exception], what: str) -> None:
         raise found
 
 
+@pytest.mark.parametrize(
+    "gone", [ConnectionRefusedError(), Py4JNetworkError("Answer from Java side is empty")]
+)
+def test_a_session_without_java_is_not_tried_again(gone: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "java_is_gone", lambda: True)
+    for found in (explained(gone, [], Landing(**GOOD)), explained(RuntimeError(), [gone], Landing(**GOOD))):
+        assert isinstance(found, JavaGone)
+        assert isinstance(found, Crashed), "Spark's log is of use"
+
+
 def test_our_own_errors_are_raised_as_they_are() -> None:
-    own = ValueError("of a callback")
-    assert explained(RuntimeError("Spark's words"), [own], Landing(**GOOD)) is own
+    for own in (ValueError("of a callback"), ConnectionRefusedError("of another")):
+        assert explained(RuntimeError("Spark's words"), [own], Landing(**GOOD)) is own
