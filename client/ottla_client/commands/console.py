@@ -98,6 +98,8 @@ class Console:
     """
 
     def __init__(self, settings: Settings, *, as_json: bool = False) -> None:
+        if sys.stdout is None:  # so Python has it when whoever started the process closed it
+            raise click.ClickException("standard output is closed; send it to a file, or to /dev/null")
         self.settings = settings
         self.as_json = as_json
         self.is_terminal = _is_terminal(sys.stdout)

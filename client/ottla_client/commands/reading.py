@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sys
 import threading
@@ -31,6 +32,8 @@ def pieces(files: Sequence[str]) -> Iterator[Piece]:
     Raises OSError with the file's name.
     """
     for file in files or (STDIN,):
+        if file == STDIN and sys.stdin is None:  # so Python has it when whoever started the process closed it
+            raise OSError(errno.EBADF, "standard input is closed", name_of(file))
         fd = sys.stdin.fileno() if file == STDIN else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         try:
             while data := os.read(fd, PIECE):

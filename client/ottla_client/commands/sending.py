@@ -76,7 +76,7 @@ class Sending:
         self._limits = client_options["max_request_size"], client_options["buffer_memory"]
         if not client_options["allow_auto_create_topics"]:
             await require_topics(self._console, Producer, [self._topic], self._partition)
-        if STDIN in files and self._console.talks and sys.stdin.isatty():
+        if STDIN in files and self._console.talks and sys.stdin is not None and sys.stdin.isatty():
             self._console.note("A line is a record; Ctrl-D ends.")
         started = monotonic()
         stopped: BaseException | None = None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.client.commands.looking import OTTLA
 from tests.support.commands import Shell, finish, ottla, spawn
 from tests.support.ports import free_port
 from tests.support.processes import BrokerProcess
@@ -145,6 +147,17 @@ def test_what_is_read_is_not_emptied_for_broken_lines(
     assert done.code == 2
     assert "would be emptied" in done.err
     assert rejects.read_text() == '{"text": "mended"}\n'
+
+
+@pytest.mark.parametrize(("closed", "told"), [("<&-", "input"), (">&-", "output")])
+def test_closed_streams_are_told(shell: Shell, new_topic: NewTopic, closed: str, told: str) -> None:
+    script = f'exec "$0" produce "$1" -b "$2" {closed}'
+    arguments = ["sh", "-c", script, OTTLA, new_topic(), shell.bootstrap]
+    done = subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert done.stderr.rstrip().count("\n") == 0
+    assert f"standard {told} is closed" in done.stderr
 
 
 def test_what_the_broker_refuses_is_counted(shell: Shell, new_topic: NewTopic) -> None:
