@@ -271,13 +271,15 @@ class Cluster:
                 )
 
     async def wait_for_topic(
-        self, name: str, deadline: Deadline, *, allow_auto_create: bool = False
+        self, name: str, deadline: Deadline, *, allow_auto_create: bool = False, grace: float = inf
     ) -> TopicMetadata:
         """The topic, once it exists and one of its partitions at least has a leader.
 
-        Raises UnknownTopicError at the deadline, with names that are like it, and BrokerError at once for a name that
-        can't be a topic's or that this user may not see.
+        Raises UnknownTopicError, with names that are like it, at the deadline, or when brokers have said for ``grace``
+        seconds that it doesn't exist; BrokerError at once for a name that can't be a topic's or that this user may not
+        see.
         """
+        believed = Deadline(grace)
         failures = 0
         near: str | None = None
         code: ErrorCode | None = None
@@ -306,7 +308,7 @@ class Cluster:
             if unknown and near is None and failures >= (2 if allow_auto_create else 1):
                 near = await self._near(name, deadline)
             delay = self.backoff.after(failures)
-            if deadline.left() <= delay:
+            if min(deadline.left(), believed.left() if unknown else inf) <= delay:
                 raise _not_there(name, code, near)
             await asyncio.sleep(delay)
 

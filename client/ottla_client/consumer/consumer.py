@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 CLOSE_SECONDS = 30.0
 """How long ``close`` may take where nothing else is said."""
+JUST_MADE = 1.0
+"""Seconds for which a topic may exist that not all brokers know of yet."""
 
 
 class Consumer:
@@ -510,9 +512,12 @@ class Consumer:
         return {partition: 0 if each is None else each.offset for partition, each in found.items()}
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """The numbers of a topic's partitions. Raises UnknownTopicError, which names topics that may be meant."""
+        """The numbers of a topic's partitions. Raises UnknownTopicError, which names topics that may be meant.
+
+        A topic that was made a moment ago may not be known to all brokers yet: for that second it is waited for.
+        """
         self._engine.check()
-        known = await self._engine.cluster.wait_for_topic(topic, self._deadline(), allow_auto_create=False)
+        known = await self._engine.cluster.wait_for_topic(topic, self._deadline(), grace=JUST_MADE)
         return sorted(known.partitions)
 
     async def topics(self) -> list[str]:
