@@ -156,7 +156,7 @@ def test_compaction_keeps_the_last_value_of_each_key(
         newest = {g.key: g.value for g in got if g.key != b"end"}
         assert {key: value for key, value in newest.items() if value is not None} == last
         assert all(a.offset < b.offset for a, b in pairwise(got))
-        return len(got) <= 53
+        return len(got) <= 51
 
     wait_for(compacted, "all but the last values to go", timeout=60, every=0.3)
     for reader in KITS:

@@ -7,6 +7,7 @@ nothing did.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -202,10 +203,15 @@ def _start(master: str, conf: Mapping[str, str], name: str, log: Path) -> SparkS
         launch: Any = launch_gateway
         gateway = launch(settings, {"stdout": file, "stderr": file})
     context = SparkContext(conf=settings, gateway=gateway)
-    # It takes Java's end for an error of its own, and prints the stack of it; the job tells of it in a line.
+    # Both take Java's end for an error of their own, and show the stack of it; the job tells of it in a line.
     listener: Any = context._accumulatorServer
     listener.handle_error = lambda *_: None
+    logging.getLogger().addFilter(_is_not_py4js)
     return SparkSession.builder.getOrCreate()
+
+
+def _is_not_py4js(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
 
 
 def _end_java() -> None:

@@ -37,7 +37,7 @@ def plan(options: Callable[..., dict[str, str]]) -> Planned:
 
 
 def test_all_there_is(plan: Planned, new_topic: Callable[..., str], put: Put) -> None:
-    topic = new_topic(3)
+    topic = new_topic(3, prefix="found-by-a-pattern")
     put(topic, 5)
     put(topic, 2, partition=2)
     assert plan(subscribe=topic) == [(0, 0, 5), (2, 0, 2)]

@@ -272,7 +272,7 @@ def test_partitions_and_topics_that_are_made_later(
 ) -> None:
     prefix = new_name("later")
     admin.create_topics([NewTopic(f"{prefix}-a", partitions=1)])
-    one = reader(subscribePattern=f"{prefix}-.*")
+    one = reader(subscribePattern=f"^{prefix}-.*")
     start = one.initialOffset()
     admin.create_partitions({f"{prefix}-a": NewPartitions(2)})
     admin.create_topics([NewTopic(f"{prefix}-b", partitions=1)])
