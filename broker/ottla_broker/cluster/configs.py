@@ -27,20 +27,21 @@ _KEPT: Final = 500
 Settings = Mapping[str, str]
 Changed = Callable[[str, str, Settings], Awaitable[None]]
 """Told the kind (``topics`` or ``brokers``), the name, and what is set now."""
-Usable = Callable[[str, Settings], tuple[dict[str, str], list[str]]]
-"""Of the settings of a kind, those that can come into force, and what is wrong with each of the others."""
+Check = Callable[[str, str, str], None]
+"""Given a kind, the name of a setting and its value: raises ValueError where that can't come into force."""
 
 
 class ClusterConfigs:
     """Owned by the loop thread. ``changed`` is told of every change, in order.
 
-    What comes into force has been through ``usable``: anybody may have written it, of any version.
+    What comes into force has been through ``check``: anybody may have written it, of any version. Kafka's brokers have
+    settings that it knows no more, or that only they can change at runtime.
     """
 
-    def __init__(self, store: ClusterStore, changed: Changed, usable: Usable) -> None:
+    def __init__(self, store: ClusterStore, changed: Changed, check: Check) -> None:
         self._store = store
         self._changed = changed
-        self._usable = usable
+        self._check = check
         self._topics: dict[str, Settings] = {}
         self._seen = -1
         self._watch: Watch | None = None
@@ -103,9 +104,14 @@ class ClusterConfigs:
         return data
 
     def _in_force(self, kind: str, path: str, data: bytes) -> dict[str, str]:
-        settings, faults = self._usable(kind, _decode(path, data))
-        for fault in faults:
-            log.error("a setting can't come into force and is passed over", node=path, reason=fault)
+        settings = {}
+        for name, text in _decode(path, data).items():
+            try:
+                self._check(kind, name, text)
+            except ValueError as error:
+                log.error("a setting can't come into force and is passed over", node=path, reason=str(error))
+            else:
+                settings[name] = text
         return settings
 
     async def write(self, kind: str, name: str, settings: Settings) -> None:

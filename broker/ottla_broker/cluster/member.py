@@ -27,7 +27,7 @@ from ottla_broker.cluster.links import Links
 from ottla_broker.cluster.silence import watch_silence
 from ottla_broker.cluster.vigil import Vigil
 from ottla_broker.config.cluster_keys import RACK_AWARE
-from ottla_broker.config.topics import log_config, usable_topic_configs
+from ottla_broker.config.topics import check_topic_config, log_config
 from ottla_broker.controller.cluster.context import Context
 from ottla_broker.controller.cluster.controller import ActiveController
 from ottla_broker.controller.cluster.election import Election
@@ -112,7 +112,7 @@ class ClusterMember:
             if number is None:
                 number = await generate_broker_id(session, config.reserved_broker_max_id)
             config.use_broker_id(number)
-        self.configs = ClusterConfigs(self.store, self._configured, self._usable)
+        self.configs = ClusterConfigs(self.store, self._configured, self._check_setting)
         await self.configs.load_topics()
         default = await self.configs.in_force(ConfigNode.BROKERS, DEFAULT_ENTITY)
         own = await self.configs.in_force(ConfigNode.BROKERS, str(config.broker_id))
@@ -376,10 +376,11 @@ class ClusterMember:
 
     # ---- configurations
 
-    def _usable(self, kind: str, settings: Settings) -> tuple[dict[str, str], list[str]]:
+    def _check_setting(self, kind: str, name: str, text: str) -> None:
         if kind == ConfigNode.TOPICS:
-            return usable_topic_configs(settings)
-        return self._config.usable_dynamic(settings)
+            check_topic_config(name, text)
+        else:
+            self._config.check_dynamic({name: text})
 
     def in_force(self, settings: Settings) -> LogConfig:
         """What is in force for a topic with these settings; the same object for the same settings."""

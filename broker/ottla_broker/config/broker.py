@@ -138,21 +138,6 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
                 raise InvalidValue(name, text, key.note)
         self._check_retention({**self._given_texts(), **changes})
 
-    def usable_dynamic(self, given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-        """Those of some settings that may be set at runtime, and what is wrong with each of the others.
-
-        For what others have written: Kafka's brokers can change more at runtime, and may be told so for all brokers.
-        """
-        usable, faults = {}, []
-        for name, text in given.items():
-            try:
-                self.check_dynamic({name: text})
-            except ValueError as error:
-                faults.append(str(error))
-                continue
-            usable[name] = text
-        return usable, faults
-
     def apply_dynamic(self, default: Mapping[str, str], broker: Mapping[str, str]) -> None:
         """Put runtime settings (already checked) into force: for all brokers, and for this one."""
         before = self.dynamic_default.keys() | self.dynamic_broker.keys()

@@ -19,7 +19,6 @@ from ottla_broker.config.model import (
     LONG_MAX,
     NOT_YET,
     STRING,
-    InvalidValue,
     Key,
     Validator,
     at_least,
@@ -243,24 +242,17 @@ def _as_log_config(values: Mapping[str, Any]) -> LogConfig:
     return LogConfig(**fields, compact="compact" in policy, delete="delete" in policy)
 
 
-def usable_topic_configs(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Those of a topic's settings that can be in force, and what is wrong with each of the others.
+def check_topic_config(name: str, text: str) -> None:
+    """Whether one of a topic's settings can be in force: raises ValueError for an unknown name, InvalidValue for what it
+    doesn't take."""
+    key = TOPIC_KEYS.get(name)
+    if key is None:
+        raise ValueError(_unknown(name))
+    key.parse(text)
 
-    For what others have written: a cluster that is older than this broker has configs that Kafka knows no more.
-    """
-    usable, faults = {}, []
-    for name, text in given.items():
-        key = TOPIC_KEYS.get(name)
-        if key is None:
-            faults.append(f"Unknown topic config name: {name}")
-            continue
-        try:
-            key.parse(text)
-        except InvalidValue as error:
-            faults.append(str(error))
-            continue
-        usable[name] = text
-    return usable, faults
+
+def _unknown(name: str) -> str:
+    return f"Unknown topic config name: {name}"
 
 
 def check_topic_configs(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
@@ -273,7 +265,7 @@ def check_topic_configs(config: BrokerConfig, overrides: Mapping[str, str]) -> L
     for name, text in overrides.items():
         key = TOPIC_KEYS.get(name)
         if key is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, _unknown(name))
         value = key.parse(text)
         if key.effect == NOT_YET and key.asks_for_something(value):
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={text} is not supported: {key.note}")
