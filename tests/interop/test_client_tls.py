@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Iterator
 
 import pytest
@@ -42,15 +41,8 @@ def address(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
         yield f"{HOST}:{port}"
 
 
-def context(authority: str, certificate: str | None) -> ssl.SSLContext:
-    made = ssl.create_default_context(cafile=authority)
-    if certificate is not None:
-        made.load_cert_chain(certificate)
-    return made
-
-
 def test_records_there_and_back(address: str, certificates: Certificates) -> None:
-    given = context(certificates.authority, certificates.broker)
+    given = certificates.shown()
     values = [b"%d" % number for number in range(10_000)]
     with Producer(address, security_protocol="SSL", ssl_context=given) as producer:
         producer.send_batch("t", values).result()
@@ -80,7 +72,7 @@ def test_records_there_and_back(address: str, certificates: Certificates) -> Non
 def test_certificates_that_will_not_do(
     address: str, certificates: Certificates, authority: str, certificate: str | None, reason: str
 ) -> None:
-    given = context(getattr(certificates, authority), certificate and getattr(certificates, certificate))
+    given = certificates.shown(certificate, trusting=authority)
     with pytest.raises(BootstrapError, match=reason):
         Producer(address, security_protocol="SSL", ssl_context=given).start()
 

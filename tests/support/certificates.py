@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 from pathlib import Path
 
@@ -19,6 +20,20 @@ class Certificates:
         self.stranger = self._signed("stranger", "another", "subjectAltName=DNS:broker")
         self.locked = self._signed("locked", "ours", "subjectAltName=DNS:broker", password="secret")
         self.authority, self.another = str(folder / "ours.crt"), str(folder / "another.crt")
+
+    def asking(self) -> ssl.SSLContext:
+        """A server's: it takes those alone whose certificate the authority has signed."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self.authority)
+        context.load_cert_chain(self.server)
+        context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    def shown(self, certificate: str | None = "broker", *, trusting: str = "authority") -> ssl.SSLContext:
+        """A client's, which shows one of the certificates here, or none."""
+        context = ssl.create_default_context(cafile=getattr(self, trusting))
+        if certificate is not None:
+            context.load_cert_chain(getattr(self, certificate))
+        return context
 
     def _openssl(self, *args: str | Path) -> None:
         subprocess.run(

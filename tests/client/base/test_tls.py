@@ -29,27 +29,17 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 @pytest.fixture
 def front(certificates: Certificates, own_broker: Callable[..., Any]) -> Iterator[Proxy]:
     """Takes those alone whose certificate the authority has signed."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates.authority)
-    context.load_cert_chain(certificates.server)
-    context.verify_mode = ssl.CERT_REQUIRED
-    with Proxy(context) as proxy:
+    with Proxy(certificates.asking()) as proxy:
         settings = {"advertised.listeners": f"PLAINTEXT://{proxy.address}"}
         proxy.target = own_broker(settings=settings).port
         yield proxy
-
-
-def context(authority: str, certificate: str | None) -> ssl.SSLContext:
-    made = ssl.create_default_context(cafile=authority)
-    if certificate is not None:
-        made.load_cert_chain(certificate)
-    return made
 
 
 async def test_records_over_tls(front: Proxy, certificates: Certificates) -> None:
     options: dict[str, Any] = {
         "bootstrap_servers": front.address,
         "security_protocol": "SSL",
-        "ssl_context": context(certificates.authority, certificates.broker),
+        "ssl_context": certificates.shown(),
     }
     values = [b"%0100d" % number for number in range(50_000)]
     async with Producer(**options) as producer:
@@ -64,7 +54,7 @@ async def test_records_over_tls(front: Proxy, certificates: Certificates) -> Non
 
 
 async def test_an_authority_that_is_not_ours(front: Proxy, certificates: Certificates) -> None:
-    given = context(certificates.another, certificates.broker)
+    given = certificates.shown(trusting="another")
     producer = Producer(front.address, security_protocol="SSL", ssl_context=given)
     with pytest.raises(ClientError, match=r"is not trusted: .*cafile") as caught:
         await producer.start()
@@ -77,7 +67,7 @@ async def test_a_certificate_that_will_not_do(
     front: Proxy, certificates: Certificates, certificate: str | None
 ) -> None:
     """The front hangs up without a word, which may be gone in a moment: the client tries for as long as it is let."""
-    given = context(certificates.authority, certificate and getattr(certificates, certificate))
+    given = certificates.shown(certificate)
     producer = Producer(front.address, security_protocol="SSL", ssl_context=given, max_block_ms=2000)
     with pytest.raises(ClientError, match=r"broke: .* asks for another certificate") as caught:
         await producer.start()
@@ -88,9 +78,7 @@ async def test_a_certificate_that_will_not_do(
 @pytest.fixture
 def strict(certificates: Certificates, request: pytest.FixtureRequest) -> Iterator[str]:
     """The address of a server that says in an alert, as Kafka does, that it wants another certificate."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates.authority)
-    context.load_cert_chain(certificates.server)
-    context.verify_mode = ssl.CERT_REQUIRED
+    context = certificates.asking()
     context.maximum_version = request.param
     listening = socket.create_server(("127.0.0.1", 0))
 
@@ -123,7 +111,7 @@ def strict(certificates: Certificates, request: pytest.FixtureRequest) -> Iterat
 async def test_a_certificate_that_is_refused(
     strict: str, certificates: Certificates, certificate: str | None
 ) -> None:
-    given = context(certificates.authority, certificate and getattr(certificates, certificate))
+    given = certificates.shown(certificate)
     producer = Producer(strict, security_protocol="SSL", ssl_context=given)
     async with asyncio.timeout(30):  # half of what it would take if it were tried again
         with pytest.raises(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,7 @@ RECORDS = 20_000
 
 def test_a_batch_over_tls(own_broker: Callable[..., Any], tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
-    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates.authority)
-    server.load_cert_chain(certificates.server)
-    server.verify_mode = ssl.CERT_REQUIRED
-    with Proxy(server) as front:
+    with Proxy(certificates.asking()) as front:
         broker = own_broker(settings={"advertised.listeners": f"PLAINTEXT://{front.address}"})
         front.target = broker.port
         given = {
@@ -41,9 +37,7 @@ def test_a_batch_over_tls(own_broker: Callable[..., Any], tmp_path: Path) -> Non
             "kafka.ssl.keystore.type": "PEM",
             "kafka.ssl.key.password": "secret",
         }
-        client = ssl.create_default_context(cafile=certificates.authority)
-        client.load_cert_chain(certificates.broker)
-        with Producer(front.address, security_protocol="SSL", ssl_context=client) as producer:
+        with Producer(front.address, security_protocol="SSL", ssl_context=certificates.shown()) as producer:
             producer.send_batch("t", [b"%d" % number for number in range(RECORDS)]).result()
         reader = OttlaReader(resolve({**given, **tls}, stream=False), ("value",))
         read = [
