@@ -243,8 +243,12 @@ def _as_log_config(values: Mapping[str, Any]) -> LogConfig:
 
 
 def check_topic_config(name: str, text: str) -> None:
-    """Whether one of a topic's settings can be in force: raises ValueError for an unknown name, InvalidValue for what it
-    doesn't take."""
+    """Whether one of a topic's settings can be in force.
+
+    Raises:
+        InvalidValue: a value that its key doesn't take.
+        ValueError: an unknown name.
+    """
     key = TOPIC_KEYS.get(name)
     if key is None:
         raise ValueError(_unknown(name))
