@@ -150,9 +150,9 @@ class Broker:
         member.on_failed = partial(_halt, "it can't be a member of its cluster any more")
         self._stopping.append(self._checkpoint_last)
         self.controller = member.controller
-        self.joined = member.control.joined
+        self.joined = member.controller_requests.joined
         self.served = {**self.served, **IN_CLUSTERS}
-        self._start_groups(member.control.on_topic_deleted, member.on_broker_configs)
+        self._start_groups(member.controller_requests.on_topic_deleted, member.on_broker_configs)
         self._run(self.logs.run(), "log chores")
         self._run(self._checkpoint_high_watermarks(), "high watermarks")
         self._start_cleaner(member.on_broker_configs)

@@ -13,10 +13,10 @@ from tests.support.waiting import until
 from ottla_broker.clock import SystemClock
 from ottla_broker.config import BrokerConfig
 from ottla_broker.controller.cluster.channel import LinkError
+from ottla_broker.controller.cluster.cluster_controller import ClusterController
 from ottla_broker.controller.cluster.context import Context
 from ottla_broker.controller.cluster.controller import ActiveController
-from ottla_broker.controller.cluster.election import Election
-from ottla_broker.controller.cluster.facade import ClusterController
+from ottla_broker.controller.cluster.controller_election import ControllerElection
 from ottla_broker.controller.configs import check_topic
 from ottla_broker.metadata.cache import MetadataCache, PartitionInfo, TopicInfo
 from ottla_broker.store.api import Create, Delete, StoreFailedError, UnknownOutcomeError
@@ -375,12 +375,12 @@ class Candidate:
         self.clock = SystemClock(asyncio.get_running_loop())
         self.metadata = MetadataCache()
         self.store: ZooKeeperStore
-        self.election: Election
+        self.election: ControllerElection
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         self.store = await ZooKeeperStore.open(self.cluster.settings)
-        self.election = Election(
+        self.election = ControllerElection(
             self.store,
             self.broker_id,
             self.clock,
@@ -388,7 +388,7 @@ class Candidate:
             self._on_resigned,
             self.known_controllers.append,
         )
-        self.facade = ClusterController(
+        self.api = ClusterController(
             config=self.config,
             metadata=self.metadata,
             random=Random(self.broker_id),
@@ -441,7 +441,7 @@ class Candidate:
     def _on_brokers(self, context: Context) -> None:
         assert all(broker in self.cluster.brokers for broker in context.brokers)
 
-    # ---- what the facade needs
+    # ---- what the cluster's controller needs
 
     async def _to_controller(self) -> Any:
         for candidate in self.cluster.controllers:
@@ -496,7 +496,7 @@ class Candidate:
 
 
 class _ToController:
-    """A connection to the controller, for the facade of another broker."""
+    """A connection to the controller, for another broker."""
 
     def __init__(self, candidate: Candidate) -> None:
         self._candidate = candidate
@@ -513,7 +513,7 @@ class _ToController:
         from ottla_protocol.messages.create_topics import CreateTopicsRequest
 
         if isinstance(request, CreateTopicsRequest):
-            broker: Any = SimpleNamespace(controller=self._candidate.facade, config=self._candidate.config)
+            broker: Any = SimpleNamespace(controller=self._candidate.api, config=self._candidate.config)
             ctx = RequestContext(broker, 7, "test", "127.0.0.1", "connection", "PLAINTEXT", 1)
             return await create_topics.handle(ctx, request)
         return await serve.allocate_producer_ids(self._candidate.active, request)

@@ -13,25 +13,25 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.cluster.configs import ClusterConfigs, Settings
-from ottla_broker.cluster.control import Control
-from ottla_broker.cluster.disks import DiskReports
-from ottla_broker.cluster.hearsay import ask_around
+from ottla_broker.cluster.controller_requests import ControllerRequests
 from ottla_broker.cluster.identity import (
     ensure_paths,
     generate_broker_id,
     register,
     settle_cluster_id,
 )
-from ottla_broker.cluster.lasting import LastingStore
+from ottla_broker.cluster.leader_discovery import discover_leaders
+from ottla_broker.cluster.lease_monitor import watch_lease
 from ottla_broker.cluster.links import Links
-from ottla_broker.cluster.silence import watch_silence
-from ottla_broker.cluster.vigil import Vigil
+from ottla_broker.cluster.log_dir_failures import LogDirFailures
+from ottla_broker.cluster.peer_monitor import PeerMonitor
+from ottla_broker.cluster.reconnecting_store import ReconnectingStore
 from ottla_broker.config.cluster_keys import RACK_AWARE
 from ottla_broker.config.topics import check_topic_config, log_config
+from ottla_broker.controller.cluster.cluster_controller import ClusterController
 from ottla_broker.controller.cluster.context import Context
 from ottla_broker.controller.cluster.controller import ActiveController
-from ottla_broker.controller.cluster.election import Election
-from ottla_broker.controller.cluster.facade import ClusterController
+from ottla_broker.controller.cluster.controller_election import ControllerElection
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.authority import Authority
 from ottla_broker.network.peer import Peers
@@ -86,10 +86,10 @@ class ClusterMember:
         self.on_broker_configs: list[Callable[[], None]] = []
         self.on_failed: Callable[[], None] = lambda: None
         self.authority = Authority()
-        self.store = LastingStore()
+        self.store = ReconnectingStore()
         self._settings = _zookeeper_settings(config)
         self._session: ZooKeeperStore | None = None
-        self._election: Election | None = None
+        self._election: ControllerElection | None = None
         self._active: ActiveController | None = None
         self._registration: BrokerRegistration | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -124,10 +124,12 @@ class ClusterMember:
         number = config.broker_id
         self._peers = Peers(f"broker-{number}", self._clock)
         self._links = Links(self._peers, self.controller_id)
-        self._vigil = Vigil(number, self._peers, self._place, self._on_dead, self._metadata.set_reachable)
-        self._metadata.look = self._vigil.look
+        self._peer_monitor = PeerMonitor(
+            number, self._peers, self._place, self._on_dead, self._metadata.set_reachable
+        )
+        self._metadata.look = self._peer_monitor.look
         self._standing = Standing(
-            Lease(), config.replica_fetch_wait_max_ms / 1000 + DOUBT_SECONDS, self._vigil.is_dead
+            Lease(), config.replica_fetch_wait_max_ms / 1000 + DOUBT_SECONDS, self._peer_monitor.is_dead
         )
         self._isr = IsrChanges(number, self._broker_epoch, self._links.to_controller, self._clock)
         self.replicas = ClusterReplicas(
@@ -154,11 +156,11 @@ class ClusterMember:
         )
         self._take_rates()
         self.on_broker_configs.append(self._take_rates)
-        self._disks = DiskReports(self.store, number)
-        self.replicas.on_folder_failed.append(self._disks.folder_failed)
+        self._log_dir_failures = LogDirFailures(self.store, number)
+        self.replicas.on_folder_failed.append(self._log_dir_failures.folder_failed)
         if config.replica_selector_class == RACK_AWARE:
             self.replicas.selector = RackAwareSelector(number, self._rack_of)
-        self.control = Control(
+        self.controller_requests = ControllerRequests(
             self.authority,
             self._metadata,
             self.replicas,
@@ -167,16 +169,16 @@ class ClusterMember:
             self._peers.set_address,
             self.store,
         )
-        self.control.on_leaders = self._led_in
-        self.control.on_brokers.append(self._take_addresses)
-        self.control.on_brokers.append(self.replicas.brokers_changed)
+        self.controller_requests.on_leaders = self._led_in
+        self.controller_requests.on_brokers.append(self._take_addresses)
+        self.controller_requests.on_brokers.append(self.replicas.brokers_changed)
         self.controller = ClusterController(
             config=config,
             metadata=self._metadata,
             random=self._random,
             configs=self.configs,
             to_controller=self._links.to_controller,
-            wait_for=self.control.wait_for,
+            wait_for=self.controller_requests.wait_for,
             broker_epoch=self._broker_epoch,
             active=self.active,
         )
@@ -206,7 +208,7 @@ class ClusterMember:
         self._standing.lease = self._lease()
         self._start(self._live())
         self._start(self._shrink_isrs())
-        self._start(watch_silence(self._lease, self._clock, self._on_silence, self._on_sign))
+        self._start(watch_lease(self._lease, self._clock, self._on_silence, self._on_sign))
         self.configs.start()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -231,7 +233,7 @@ class ClusterMember:
         while True:
             session = self._session
             assert session is not None
-            self._election = Election(
+            self._election = ControllerElection(
                 session,
                 self._config.broker_id,
                 self._clock,
@@ -294,8 +296,12 @@ class ClusterMember:
         self._metadata.set_doubtful({key for key in doubtful if self._is_said_to_lead(*key)})
         if self._metadata.doubtful:
             topics = {topic for topic, _ in self._metadata.doubtful}
-            await ask_around(
-                self._metadata, self._peers, self._config.broker_id, topics, self.control.take_hearsay
+            await discover_leaders(
+                self._metadata,
+                self._peers,
+                self._config.broker_id,
+                topics,
+                self.controller_requests.learn_leaders,
             )
 
     def _is_said_to_lead(self, topic: str, partition: int) -> bool:
@@ -316,14 +322,14 @@ class ClusterMember:
         election = self._election
         if election is not None and not election.is_controller and election.controller == broker:
             log.warning("the controller's process is gone", controller=broker)
-            election.usurp(broker)
+            election.take_over(broker)
 
     def _on_controller(self, controller: int) -> None:
         self._watch_others()
 
     def _watch_others(self) -> None:
         controller = self.controller_id()
-        self._vigil.watch({*self._metadata.brokers, *([controller] if controller >= 0 else [])})
+        self._peer_monitor.watch({*self._metadata.brokers, *([controller] if controller >= 0 else [])})
 
     def active(self) -> ActiveController | None:
         """The controller, if this broker is it."""
@@ -394,10 +400,10 @@ class ClusterMember:
         """Somebody has changed a configuration."""
         config = self._config
         if kind == ConfigNode.TOPICS:
-            self.control.topic_configured(name)
+            self.controller_requests.topic_configured(name)
             log.info("topic configured", topic=name, configs=dict(settings))
             if self._active is not None:
-                self._active.balance.on_configs(name)
+                self._active.leader_balancer.on_configs(name)
             return
         if name not in (DEFAULT_ENTITY, str(config.broker_id)):
             return
@@ -406,10 +412,10 @@ class ClusterMember:
         else:
             config.apply_dynamic(config.dynamic_default, settings)
         self._log_configs.clear()
-        self.control.defaults_changed()
+        self.controller_requests.defaults_changed()
         log.info("broker configured", scope=name, configs=dict(settings))
         if self._active is not None:
-            self._active.balance.on_configs(None)
+            self._active.leader_balancer.on_configs(None)
         for callback in self.on_broker_configs:
             callback()
 
@@ -434,7 +440,7 @@ class ClusterMember:
             return
         self.replicas.leave()
         for attempt in range(1 + config.controlled_shutdown_max_retries):
-            if attempt and await self.control.wait_for(
+            if attempt and await self.controller_requests.wait_for(
                 self._is_alone, config.controlled_shutdown_retry_backoff_ms / 1000
             ):
                 log.info("there is no other broker left to hand leaderships over to")
@@ -473,9 +479,9 @@ class ClusterMember:
             await asyncio.wait(self._tasks)
         if hasattr(self, "_peers"):
             await self.configs.close()
-            await self._vigil.close()
+            await self._peer_monitor.close()
             await self._isr.close()
-            await self._disks.close()
+            await self._log_dir_failures.close()
             await self.replicas.stop_fetching()
             await self._on_resigned()
             await self._peers.close()

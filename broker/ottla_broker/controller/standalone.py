@@ -29,6 +29,7 @@ from ottla_broker.controller.api import (
     ResourceType,
     TopicToDelete,
 )
+from ottla_broker.controller.bootstrap import register_broker, settle_cluster_id, take_over, warn_of_strays
 from ottla_broker.controller.configs import apply_changes, check_broker, check_topic, keys_for
 from ottla_broker.controller.new_topics import (
     OFFSETS_TOPIC,
@@ -39,7 +40,6 @@ from ottla_broker.controller.new_topics import (
     offsets_topic,
 )
 from ottla_broker.controller.producer_ids import ProducerIds
-from ottla_broker.controller.start import register_broker, settle_cluster_id, take_over, warn_of_strays
 from ottla_broker.controller.validation import (
     Collisions,
     assignments_of,

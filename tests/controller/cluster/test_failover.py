@@ -17,7 +17,7 @@ async def test_two_thousand_partitions_are_taken_over(cluster: FakeCluster) -> N
     """Their controller and one of their three leaders die together; all partitions are led again."""
     candidate = await cluster.three()
     for _ in range(4):
-        made = await candidate.facade.create_topics(
+        made = await candidate.api.create_topics(
             [NewTopic(f"t{n}", _PARTITIONS, 3) for n in range(_TOPICS // 4 * _, _TOPICS // 4 * (_ + 1))],
             False,
         )

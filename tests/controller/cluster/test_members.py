@@ -20,7 +20,7 @@ def by_hand(*replicas: int, name: str = "t") -> NewTopic:
 
 async def test_a_dead_broker_leads_no_more_though_its_node_stands(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    await candidate.facade.create_topics([by_hand(2, 3, 1), by_hand(1, 2, name="u")], False)
+    await candidate.api.create_topics([by_hand(2, 3, 1), by_hand(1, 2, name="u")], False)
     cluster.brokers[2].die()
     await cluster.until_state("t", 0, lambda state: state.leader == 3)
     state = await cluster.state("t", 0)
@@ -39,7 +39,7 @@ async def test_a_dead_broker_leads_no_more_though_its_node_stands(cluster: FakeC
 
 async def test_a_broker_wrongly_taken_for_dead_comes_back_as_a_follower(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    await candidate.facade.create_topics([by_hand(2, 3, 1), by_hand(2, name="alone")], False)
+    await candidate.api.create_topics([by_hand(2, 3, 1), by_hand(2, name="alone")], False)
     cluster.brokers[2].die()
     await cluster.until_state("t", 0, lambda state: state.leader == 3)
     await cluster.until_state("alone", 0, lambda state: state.leader == -1)
@@ -58,7 +58,7 @@ async def test_a_broker_wrongly_taken_for_dead_comes_back_as_a_follower(cluster:
 
 async def test_a_broker_whose_node_goes_is_gone_though_it_answers(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    await candidate.facade.create_topics([by_hand(2, 3, 1)], False)
+    await candidate.api.create_topics([by_hand(2, 3, 1)], False)
     await cluster.unregister(2)
     await cluster.until_state("t", 0, lambda state: state.leader == 3)
     await until(lambda: set(cluster.brokers[1].live) == {1, 3})
@@ -69,7 +69,7 @@ async def test_a_broker_whose_node_goes_is_gone_though_it_answers(cluster: FakeC
 
 async def test_a_broker_that_registers_again_has_lost_what_it_led(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    await candidate.facade.create_topics([by_hand(2, 3, 1)], False)
+    await candidate.api.create_topics([by_hand(2, 3, 1)], False)
     active = candidate.active
     assert active is not None
     # Both within one event of the controller.
@@ -84,7 +84,7 @@ async def test_a_broker_that_registers_again_has_lost_what_it_led(cluster: FakeC
 
 async def test_the_last_in_sync_replicas_wait_for_each_other(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    await candidate.facade.create_topics([by_hand(2, 3)], False)
+    await candidate.api.create_topics([by_hand(2, 3)], False)
     cluster.brokers[2].die()
     await cluster.until_state("t", 0, lambda state: state.leader == 3)
     cluster.brokers[3].die()
@@ -100,7 +100,7 @@ async def test_the_last_in_sync_replicas_wait_for_each_other(cluster: FakeCluste
 
 async def test_an_unclean_leader_is_taken_where_that_is_allowed(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    await candidate.facade.create_topics([by_hand(2, 3)], False)
+    await candidate.api.create_topics([by_hand(2, 3)], False)
     cluster.brokers[2].die()
     await cluster.until_state("t", 0, lambda state: state.leader == 3)
     cluster.brokers[3].die()
@@ -110,14 +110,14 @@ async def test_an_unclean_leader_is_taken_where_that_is_allowed(cluster: FakeClu
     # The topic's setting changes.
     cluster.unclean.add("t")
     assert candidate.active is not None
-    candidate.active.balance.on_configs("t")
+    candidate.active.leader_balancer.on_configs("t")
     await cluster.until_state("t", 0, lambda state: state.leader == 2)
     assert (await cluster.state("t", 0)).isr == [2]
 
 
 async def test_a_new_broker_is_told_everything(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    await candidate.facade.create_topics([NewTopic("t", 3, 3)], False)
+    await candidate.api.create_topics([NewTopic("t", 3, 3)], False)
     await cluster.add(4)
     await until(lambda: len(cluster.brokers[4].metadata) == 3 and len(cluster.brokers[4].live) == 4)
     await until(lambda: all(len(broker.live) == 4 for broker in cluster.brokers.values()))
@@ -127,7 +127,7 @@ async def test_a_new_broker_is_told_everything(cluster: FakeCluster) -> None:
 async def test_a_broker_that_cannot_do_what_it_is_told_is_told_again(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     cluster.brokers[2].unable = 3
-    (made,) = await candidate.facade.create_topics([by_hand(2, 3)], False)
+    (made,) = await candidate.api.create_topics([by_hand(2, 3)], False)
     assert made.error == ErrorCode.NONE
     assert ("t", 0) in cluster.brokers[2].leads()
 
@@ -135,7 +135,7 @@ async def test_a_broker_that_cannot_do_what_it_is_told_is_told_again(cluster: Fa
 async def test_a_broken_connection_loses_nothing(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     cluster.brokers[2].silent = True
-    making = asyncio.ensure_future(candidate.facade.create_topics([by_hand(2, 3)], False))
+    making = asyncio.ensure_future(candidate.api.create_topics([by_hand(2, 3)], False))
     await until(lambda: ("t", 0) in cluster.brokers[3].states)
     cluster.brokers[2].silent = False
     for link in list(cluster.brokers[2].links):
@@ -146,7 +146,7 @@ async def test_a_broken_connection_loses_nothing(cluster: FakeCluster) -> None:
 
 async def test_a_broker_that_answers_nothing_is_given_up(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    await candidate.facade.create_topics([by_hand(2, 3, 1)], False)
+    await candidate.api.create_topics([by_hand(2, 3, 1)], False)
     active = candidate.active
     assert active is not None
     cluster.brokers[2].silent = True
@@ -187,7 +187,7 @@ async def test_a_registration_that_cannot_be_read_is_left_out(cluster: FakeClust
 
 async def test_a_replica_on_a_failed_disk_leads_no_more(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    await candidate.facade.create_topics([by_hand(2, 3, 1), by_hand(2, 1, name="u")], False)
+    await candidate.api.create_topics([by_hand(2, 3, 1), by_hand(2, 1, name="u")], False)
     cluster.brokers[2].failing["t", 0] = ErrorCode.KAFKA_STORAGE_ERROR
     notice = b'{"version":1,"broker":2,"event":1}'
     await cluster.store.create("/log_dir_event_notification/log_dir_event_", notice, sequence=True)
@@ -201,7 +201,7 @@ async def test_a_replica_on_a_failed_disk_leads_no_more(cluster: FakeCluster) ->
 async def test_a_new_replica_whose_disk_fails_is_replaced(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     cluster.brokers[2].failing["t", 0] = ErrorCode.KAFKA_STORAGE_ERROR
-    await candidate.facade.create_topics([by_hand(2, 3, 1)], False)
+    await candidate.api.create_topics([by_hand(2, 3, 1)], False)
     await cluster.until_state("t", 0, lambda state: state.leader == 3)
 
 
@@ -219,7 +219,7 @@ async def test_notices_that_cannot_be_read_are_removed(cluster: FakeCluster) -> 
 
 async def test_a_broker_that_stops_hands_over_what_it_leads(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    await candidate.facade.create_topics(
+    await candidate.api.create_topics(
         [by_hand(2, 3, 1), by_hand(3, 2, name="u"), by_hand(2, name="alone")], False
     )
     request = ControlledShutdownRequest(broker_id=2, broker_epoch=await cluster.epoch(2))
@@ -231,7 +231,7 @@ async def test_a_broker_that_stops_hands_over_what_it_leads(cluster: FakeCluster
     assert (await cluster.state("alone", 0)).leader == 2
     await until(lambda: cluster.brokers[2].stopped == [("u", 0)])
     # It is not chosen for anything any more.
-    await candidate.facade.create_topics([by_hand(2, 3, name="v")], False)
+    await candidate.api.create_topics([by_hand(2, 3, name="v")], False)
     assert (await cluster.state("v", 0)).leader == 3
     # When it is back it follows.
     await cluster.unregister(2)
@@ -241,7 +241,7 @@ async def test_a_broker_that_stops_hands_over_what_it_leads(cluster: FakeCluster
 
 async def test_what_nobody_can_take_over_is_told(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    await candidate.facade.create_topics([by_hand(2, 3)], False)
+    await candidate.api.create_topics([by_hand(2, 3)], False)
     cluster.brokers[3].die()
     await cluster.until_state("t", 0, lambda state: state.isr == [2])
     answer = await serve.controlled_shutdown(candidate.active, ControlledShutdownRequest(broker_id=2))
@@ -261,11 +261,11 @@ async def test_only_registered_brokers_may_leave(cluster: FakeCluster) -> None:
 
 async def test_a_topic_removed_by_other_hands_is_forgotten(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    await candidate.facade.create_topics([by_hand(2, 3)], False)
+    await candidate.api.create_topics([by_hand(2, 3)], False)
     for path in ("/t/partitions/0/state", "/t/partitions/0", "/t/partitions", "/t"):
         await cluster.store.delete(TopicNode.PARENT + path)
     active = candidate.active
     assert active is not None
     await until(lambda: "t" not in active.context.topics)
-    (made,) = await candidate.facade.create_topics([by_hand(3, 2)], False)
+    (made,) = await candidate.api.create_topics([by_hand(3, 2)], False)
     assert made.error == ErrorCode.NONE

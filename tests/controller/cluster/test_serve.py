@@ -43,7 +43,7 @@ from ottla_protocol.messages.list_partition_reassignments import (
 
 async def make(candidate: Candidate, *replicas: int, name: str = "t") -> bytes:
     topic = NewTopic(name, assignments={0: list(replicas)})
-    (made,) = await candidate.facade.create_topics([topic], False)
+    (made,) = await candidate.api.create_topics([topic], False)
     assert made.error == ErrorCode.NONE
     return made.topic_id
 
@@ -328,7 +328,7 @@ async def test_leadership_goes_back_to_preferred_replicas_by_itself(cluster: Fak
 async def test_a_balanced_enough_cluster_is_left_alone(cluster: FakeCluster) -> None:
     candidate = await cluster.three(leader_imbalance_per_broker_percentage="50")
     topics = [NewTopic("t", assignments={0: [2, 3], 1: [2, 1], 2: [2, 1], 3: [2, 1]})]
-    (made,) = await candidate.facade.create_topics(topics, False)
+    (made,) = await candidate.api.create_topics(topics, False)
     active = candidate.active
     assert active is not None
     await bounce(cluster, 2)
@@ -340,7 +340,7 @@ async def test_a_balanced_enough_cluster_is_left_alone(cluster: FakeCluster) -> 
         )
         await serve.alter_partition(active, request, 2)
     assert set((await elect(candidate, 0, ("t", 0), ("t", 1))).values()) == {ErrorCode.NONE}
-    await active.do(active.balance.rebalance)
+    await active.do(active.leader_balancer.rebalance)
     assert [(await cluster.state("t", index)).leader for index in range(4)] == [2, 2, 1, 1]
 
 
@@ -435,7 +435,7 @@ async def test_a_partition_moves_to_other_replicas(cluster: FakeCluster) -> None
     assert state.leader == 2
     assert (state.adding_replicas, state.removing_replicas) == ([1, 4], [2, 3])
     assert ("t", 0) in cluster.brokers[4].new
-    (refused,) = await candidate.facade.create_partitions([MorePartitions("t", 2)], False)
+    (refused,) = await candidate.api.create_partitions([MorePartitions("t", 2)], False)
     assert refused.error == ErrorCode.REASSIGNMENT_IN_PROGRESS
     # One has caught up: not enough.
     answer = await change(
@@ -529,7 +529,7 @@ async def test_a_topic_that_moves_is_deleted(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await make(candidate, 2, 3)
     assert await move(candidate, [1, 3]) == ErrorCode.NONE
-    (outcome,) = await candidate.facade.delete_topics([TopicToDelete("t")])
+    (outcome,) = await candidate.api.delete_topics([TopicToDelete("t")])
     assert outcome.error == ErrorCode.NONE
     assert await cluster.store.children(TopicNode.PARENT) == []
     assert all(("t", 0) in broker.deleted for broker in cluster.brokers.values())

@@ -21,7 +21,7 @@ from ottla_protocol.errors import ErrorCode
 
 async def test_a_topic_is_led_and_known_when_it_is_made(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    (made,) = await candidate.facade.create_topics(
+    (made,) = await candidate.api.create_topics(
         [NewTopic("t", 6, 3, configs={"retention.ms": "1000"})], False
     )
     assert made.error == ErrorCode.NONE
@@ -47,8 +47,8 @@ async def test_a_topic_is_led_and_known_when_it_is_made(cluster: FakeCluster) ->
 
 async def test_what_cannot_be_made_is_refused(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    await candidate.facade.create_topics([NewTopic("a.b", 1, 1)], False)
-    outcomes = await candidate.facade.create_topics(
+    await candidate.api.create_topics([NewTopic("a.b", 1, 1)], False)
+    outcomes = await candidate.api.create_topics(
         [
             NewTopic("a.b", 1, 1),
             NewTopic("a_b", 1, 1),
@@ -78,14 +78,14 @@ async def test_what_cannot_be_made_is_refused(cluster: FakeCluster) -> None:
 
 async def test_validation_alone_makes_nothing(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    (made,) = await candidate.facade.create_topics([NewTopic("t", 2, 2)], True)
+    (made,) = await candidate.api.create_topics([NewTopic("t", 2, 2)], True)
     assert (made.error, made.num_partitions) == (ErrorCode.NONE, 2)
     assert await cluster.store.children(TopicNode.PARENT) == []
 
 
 async def test_many_partitions_go_into_several_transactions(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    (made,) = await candidate.facade.create_topics([NewTopic("wide", 250, 3)], False)
+    (made,) = await candidate.api.create_topics([NewTopic("wide", 250, 3)], False)
     assert made.error == ErrorCode.NONE
     assert len(await cluster.store.children("/brokers/topics/wide/partitions")) == 250
     assert sum(len(broker.leads()) for broker in cluster.brokers.values()) == 250
@@ -94,7 +94,7 @@ async def test_many_partitions_go_into_several_transactions(cluster: FakeCluster
 async def test_replicas_are_spread_over_racks(cluster: FakeCluster) -> None:
     cluster.racks = {1: "a", 2: "a", 3: "b"}
     candidate = await cluster.three()
-    await candidate.facade.create_topics([NewTopic("t", 6, 2)], False)
+    await candidate.api.create_topics([NewTopic("t", 6, 2)], False)
     for index in range(6):
         assert 3 in (await cluster.state("t", index)).isr
 
@@ -118,7 +118,7 @@ async def test_a_topic_that_cannot_be_read_is_left_out_until_it_can(
     candidate = await cluster.three()
     await cluster.store.create(TopicNode.path("torn"), b'{"partitions": ')
     await until(lambda: "torn" in events_log.getvalue())
-    (made,) = await candidate.facade.create_topics([NewTopic("whole", 1, 3)], False)
+    (made,) = await candidate.api.create_topics([NewTopic("whole", 1, 3)], False)
     assert made.error == ErrorCode.NONE
     await cluster.store.set(TopicNode.path("torn"), TopicNode.encode(None, {0: Assignment([1])}))
     await until(lambda: ("torn", 0) in cluster.brokers[1].leads())
@@ -126,8 +126,8 @@ async def test_a_topic_that_cannot_be_read_is_left_out_until_it_can(
 
 async def test_partitions_are_added(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    await candidate.facade.create_topics([NewTopic("t", 2, 2)], False)
-    outcomes = await candidate.facade.create_partitions(
+    await candidate.api.create_topics([NewTopic("t", 2, 2)], False)
+    outcomes = await candidate.api.create_partitions(
         [MorePartitions("t", 5), MorePartitions("absent", 3), MorePartitions("t", 1)], False
     )
     assert [outcome.error for outcome in outcomes] == [
@@ -138,21 +138,21 @@ async def test_partitions_are_added(cluster: FakeCluster) -> None:
     for index in range(5):
         assert len((await cluster.state("t", index)).isr) == 2
     assert len(candidate.told().topic("t").partitions) == 5
-    outcomes = await candidate.facade.create_partitions([MorePartitions("t", 6, [[3, 1]])], False)
+    outcomes = await candidate.api.create_partitions([MorePartitions("t", 6, [[3, 1]])], False)
     assert outcomes[0].error == ErrorCode.NONE
     assert (await cluster.state("t", 5)).leader == 3
 
 
 async def test_partitions_added_by_other_hands_are_led(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    await candidate.facade.create_topics([NewTopic("t", assignments={0: [1, 2]})], False)
+    await candidate.api.create_topics([NewTopic("t", assignments={0: [1, 2]})], False)
     data, _ = await cluster.store.get(TopicNode.path("t"))
     topic_id, assignments = TopicNode.decode("t", data)
     assignments[1] = Assignment([3, 2])
     await cluster.store.set(TopicNode.path("t"), TopicNode.encode(topic_id, assignments))
     await until(lambda: ("t", 1) in cluster.brokers[3].leads())
     # And the controller goes on from there.
-    outcomes = await candidate.facade.create_partitions([MorePartitions("t", 3)], False)
+    outcomes = await candidate.api.create_partitions([MorePartitions("t", 3)], False)
     assert outcomes[0].error == ErrorCode.NONE
 
 
@@ -161,7 +161,7 @@ async def test_old_versions_are_spoken_to_old_brokers(cluster: FakeCluster) -> N
     await cluster.add(3, versions=OLD_VERSIONS)
     candidate = await cluster.controller(1)
     await until(lambda: len(cluster.brokers[3].live) == 3)
-    (made,) = await candidate.facade.create_topics([NewTopic("t", 3, 3)], False)
+    (made,) = await candidate.api.create_topics([NewTopic("t", 3, 3)], False)
     assert made.error == ErrorCode.NONE
     await until(lambda: len(cluster.brokers[3].leads()) == 1 and len(cluster.brokers[3].metadata) == 3)
 
@@ -171,8 +171,8 @@ async def test_old_versions_are_spoken_to_old_brokers(cluster: FakeCluster) -> N
 
 async def test_a_deleted_topic_is_gone_everywhere(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    await candidate.facade.create_topics([NewTopic("t", 3, 3), NewTopic("stays", 1, 1)], False)
-    outcomes = await candidate.facade.delete_topics([TopicToDelete("t"), TopicToDelete("absent")])
+    await candidate.api.create_topics([NewTopic("t", 3, 3), NewTopic("stays", 1, 1)], False)
+    outcomes = await candidate.api.delete_topics([TopicToDelete("t"), TopicToDelete("absent")])
     assert [outcome.error for outcome in outcomes] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert await cluster.store.children(TopicNode.PARENT) == ["stays"]
     assert await cluster.store.children(DeleteTopicNode.PARENT) == []
@@ -181,14 +181,14 @@ async def test_a_deleted_topic_is_gone_everywhere(cluster: FakeCluster) -> None:
         assert sorted(broker.deleted) == [("t", 0), ("t", 1), ("t", 2)]
         await until(lambda b=broker: not any(name == "t" for name, _ in b.metadata))
     # Its name is free at once.
-    (made,) = await candidate.facade.create_topics([NewTopic("t", 1, 3)], False)
+    (made,) = await candidate.api.create_topics([NewTopic("t", 1, 3)], False)
     assert made.error == ErrorCode.NONE
 
 
 async def test_a_topic_is_deleted_by_its_id(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    (made,) = await candidate.facade.create_topics([NewTopic("t", 1, 1)], False)
-    outcomes = await candidate.facade.delete_topics(
+    (made,) = await candidate.api.create_topics([NewTopic("t", 1, 1)], False)
+    outcomes = await candidate.api.delete_topics(
         [TopicToDelete(None, made.topic_id), TopicToDelete(None, b"x" * 16)]
     )
     assert [outcome.error for outcome in outcomes] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID]
@@ -198,7 +198,7 @@ async def test_a_topic_is_deleted_by_its_id(cluster: FakeCluster) -> None:
 
 async def test_a_deletion_ordered_by_other_hands_is_done(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    await candidate.facade.create_topics([NewTopic("t", 1, 3)], False)
+    await candidate.api.create_topics([NewTopic("t", 1, 3)], False)
     await cluster.store.create(DeleteTopicNode.path("absent"))
     await cluster.store.create(DeleteTopicNode.path("t"))
     await until(lambda: all(broker.deleted for broker in cluster.brokers.values()))
@@ -208,7 +208,7 @@ async def test_a_deletion_ordered_by_other_hands_is_done(cluster: FakeCluster) -
 
 async def test_deletion_can_be_forbidden(cluster: FakeCluster) -> None:
     candidate = await cluster.three(delete_topic_enable="false")
-    await candidate.facade.create_topics([NewTopic("t", 1, 3)], False)
+    await candidate.api.create_topics([NewTopic("t", 1, 3)], False)
     await cluster.store.create(DeleteTopicNode.path("t"))
     await cluster.until_empty(DeleteTopicNode.PARENT)
     assert await cluster.store.children(TopicNode.PARENT) == ["t"]
@@ -216,14 +216,14 @@ async def test_deletion_can_be_forbidden(cluster: FakeCluster) -> None:
 
 async def test_a_broker_that_is_away_holds_a_deletion_up(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    await candidate.facade.create_topics([NewTopic("t", 2, 3)], False)
+    await candidate.api.create_topics([NewTopic("t", 2, 3)], False)
     cluster.brokers[3].die()
     await cluster.unregister(3)
     await until(lambda: set(cluster.brokers[1].live) == {1, 2})
-    (outcome,) = await candidate.facade.delete_topics([TopicToDelete("t")])
+    (outcome,) = await candidate.api.delete_topics([TopicToDelete("t")])
     assert outcome.error == ErrorCode.NONE
     assert await cluster.store.children(TopicNode.PARENT) == ["t"]
-    (made,) = await candidate.facade.create_topics([NewTopic("t", 1, 1)], False)
+    (made,) = await candidate.api.create_topics([NewTopic("t", 1, 1)], False)
     assert (made.error, made.message) == (
         ErrorCode.TOPIC_ALREADY_EXISTS,
         "Topic 't' is marked for deletion.",
@@ -237,7 +237,7 @@ async def test_a_broker_that_is_away_holds_a_deletion_up(cluster: FakeCluster) -
 async def test_a_broker_that_comes_back_while_it_deletes_is_told_again(cluster: FakeCluster) -> None:
     """What it was told before has no answer, or a refusal, and comes to the controller after the broker has."""
     candidate = await cluster.three()
-    await candidate.facade.create_topics([NewTopic("t", 2, 3)], False)
+    await candidate.api.create_topics([NewTopic("t", 2, 3)], False)
     broker = cluster.brokers[3]
     broker.silent = True
     await cluster.store.create(DeleteTopicNode.path("t"))
@@ -250,9 +250,9 @@ async def test_a_broker_that_comes_back_while_it_deletes_is_told_again(cluster: 
 
 async def test_a_replica_that_is_not_deleted_holds_a_deletion_up(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
-    await candidate.facade.create_topics([NewTopic("t", 1, 3)], False)
+    await candidate.api.create_topics([NewTopic("t", 1, 3)], False)
     cluster.brokers[2].failing["t", 0] = ErrorCode.KAFKA_STORAGE_ERROR
-    await candidate.facade.delete_topics([TopicToDelete("t")])
+    await candidate.api.delete_topics([TopicToDelete("t")])
     assert await cluster.store.children(TopicNode.PARENT) == ["t"]
     cluster.brokers[2].failing.clear()
     await cluster.unregister(2)
@@ -262,7 +262,7 @@ async def test_a_replica_that_is_not_deleted_holds_a_deletion_up(cluster: FakeCl
 
 async def test_a_deletion_outlives_its_controller(cluster: FakeCluster) -> None:
     first = await cluster.three()
-    await first.facade.create_topics([NewTopic("t", 1, 3)], False)
+    await first.api.create_topics([NewTopic("t", 1, 3)], False)
     for broker in cluster.brokers.values():
         broker.silent = True
     await cluster.store.create(DeleteTopicNode.path("t"))

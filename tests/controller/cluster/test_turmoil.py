@@ -85,7 +85,7 @@ async def turmoil(cluster: FakeCluster, random: Random) -> None:
     await until(lambda: len(cluster.brokers[4].live) == 4)
     replicas = {index: random.sample(_BROKERS, 3) for index in range(_PARTITIONS)}
     while True:
-        (made,) = await candidate.facade.create_topics([NewTopic("t", assignments=replicas)], False)
+        (made,) = await candidate.api.create_topics([NewTopic("t", assignments=replicas)], False)
         if made.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             break
     topic_id, _ = TopicNode.decode("t", (await cluster.store.get(TopicNode.path("t")))[0])

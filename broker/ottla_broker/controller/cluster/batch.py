@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla_broker.controller.cluster.channel import Channels, Order
+from ottla_broker.controller.cluster.channel import Channels, QueuedRequest
 from ottla_broker.controller.cluster.context import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,
@@ -183,7 +183,7 @@ class Batch:
         """``make`` takes the broker's epoch and the version."""
         build = partial(make, self._context.brokers[broker].epoch)
         tell = None if answered is None else partial(answered, broker)
-        self._channels.send(broker, Order(int(key), build, tell))
+        self._channels.send(broker, QueuedRequest(int(key), build, tell))
 
     # ---- what holds now
 

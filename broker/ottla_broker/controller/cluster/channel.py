@@ -73,7 +73,7 @@ Connect = Callable[[int, float], Awaitable[Link]]
 """Takes a broker and how many seconds it may take; raises LinkError."""
 
 
-class Order(NamedTuple):
+class QueuedRequest(NamedTuple):
     """A request to a broker, and who is to hear the answer (None when the broker has gone first)."""
 
     api_key: int
@@ -102,14 +102,14 @@ class Channel:
         self.broker_id = broker_id
         self._connect = connect
         self._listener = listener
-        self._orders: deque[Order] = deque()
-        self._under_way: Order | None = None
+        self._orders: deque[QueuedRequest] = deque()
+        self._under_way: QueuedRequest | None = None
         self._wake = asyncio.Event()
         self._gone = False
         self._rest = _RETRY_SECONDS[0]
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def send(self, order: Order) -> None:
+    def send(self, order: QueuedRequest) -> None:
         """Send in order with the others; again after a broken connection, until it is answered."""
         if len(self._orders) >= MOST_WAITING and not self._gone:
             self._take_for_gone(f"{len(self._orders)} requests wait for it")
@@ -202,11 +202,11 @@ class Channel:
                 self._under_way = None
                 order.settle(answer)
 
-    def _is_under_way(self, order: Order) -> bool:
+    def _is_under_way(self, order: QueuedRequest) -> bool:
         """Not so when it has been dropped meanwhile."""
         return self._under_way is order
 
-    async def _ask(self, link: Link, order: Order) -> Any:
+    async def _ask(self, link: Link, order: QueuedRequest) -> Any:
         """A broker that could not do what it was told, as without ZooKeeper, is told again. Raises LinkError."""
         version = link.version_of(order.api_key)
         request = order.build(version)
@@ -247,7 +247,7 @@ class Channels:
         if channel is not None:
             await channel.close()
 
-    def send(self, broker_id: int, order: Order) -> None:
+    def send(self, broker_id: int, order: QueuedRequest) -> None:
         """To a broker that has no channel nothing is sent."""
         channel = self._channels.get(broker_id)
         if channel is None:

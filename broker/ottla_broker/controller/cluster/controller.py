@@ -13,9 +13,9 @@ batch of requests to the brokers. What the events are, and who deals with them::
     topic grown            new partitions are led
     topics to delete       ``deletion``
     reassignments          ``reassignment``
-    elections              ``balance``: by timer, by request, where a topic now allows unclean ones
+    elections              ``leader_balancer``: by timer, by request, where a topic now allows unclean ones
     replicas in sync       AlterPartition, see ``serve``
-    old ways               ``notices``: nodes that older brokers and tools leave; read, dealt with, removed
+    old ways               ``zk_notifications``: nodes that older brokers and tools leave; read, dealt with, removed
 
 An event that fails for want of the store is tried again before any other, so that nothing overtakes it; what it had
 done already it finds done.
@@ -32,17 +32,17 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla_broker.clock import Clock
-from ottla_broker.controller.cluster.balance import Balance
 from ottla_broker.controller.cluster.batch import Answered, Batch
 from ottla_broker.controller.cluster.channel import Channels, Connect, Listener
 from ottla_broker.controller.cluster.context import Context
 from ottla_broker.controller.cluster.deletion import Deletion
-from ottla_broker.controller.cluster.leadership import Leadership
+from ottla_broker.controller.cluster.leader_balancer import LeaderBalancer
 from ottla_broker.controller.cluster.members import Members
-from ottla_broker.controller.cluster.notices import Notices
-from ottla_broker.controller.cluster.persistence import ClusterStore, Deposed, Persistence
+from ottla_broker.controller.cluster.partition_state_machine import PartitionStateMachine
+from ottla_broker.controller.cluster.persistence import ClusterStore, ControllerMovedError, Persistence
 from ottla_broker.controller.cluster.reassignment import Reassignments
 from ottla_broker.controller.cluster.topics import Topics
+from ottla_broker.controller.cluster.zk_notifications import ZkNotifications
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import (
     SessionLostError,
@@ -79,8 +79,8 @@ class ActiveController:
     ``deposed`` is called when it turns out that another controller has a higher epoch.
 
     Attributes:
-        context, persistence, leadership, store: what the parts work with.
-        members, topics, deletion, reassignments, balance: the parts.
+        context, persistence, partition_states, store: what the parts work with.
+        members, topics, deletion, reassignments, leader_balancer: the parts.
     """
 
     def __init__(
@@ -107,13 +107,13 @@ class ActiveController:
         self.store = store
         self.context = Context(epoch, epoch_version)
         self.persistence = Persistence(store, self.context)
-        self.leadership = Leadership(self.context, self.persistence, unclean_allowed)
+        self.partition_states = PartitionStateMachine(self.context, self.persistence, unclean_allowed)
         self.members = Members(self, on_brokers)
         self.topics = Topics(self, config)
         self.deletion = Deletion(self, config)
         self.reassignments = Reassignments(self)
-        self.balance = Balance(self, config, clock)
-        self._notices = Notices(self)
+        self.leader_balancer = LeaderBalancer(self, config, clock)
+        self._zk_notifications = ZkNotifications(self)
         self._clock = clock
         self._listener = listener
         self._deposed = deposed
@@ -136,7 +136,7 @@ class ActiveController:
     async def close(self) -> None:
         """Control no longer. Who waits for an event hears NOT_CONTROLLER."""
         self._closed = True
-        self.balance.close()
+        self.leader_balancer.close()
         for watch in self._watches.values():
             watch.cancel()
         self._watches.clear()
@@ -154,7 +154,7 @@ class ActiveController:
         self.members.watch()
         self.topics.watch()
         self.deletion.watch()
-        self._notices.watch()
+        self._zk_notifications.watch()
         await self.members.load()
         await self.topics.load()
         await self.deletion.load()
@@ -170,8 +170,8 @@ class ActiveController:
             seconds=round(self._clock.monotonic() - started, 3),
         )
         await self.follow_up()
-        self._notices.begin()
-        self.balance.start()
+        self._zk_notifications.begin()
+        self.leader_balancer.start()
 
     async def follow_up(self) -> None:
         """After brokers have come: what waited for them goes on."""
@@ -213,10 +213,10 @@ class ActiveController:
             failure = ErrorCode.UNKNOWN_SERVER_ERROR
             try:
                 result = await work()
-            except (KafkaError, StoreError, Deposed) as error:
+            except (KafkaError, StoreError, ControllerMovedError) as error:
                 if not done.done():
                     done.set_exception(_told(error))
-                if isinstance(error, Deposed | SessionLostError):
+                if isinstance(error, ControllerMovedError | SessionLostError):
                     raise
                 if isinstance(error, StoreError):
                     log.error("the store refused a change", reason=str(error))
@@ -261,7 +261,7 @@ class ActiveController:
                 return True
             except SessionLostError:
                 return False  # the election hears of it too, and closes this
-            except Deposed as error:
+            except ControllerMovedError as error:
                 log.warning("deposed as the controller", reason=str(error))
                 self._deposed()
                 return False
@@ -310,6 +310,6 @@ def _told(error: Exception) -> KafkaError:
     """What a client is told of an event that failed."""
     if isinstance(error, KafkaError):
         return error
-    if isinstance(error, Deposed | SessionLostError):
+    if isinstance(error, ControllerMovedError | SessionLostError):
         return KafkaError(ErrorCode.NOT_CONTROLLER)
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))

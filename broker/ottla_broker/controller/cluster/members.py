@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.controller.cluster.batch import Batch, Replies
 from ottla_broker.controller.cluster.context import NO_LEADER, Context, Partition, RegisteredBroker
-from ottla_broker.controller.cluster.elections import Elected, when_shutting_down
+from ottla_broker.controller.cluster.leader_election import Elected, when_shutting_down
 from ottla_broker.events import get_logger
 from ottla_broker.store.keys import BrokerIdNode, PartitionState
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -26,7 +26,7 @@ class Members:
     def __init__(self, controller: ActiveController, on_brokers: Callable[[Context], None]) -> None:
         self._controller = controller
         self._context = controller.context
-        self._leadership = controller.leadership
+        self._partition_states = controller.partition_states
         self._on_brokers = on_brokers
         # Brokers whose coming and going is being dealt with: an event that is tried again finds them here.
         self._lost: set[int] = set()
@@ -134,7 +134,7 @@ class Members:
 
     async def _take_from(self, brokers: Collection[int], partitions: Collection[Partition]) -> None:
         batch = self._controller.batch()
-        await self._leadership.elect(partitions, self._leadership.without(brokers), batch)
+        await self._partition_states.elect(partitions, self._partition_states.without(brokers), batch)
         # Also where nothing changed hands: clients are told which replicas are offline.
         batch.tell(self._context.live_or_leaving(), partitions)
         self._controller.send(batch)
@@ -162,19 +162,19 @@ class Members:
 
     async def _settle(self, brokers: Collection[int], batch: Batch) -> None:
         """Tell brokers what they lead and follow, and lead what can be led now."""
-        context, leadership = self._context, self._leadership
+        context, states = self._context, self._partition_states
         new = [
             partition
             for partition in context.partitions()
             if context.view(partition) is None and not context.is_deleting(partition)
         ]
-        await leadership.create(new, batch)
+        await states.create(new, batch)
         # Leaders and in-sync replicas whose broker is gone since before this controller began.
         registered = context.live_or_leaving()
         dead = {each for p in context.partitions() for each in context.replicas(p)} - registered
         if dead:
-            await leadership.elect(list(context.partitions_on(dead)), leadership.without(dead), batch)
-        await leadership.elect(list(context.partitions()), leadership.offline, batch)
+            await states.elect(list(context.partitions_on(dead)), states.without(dead), batch)
+        await states.elect(list(context.partitions()), states.offline, batch)
         for partition in context.partitions_on(brokers):
             if context.view(partition) is not None and not context.is_deleting(partition):
                 batch.lead([each for each in context.replicas(partition) if each in brokers], partition)
@@ -255,7 +255,7 @@ class Members:
             if (view := context.view(partition)) is not None and view.state.leader != broker
         ]
         log.info("broker leaves", broker=broker, partitions=len(here))
-        moved = await self._leadership.elect(here, self._without_leaving, batch)
+        moved = await self._partition_states.elect(here, self._without_leaving, batch)
         for partition in followed:
             batch.stop([broker], partition, delete=False)
         for partition in moved:

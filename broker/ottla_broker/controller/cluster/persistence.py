@@ -67,7 +67,7 @@ class ClusterStore(Store, Protocol):
     async def created_at(self, path: str) -> int | None: ...
 
 
-class Deposed(Exception):
+class ControllerMovedError(Exception):
     """Another broker is the controller now: the epoch in the store has moved on."""
 
 
@@ -148,7 +148,7 @@ class Persistence:
         return [Check(ControllerEpochNode.PATH, self._context.epoch_version), *operations]
 
     async def write(self, operations: Sequence[Operation]) -> None:
-        """One transaction. Raises Deposed, StoreError."""
+        """One transaction. Raises ControllerMovedError, StoreError."""
         try:
             await self._store.transaction(self._checked(operations))
         except BadVersionError:
@@ -156,10 +156,10 @@ class Persistence:
             raise
 
     async def check_epoch(self) -> None:
-        """Raise Deposed if another controller has been elected."""
+        """Raise ControllerMovedError if another controller has been elected."""
         _, version = await self._store.get(ControllerEpochNode.PATH)
         if version != self._context.epoch_version:
-            raise Deposed("the controller epoch has moved on")
+            raise ControllerMovedError("the controller epoch has moved on")
 
     async def write_states(
         self, states: Mapping[Partition, tuple[PartitionState, int]]
@@ -167,7 +167,7 @@ class Persistence:
         """Change partitions' states, each if its node has the version that goes with it.
 
         Returns what the store has now of those that were changed; the others had been changed by somebody else, or
-        are gone. Raises Deposed, StoreError.
+        are gone. Raises ControllerMovedError, StoreError.
         """
         items = list(states.items())
         gate = asyncio.Semaphore(_AT_ONCE)
@@ -216,7 +216,7 @@ class Persistence:
     ) -> set[Partition]:
         """Make a topic, with as many of its partitions' states as go into one transaction. Returns which these are.
 
-        Raises NodeExistsError, Deposed, StoreError.
+        Raises NodeExistsError, ControllerMovedError, StoreError.
         """
         settings, data = ConfigNode.path(ConfigNode.TOPICS, topic.name), ConfigNode.encode(configs)
         operations: list[Operation] = [
@@ -274,7 +274,7 @@ class Persistence:
     async def set_assignments(self, topic: Topic, changed: Mapping[int, Assignment]) -> None:
         """Write other assignments of some of a topic's partitions, or of new ones, and note them.
 
-        Raises BadVersionError where somebody else has changed the topic, Deposed, StoreError.
+        Raises BadVersionError where somebody else has changed the topic, ControllerMovedError, StoreError.
         """
         assignments = {**topic.assignments, **changed}
         path, data = TopicNode.path(topic.name), TopicNode.encode(topic.id, assignments)
@@ -290,7 +290,7 @@ class Persistence:
         """Write an id for a topic that has none. It follows from the topic's name and the transaction that made it, so
         that it is the same however often this is tried.
 
-        Raises BadVersionError, NoNodeError, Deposed, StoreError.
+        Raises BadVersionError, NoNodeError, ControllerMovedError, StoreError.
         """
         path = TopicNode.path(topic.name)
         made = await self._store.created_at(path)
@@ -360,7 +360,7 @@ class Persistence:
         await self._remove(path)
 
     async def take_block(self, broker: int, size: int) -> ProducerIdBlock:
-        """The next producer ids, for a broker to give out. Raises BadNodeError, Deposed, StoreError."""
+        """The next producer ids, for a broker to give out. Raises BadNodeError, ControllerMovedError, StoreError."""
         path = ProducerIdBlockNode.PATH
         while True:
             try:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.controller.cluster.context import NO_LEADER, Partition, Topic
-from ottla_broker.controller.cluster.elections import Elected
+from ottla_broker.controller.cluster.leader_election import Elected
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import BadVersionError
 from ottla_broker.store.keys import Assignment, PartitionState
@@ -25,7 +25,7 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla_broker.controller.cluster.controller import ActiveController
-    from ottla_broker.controller.cluster.leadership import Choose
+    from ottla_broker.controller.cluster.partition_state_machine import Choose
 
 log = get_logger()
 
@@ -91,7 +91,7 @@ class Reassignments:
     # ---- changes
 
     async def begin(self, partition: Partition, replicas: Sequence[int] | None) -> None:
-        """Move a partition, or (None) stop moving it. Raises KafkaError, Deposed, StoreError."""
+        """Move a partition, or (None) stop moving it. Raises KafkaError, ControllerMovedError, StoreError."""
         context = self._context
         if not context.has(partition) or context.is_deleting(partition):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
@@ -161,7 +161,7 @@ class Reassignments:
             removing=list(wanted.removing),
         )
         batch = controller.batch()
-        await controller.leadership.elect([partition], self._among(wanted.replicas, always=True), batch)
+        await controller.partition_states.elect([partition], self._among(wanted.replicas, always=True), batch)
         batch.lead(wanted.adding, partition, is_new=True)
         # Replicas that an earlier move had begun, and this one has no use for.
         unneeded = [broker for broker in before.replicas if broker not in wanted.replicas]
@@ -201,7 +201,9 @@ class Reassignments:
         name, index = partition
         removing = list(context.assignment(partition).removing)
         batch = controller.batch()
-        changed = await controller.leadership.elect([partition], self._among(wanted, always=False), batch)
+        changed = await controller.partition_states.elect(
+            [partition], self._among(wanted, always=False), batch
+        )
         if partition not in changed:
             # Nobody of them can lead now.
             controller.send(batch)

@@ -256,7 +256,7 @@ async def elect_leaders(
         unclean = request.election_type == _UNCLEAN
         try:
             results = await controller.do(
-                lambda: controller.balance.elect(chosen(), unclean=unclean, replies=replies),
+                lambda: controller.leader_balancer.elect(chosen(), unclean=unclean, replies=replies),
                 _seconds(request.timeout_ms),
             )
             await replies.wait(_LEADERS_SECONDS)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla_broker.controller.api import CreatedTopic, MorePartitions, NewTopic, Outcome
 from ottla_broker.controller.cluster.batch import Replies
 from ottla_broker.controller.cluster.context import Partition, PartitionView, Topic
-from ottla_broker.controller.cluster.persistence import Deposed
+from ottla_broker.controller.cluster.persistence import ControllerMovedError
 from ottla_broker.controller.new_topics import check_new_configs, check_new_name, check_no_nulls, new_topic_id
 from ottla_broker.controller.placement import place
 from ottla_broker.controller.validation import (
@@ -111,7 +111,7 @@ class Topics:
         """
         context, batch = self._context, self._controller.batch()
         unled = [each for each in partitions if context.view(each) is None]
-        await self._controller.leadership.create(unled, batch)
+        await self._controller.partition_states.create(unled, batch)
         for partition in partitions:
             view = context.view(partition)
             if view is not None:
@@ -156,7 +156,7 @@ class Topics:
             await self.read_again(name)
         batch = self._controller.batch()
         alive = [each for each in self._context.partitions() if not self._context.is_deleting(each)]
-        await self._controller.leadership.refresh(alive, batch)
+        await self._controller.partition_states.refresh(alive, batch)
         self._controller.send(batch)
         await self._controller.reassignments.resume()
 
@@ -253,7 +253,7 @@ class Topics:
             written = await self._persistence.create_topic(topic, plan.configs, states)
         except NodeExistsError:
             return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
-        except (Deposed, SessionLostError):
+        except (ControllerMovedError, SessionLostError):
             raise
         except StoreError as error:
             # Should it be there after all, the watch finds it.

@@ -24,7 +24,7 @@ _MOST_TOPICS: Final = 500
 """Of how many topics one question is."""
 
 
-async def ask_around(
+async def discover_leaders(
     metadata: MetadataCache,
     peers: Peers,
     own_id: int,

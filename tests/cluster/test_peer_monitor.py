@@ -9,7 +9,7 @@ from tests.support.processes import BrokerProcess
 from tests.support.waiting import until
 
 from ottla_broker.clock import SystemClock
-from ottla_broker.cluster.vigil import Vigil
+from ottla_broker.cluster.peer_monitor import PeerMonitor
 from ottla_broker.network.peer import Peers
 
 
@@ -21,21 +21,21 @@ async def test_a_process_that_has_ended_is_noticed_before_the_event_loop_comes_t
     peers = Peers("broker-1", SystemClock(asyncio.get_running_loop()))
     reached: dict[int, bool] = {}
     dead: list[int] = []
-    vigil = Vigil(1, peers, lambda _: 0, dead.append, reached.__setitem__)
+    monitor = PeerMonitor(1, peers, lambda _: 0, dead.append, reached.__setitem__)
     peers.set_address(2, "127.0.0.1", broker.port)
-    vigil.watch({1, 2})
+    monitor.watch({1, 2})
     try:
         await until(lambda: reached == {2: True})
-        vigil.look()
+        monitor.look()
         assert reached == {2: True}
         broker.kill()
         assert reached == {2: True}
-        vigil.look()
+        monitor.look()
         assert reached == {2: False}
         await until(lambda: dead == [2])
-        assert vigil.is_dead(2)
-        vigil.watch({1})
+        assert monitor.is_dead(2)
+        monitor.watch({1})
         assert reached == {2: True}, "nothing is said of a broker that isn't watched"
     finally:
-        await vigil.close()
+        await monitor.close()
         await peers.close()

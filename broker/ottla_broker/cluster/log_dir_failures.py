@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from ottla_broker.cluster.lasting import LastingStore
+from ottla_broker.cluster.reconnecting_store import ReconnectingStore
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import StoreError
 
@@ -21,10 +21,10 @@ _FAILURE: Final = 1
 _RETRY_SECONDS: Final = 0.5
 
 
-class DiskReports:
+class LogDirFailures:
     """Owned by the loop thread. A report is made again until ZooKeeper has it."""
 
-    def __init__(self, store: LastingStore, broker_id: int) -> None:
+    def __init__(self, store: ReconnectingStore, broker_id: int) -> None:
         self._store = store
         self._broker_id = broker_id
         self._tasks: set[asyncio.Task[None]] = set()

@@ -16,7 +16,7 @@ from tests.support.wire import Wire
 from tests.support.zookeeper import ZooKeeperProcess
 
 from ottla_broker.clock import SystemClock
-from ottla_broker.cluster.silence import watch_silence
+from ottla_broker.cluster.lease_monitor import watch_lease
 from ottla_broker.store.api import Lease
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -223,7 +223,7 @@ async def test_silence_is_noticed_without_news_and_ends_with_a_sign() -> None:
             silent.set()
 
     lease.until = clock.monotonic() + 0.05
-    task = asyncio.ensure_future(watch_silence(lambda: lease, clock, on_silent, heard.set))
+    task = asyncio.ensure_future(watch_lease(lambda: lease, clock, on_silent, heard.set))
     await asyncio.wait_for(silent.wait(), 20)
     assert not heard.is_set()
     lease.until = clock.monotonic() + 60

@@ -16,7 +16,7 @@ from ottla_broker.controller.api import (
     ResourceType,
     TopicToDelete,
 )
-from ottla_broker.controller.cluster import facade
+from ottla_broker.controller.cluster import cluster_controller
 from ottla_broker.store.keys import ConfigNode, TopicNode
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -32,9 +32,9 @@ async def two(cluster: FakeCluster, **settings: str) -> tuple[Candidate, Candida
 async def test_what_only_the_controller_may_do_others_refuse(cluster: FakeCluster) -> None:
     _, other = await two(cluster)
     outcomes = [
-        *await other.facade.create_topics([NewTopic("t", 1, 1)], False),
-        *await other.facade.delete_topics([TopicToDelete("t")]),
-        *await other.facade.create_partitions([MorePartitions("t", 2)], False),
+        *await other.api.create_topics([NewTopic("t", 1, 1)], False),
+        *await other.api.delete_topics([TopicToDelete("t")]),
+        *await other.api.create_partitions([MorePartitions("t", 2)], False),
     ]
     assert [outcome.error for outcome in outcomes] == [ErrorCode.NOT_CONTROLLER] * 3
     assert await cluster.store.children(TopicNode.PARENT) == []
@@ -43,8 +43,8 @@ async def test_what_only_the_controller_may_do_others_refuse(cluster: FakeCluste
 async def test_a_topic_that_is_used_first_is_made_once_for_all_who_ask(cluster: FakeCluster) -> None:
     controller, other = await two(cluster, num_partitions="3", default_replication_factor="2")
     found = await asyncio.gather(
-        *(other.facade.ensure_topic("t") for _ in range(5)),
-        *(controller.facade.ensure_topic("t") for _ in range(5)),
+        *(other.api.ensure_topic("t") for _ in range(5)),
+        *(controller.api.ensure_topic("t") for _ in range(5)),
     )
     assert {topic.name for topic in found} == {"t"}
     assert all(len(topic.partitions) == 3 for topic in found)
@@ -54,7 +54,7 @@ async def test_a_topic_that_is_used_first_is_made_once_for_all_who_ask(cluster: 
 
 async def test_the_offsets_topic_has_its_own_settings(cluster: FakeCluster) -> None:
     _, other = await two(cluster, offsets_topic_num_partitions="4", offsets_topic_replication_factor="3")
-    found = await other.facade.ensure_topic("__consumer_offsets")
+    found = await other.api.ensure_topic("__consumer_offsets")
     assert len(found.partitions) == 4
     data, _ = await cluster.store.get(ConfigNode.path("topics", "__consumer_offsets"))
     assert ConfigNode.decode("", data)["cleanup.policy"] == "compact"
@@ -69,7 +69,7 @@ async def test_what_cannot_be_made_is_told(cluster: FakeCluster) -> None:
         ("__transaction_state", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ):
         with pytest.raises(KafkaError) as caught:
-            await other.facade.ensure_topic(name)
+            await other.api.ensure_topic(name)
         assert caught.value.code == error
 
 
@@ -78,19 +78,19 @@ async def test_a_topic_is_asked_for_until_there_is_a_controller(
 ) -> None:
     controller, other = await two(cluster)
     active, controller.active = controller.active, None
-    asking = asyncio.ensure_future(other.facade.ensure_topic("t"))
+    asking = asyncio.ensure_future(other.api.ensure_topic("t"))
     await asyncio.sleep(0.3)
     assert not asking.done()
     controller.active = active
     assert (await asking).name == "t"
     # Nor for ever.
-    monkeypatch.setattr(facade, "ENSURE_SECONDS", 0.3)
+    monkeypatch.setattr(cluster_controller, "ENSURE_SECONDS", 0.3)
     controller.active = None
     with pytest.raises(KafkaError) as caught:
-        await other.facade.ensure_topic("u")
+        await other.api.ensure_topic("u")
     assert caught.value.code == ErrorCode.NOT_CONTROLLER
     with pytest.raises(KafkaError) as caught:
-        await other.facade.next_producer_id()
+        await other.api.next_producer_id()
     assert caught.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     controller.active = active
 
@@ -99,11 +99,11 @@ async def test_leaders_that_do_not_answer_are_not_waited_for_without_end(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller, _ = await two(cluster)
-    monkeypatch.setattr(facade, "TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(cluster_controller, "TIMEOUT_SECONDS", 0.3)
     cluster.brokers[1].silent = True
-    (made,) = await controller.facade.create_topics([NewTopic("t", assignments={0: [1]})], False)
+    (made,) = await controller.api.create_topics([NewTopic("t", assignments={0: [1]})], False)
     assert made.error == ErrorCode.REQUEST_TIMED_OUT
-    (grown,) = await controller.facade.create_partitions([MorePartitions("t", 2, [[2]])], False)
+    (grown,) = await controller.api.create_partitions([MorePartitions("t", 2, [[2]])], False)
     assert grown.error == ErrorCode.REQUEST_TIMED_OUT
     # It is there all the same.
     cluster.brokers[1].silent = False
@@ -115,8 +115,8 @@ async def test_leaders_that_do_not_answer_are_not_waited_for_without_end(
 async def test_producer_ids_are_given_once(cluster: FakeCluster) -> None:
     controller, other = await two(cluster)
     got = await asyncio.gather(
-        *(other.facade.next_producer_id() for _ in range(1500)),
-        *(controller.facade.next_producer_id() for _ in range(1500)),
+        *(other.api.next_producer_id() for _ in range(1500)),
+        *(controller.api.next_producer_id() for _ in range(1500)),
     )
     assert len(set(got)) == 3000
     assert max(got) < 4000
@@ -127,7 +127,7 @@ async def test_producer_ids_are_given_once(cluster: FakeCluster) -> None:
 
 async def test_configs_are_set_through_any_broker(cluster: FakeCluster) -> None:
     controller, other = await two(cluster)
-    await controller.facade.create_topics([NewTopic("t", 1, 1)], False)
+    await controller.api.create_topics([NewTopic("t", 1, 1)], False)
     await until(lambda: other.told().topic("t") is not None)
 
     async def stored() -> dict[str, str]:
@@ -136,7 +136,7 @@ async def test_configs_are_set_through_any_broker(cluster: FakeCluster) -> None:
     def set_to(name: str, value: str) -> ConfigChange:
         return ConfigChange(name, ConfigOperation.SET, value)
 
-    alter = other.facade.alter_configs
+    alter = other.api.alter_configs
     assert (await alter(ResourceType.TOPIC, "t", [set_to("retention.ms", "5")], False)).error == 0
     assert (await alter(ResourceType.TOPIC, "t", [set_to("segment.ms", "6")], False)).error == 0
     assert await stored() == {"retention.ms": "5", "segment.ms": "6"}
@@ -144,12 +144,12 @@ async def test_configs_are_set_through_any_broker(cluster: FakeCluster) -> None:
     outcome = await alter(ResourceType.TOPIC, "t", [set_to("segment.ms", "x")], False)
     assert outcome.error == ErrorCode.INVALID_CONFIG
     assert await stored() == {"retention.ms": "5", "segment.ms": "6"}
-    outcome = await other.facade.replace_configs(ResourceType.TOPIC, "t", {"segment.ms": "8"}, False)
+    outcome = await other.api.replace_configs(ResourceType.TOPIC, "t", {"segment.ms": "8"}, False)
     assert outcome.error == 0
     assert await stored() == {"segment.ms": "8"}
     for name, error in (("absent", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), ("", ErrorCode.INVALID_REQUEST)):
         assert (await alter(ResourceType.TOPIC, name, [set_to("segment.ms", "6")], False)).error == error
-        outcome = await other.facade.replace_configs(ResourceType.TOPIC, name, {}, False)
+        outcome = await other.api.replace_configs(ResourceType.TOPIC, name, {}, False)
         assert outcome.error == error
 
 
@@ -157,11 +157,11 @@ async def test_brokers_have_configs_of_their_own_and_common_ones(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, other = await two(cluster)
-    monkeypatch.setattr(facade, "_APPLIED_SECONDS", 0.0)
+    monkeypatch.setattr(cluster_controller, "_APPLIED_SECONDS", 0.0)
     change = [ConfigChange("message.max.bytes", ConfigOperation.SET, "1000")]
     for name in ("", "2"):
-        outcome = await other.facade.alter_configs(ResourceType.BROKER, name, change, False)
+        outcome = await other.api.alter_configs(ResourceType.BROKER, name, change, False)
         assert outcome.error == ErrorCode.NONE
-    outcome = await other.facade.alter_configs(ResourceType.BROKER, "1", change, False)
+    outcome = await other.api.alter_configs(ResourceType.BROKER, "1", change, False)
     assert outcome.error == ErrorCode.INVALID_REQUEST
     assert await cluster.store.children("/config/brokers") == ["2", "<default>"]

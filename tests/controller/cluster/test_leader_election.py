@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla_broker.controller.cluster.elections import (
+from ottla_broker.controller.cluster.leader_election import (
     Elected,
     preferred,
     when_offline,

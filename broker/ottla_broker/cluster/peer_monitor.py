@@ -4,7 +4,7 @@ An open connection is all it takes: a process that dies closes its sockets. Whil
 clients are told that what it leads has no leader: they ask again in a moment, and not after the second or more that
 they give a leader that is said to be there. When new connections are refused, nobody listens there any more. If that is
 the controller's broker, the others stand for election, one after the other so that they don't get in each other's way.
-That whoever stands may be wrong about the controller is no danger (see ``election``).
+That whoever stands may be wrong about the controller is no danger (see ``controller_election``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RETRY_SECONDS: Final = 0.05
 _REST_SECONDS: Final = 1.0
 
 
-class Vigil:
+class PeerMonitor:
     """Owned by the loop thread; one task for each broker that is watched."""
 
     def __init__(

@@ -2,9 +2,9 @@
 
 A win is one transaction: the node is made, and the controller epoch goes up by a write that demands the version that
 was read. Every write of a controller checks that version, so one that has been replaced, and doesn't know it yet, can't
-write any more. That also makes :meth:`Election.usurp` safe: when the controller's process is known to be dead, its node
-need not be waited out until the session ends; should the judgement be wrong, the one that was deposed finds out with
-its next write, or by its node being gone.
+write any more. That also makes :meth:`ControllerElection.take_over` safe: when the controller's process is known to be
+dead, nobody needs to wait for its session to end; should the judgement be wrong, the one that was replaced finds out
+with its next write, or by its node being gone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _UNREADABLE_SECONDS: Final = 5.0
 _NOBODY: Final = -1
 
 
-class Election:
+class ControllerElection:
     """One broker's part in it. Owned by the loop thread.
 
     ``on_elected`` is awaited with the new epoch and its node's version, ``on_resigned`` when this broker is the
@@ -66,7 +66,7 @@ class Election:
         self._on_controller = on_controller
         self._wake = asyncio.Event()
         self._watch: Watch | None = None
-        self._usurp: int | None = None
+        self._dead_controller: int | None = None
         self._resign = False
         self._epoch_version = -1
         self.controller = _NOBODY
@@ -128,9 +128,9 @@ class Election:
         """See who is the controller: the store is heard again."""
         self._wake.set()
 
-    def usurp(self, dead: int) -> None:
+    def take_over(self, dead: int) -> None:
         """Take the controllership from a broker whose process is gone, if it still has it."""
-        self._usurp = dead
+        self._dead_controller = dead
         self._wake.set()
 
     def _on_change(self, event: StoreEvent) -> None:
@@ -144,7 +144,7 @@ class Election:
             self._resign = False
             await self._give_up()
         current = await self._current()
-        dead, self._usurp = self._usurp, None
+        dead, self._dead_controller = self._dead_controller, None
         if self.is_controller and current != self._broker_id:
             log.warning("another broker is the controller", controller=current)
             self.is_controller = False

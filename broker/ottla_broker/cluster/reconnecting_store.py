@@ -17,11 +17,11 @@ from ottla_broker.store.api import (
 from ottla_broker.store.zookeeper import ZooKeeperStore
 
 
-class _LastingWatch:
+class _ReconnectingWatch:
     __slots__ = ("_remove", "callback", "path", "watch")
 
     def __init__(
-        self, path: str, callback: Callable[[StoreEvent], None], remove: Callable[[_LastingWatch], None]
+        self, path: str, callback: Callable[[StoreEvent], None], remove: Callable[[_ReconnectingWatch], None]
     ) -> None:
         self.path = path
         self.callback = callback
@@ -34,12 +34,12 @@ class _LastingWatch:
         self._remove(self)
 
 
-class LastingStore:
+class ReconnectingStore:
     """See :class:`ottla_broker.store.api.Store`; between two sessions every call raises StoreFailedError."""
 
     def __init__(self) -> None:
         self._store: ZooKeeperStore | None = None
-        self._watches: dict[_LastingWatch, None] = {}
+        self._watches: dict[_ReconnectingWatch, None] = {}
 
     def use(self, store: ZooKeeperStore) -> None:
         """A session has begun. Watchers are told, for anything may have happened between two."""
@@ -97,15 +97,15 @@ class LastingStore:
         return await self._now().transaction(operations)
 
     def watch(self, path: str, callback: Callable[[StoreEvent], None]) -> Watch:
-        lasting = _LastingWatch(path, callback, self._remove)
-        self._watches[lasting] = None
+        watch = _ReconnectingWatch(path, callback, self._remove)
+        self._watches[watch] = None
         try:
-            lasting.watch = self._now().watch(path, callback)
+            watch.watch = self._now().watch(path, callback)
         except (SessionLostError, StoreFailedError):
-            return lasting  # set when the next session begins
-        return lasting
+            return watch  # set when the next session begins
+        return watch
 
-    def _remove(self, watch: _LastingWatch) -> None:
+    def _remove(self, watch: _ReconnectingWatch) -> None:
         self._watches.pop(watch, None)
 
     def watch_session(self, callback: Callable[[SessionState], None]) -> Watch:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ottla_broker.cluster.absence import Reading, deleted, strays
 from ottla_broker.cluster.configs import ClusterConfigs, Settings
+from ottla_broker.cluster.reconcile import Reading, deleted, strays
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.authority import Authority
 from ottla_broker.metadata.cache import INTERNAL_TOPICS, BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
@@ -44,7 +44,7 @@ _FAREWELL_SECONDS: Final = 3.0
 the same answer says who leads its partitions now, it loses that, and asks again a second later."""
 
 
-class Control:
+class ControllerRequests:
     """Owned by the loop thread. One request at a time, so that none overtakes another.
 
     Attributes:
@@ -117,7 +117,7 @@ class Control:
             ],
         )
 
-    def take_hearsay(self, topic: MetadataResponseTopic) -> None:
+    def learn_leaders(self, topic: MetadataResponseTopic) -> None:
         """Tell clients of the leaders that another broker knows, where they are newer than those known here."""
         self._take_newer(
             topic.name or "",

@@ -13,8 +13,8 @@ from tests.support.zookeeper import ZooKeeperProcess
 
 from ottla_broker.clock import SystemClock
 from ottla_broker.controller.api import NewTopic, TopicToDelete
-from ottla_broker.controller.cluster.election import Election
-from ottla_broker.controller.cluster.persistence import Deposed
+from ottla_broker.controller.cluster.controller_election import ControllerElection
+from ottla_broker.controller.cluster.persistence import ControllerMovedError
 from ottla_broker.store.keys import ControllerEpochNode, ControllerNode
 from ottla_broker.store.zookeeper import ZooKeeperStore
 from ottla_protocol.errors import ErrorCode
@@ -63,10 +63,10 @@ async def test_a_dead_controllers_place_is_taken_before_its_session_ends(cluster
     second = await cluster.controller(2)
     await until(lambda: second.known_controllers == [1])
     # Nobody else is meant.
-    second.election.usurp(3)
+    second.election.take_over(3)
     await asyncio.sleep(0.1)
     assert second.active is None
-    second.election.usurp(1)
+    second.election.take_over(1)
     await until(lambda: second.active is not None)
     # It was alive after all: it finds its node gone.
     await until(lambda: first.resigned == 1)
@@ -81,7 +81,7 @@ async def test_two_who_would_take_its_place_do_not_both(cluster: FakeCluster) ->
     others = [await cluster.controller(2), await cluster.controller(3)]
     await until(lambda: all(other.known_controllers == [1] for other in others))
     for other in others:
-        other.election.usurp(1)
+        other.election.take_over(1)
     await until(lambda: any(other.active for other in others))
     await until(lambda: len({c.known_controllers[-1] for c in (first, *others)}) == 1)
     assert sum(other.elected for other in others) == 1
@@ -115,7 +115,7 @@ async def test_a_stale_controller_cannot_write(cluster: FakeCluster) -> None:
     await cluster.add(1, 2, 3)
     stale = await cluster.controller(1)
     await until(lambda: len(cluster.brokers[3].live) == 3)
-    await stale.facade.create_topics([NewTopic("t", assignments={0: [2, 3], 1: [3, 1]})], False)
+    await stale.api.create_topics([NewTopic("t", assignments={0: [2, 3], 1: [3, 1]})], False)
     old = stale.active
     assert old is not None
     # A second one takes over while the first hears nothing of it.
@@ -140,16 +140,16 @@ async def test_a_stale_controller_cannot_write(cluster: FakeCluster) -> None:
         lambda: persistence.take_block(1, 1000),
         lambda: persistence.take_away("/config/topics/t"),
     ):
-        with pytest.raises(Deposed):
+        with pytest.raises(ControllerMovedError):
             await write()
     assert await cluster.state("t", 0) == view.state
     assert await cluster.store.get("/brokers/topics/t") == before
     assert await cluster.store.exists("/config/topics/t")
     # What clients ask of it, it refuses; and it knows now.
-    (made,) = await stale.facade.create_topics([NewTopic("u", 1, 1)], False)
+    (made,) = await stale.api.create_topics([NewTopic("u", 1, 1)], False)
     assert made.error == ErrorCode.NOT_CONTROLLER
     assert stale.deposed == 1
-    (gone,) = await stale.facade.delete_topics([TopicToDelete("t")])
+    (gone,) = await stale.api.delete_topics([TopicToDelete("t")])
     assert gone.error == ErrorCode.NOT_CONTROLLER
     assert not await cluster.store.exists("/brokers/topics/u")
     await successor.close()
@@ -191,13 +191,13 @@ async def test_a_change_waits_for_zookeeper(tmp_path: Path) -> None:
 
 async def change_while_away(cluster: FakeCluster, zookeeper: ZooKeeperProcess) -> None:
     candidate = await cluster.three()
-    await candidate.facade.create_topics(
+    await candidate.api.create_topics(
         [NewTopic("t", assignments={index: [2, 3, 1] for index in range(20)})], False
     )
     zookeeper.kill()
     try:
         cluster.brokers[2].die()
-        making = asyncio.ensure_future(candidate.facade.create_topics([NewTopic("u", 1, 1)], False))
+        making = asyncio.ensure_future(candidate.api.create_topics([NewTopic("u", 1, 1)], False))
         await asyncio.sleep(1)
         assert all(state.leader == 2 for state in cluster.brokers[3].states.values())
     finally:
@@ -208,7 +208,7 @@ async def change_while_away(cluster: FakeCluster, zookeeper: ZooKeeperProcess) -
     (made,) = await making
     # Whether it was made before the client was told otherwise is settled, too.
     assert made.error in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT)
-    (later,) = await candidate.facade.create_topics([NewTopic("v", 1, 2)], False)
+    (later,) = await candidate.api.create_topics([NewTopic("v", 1, 2)], False)
     if candidate.active is not None:
         assert later.error == ErrorCode.NONE
 
@@ -230,4 +230,4 @@ async def test_a_session_that_is_over_before_its_first_election_ends_it(cluster:
     store = await ZooKeeperStore.open(cluster.settings)
     await store.close()
     clock = SystemClock(asyncio.get_running_loop())
-    await Election(store, 1, clock, nothing, nothing, lambda controller: None).run()
+    await ControllerElection(store, 1, clock, nothing, nothing, lambda controller: None).run()

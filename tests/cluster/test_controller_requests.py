@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ottla_broker.cluster import control as control_module
-from ottla_broker.cluster.control import Control
+from ottla_broker.cluster import controller_requests as controller_requests_module
+from ottla_broker.cluster.controller_requests import ControllerRequests
 from ottla_broker.metadata.authority import Authority
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.replica.replicated import Role
@@ -108,15 +108,15 @@ class World:
         configs: Any = Configs(has_topics)
         config: Any = SimpleNamespace()
         rooms: list[Any] = [self.authority, self.metadata, self.replicas, configs]
-        self.control = Control(*rooms, lambda _: config, lambda *_: None, self.store)
+        self.controller_requests = ControllerRequests(*rooms, lambda _: config, lambda *_: None, self.store)
 
     def names(self) -> set[str]:
         return {topic.name for topic in self.metadata.topics()}
 
 
-def make(has_topics: bool) -> tuple[Control, MetadataCache]:
+def make(has_topics: bool) -> tuple[ControllerRequests, MetadataCache]:
     world = World(has_topics)
-    return world.control, world.metadata
+    return world.controller_requests, world.metadata
 
 
 def tell(
@@ -167,7 +167,7 @@ async def test_brokers_that_have_gone_are_named_for_a_moment_more(monkeypatch: p
     assert metadata.departed == {}
     await control.update_metadata(tell(0, brokers=(1, 3)))
     assert (list(metadata.brokers), list(metadata.departed)) == ([1, 3], [2])
-    monkeypatch.setattr(control_module, "_FAREWELL_SECONDS", 0.01)
+    monkeypatch.setattr(controller_requests_module, "_FAREWELL_SECONDS", 0.01)
     await control.update_metadata(tell(0, brokers=(1,)))
     async with asyncio.timeout(20):
         while 3 in metadata.departed:
@@ -178,7 +178,7 @@ async def test_brokers_that_have_gone_are_named_for_a_moment_more(monkeypatch: p
 async def test_settings_of_topics_that_are_gone_are_waited_for_no_longer_than_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(control_module, "_NO_TOPICS_SECONDS", 0.01)
+    monkeypatch.setattr(controller_requests_module, "_NO_TOPICS_SECONDS", 0.01)
     control, _ = make(has_topics=True)
     await control.update_metadata(tell(0))
     async with asyncio.timeout(20):
@@ -189,32 +189,32 @@ async def test_a_topic_that_was_deleted_by_the_controller_before_is_forgotten() 
     """It has told others only, and the next controller knows nothing of the topic."""
     world = World()
     world.store.topics = {"topic0": (TOPIC_ID, [1]), "topic1": (TOPIC_ID, [1])}
-    await world.control.update_metadata(tell(2))
+    await world.controller_requests.update_metadata(tell(2))
     del world.store.topics["topic1"]
-    await world.control.update_metadata(tell(1))
+    await world.controller_requests.update_metadata(tell(1))
     assert world.names() == {"topic0", "topic1"}, "not looked for as long as somebody tells"
-    await world.control.update_metadata(tell(0, controller_epoch=2))
+    await world.controller_requests.update_metadata(tell(0, controller_epoch=2))
     assert world.names() == {"topic0"}
     reads = world.store.reads
-    await world.control.update_metadata(tell(1, controller_epoch=2))
+    await world.controller_requests.update_metadata(tell(1, controller_epoch=2))
     assert world.store.reads == reads
 
 
 async def test_replicas_that_were_taken_away_under_an_earlier_registration_are_left() -> None:
     world = World()
-    await world.control.update_metadata(tell(0))
+    await world.controller_requests.update_metadata(tell(0))
     other = b"o" * 16
     for name, topic_id in (("stays", TOPIC_ID), ("moved", TOPIC_ID), ("deleted", TOPIC_ID), ("anew", other)):
         world.replicas.has(name, topic_id)
     world.store.topics = {"stays": (TOPIC_ID, [2, 1]), "moved": (TOPIC_ID, [2]), "anew": (TOPIC_ID, [2, 1])}
-    await world.control.update_metadata(tell(0, controller_epoch=2))
+    await world.controller_requests.update_metadata(tell(0, controller_epoch=2))
     assert len(world.replicas.here) == 4, "the same registration: it has been told all the time"
     world.authority.broker_epoch = 2
     world.store.works = False
-    answer = await world.control.update_metadata(tell(0, controller_epoch=2, broker_epoch=2))
+    answer = await world.controller_requests.update_metadata(tell(0, controller_epoch=2, broker_epoch=2))
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR, "the controller asks again"
     world.store.works = True
-    answer = await world.control.update_metadata(tell(0, controller_epoch=2, broker_epoch=2))
+    answer = await world.controller_requests.update_metadata(tell(0, controller_epoch=2, broker_epoch=2))
     assert answer.error_code == ErrorCode.NONE
     assert [each.topic for each in world.replicas.here] == ["stays"]
 
@@ -222,7 +222,7 @@ async def test_replicas_that_were_taken_away_under_an_earlier_registration_are_l
 async def test_another_topic_of_the_name_of_one_that_is_here_has_it_looked_for() -> None:
     """As after a time in which the controller took the broker for gone, though it stayed registered."""
     world = World()
-    await world.control.update_metadata(tell(0))
+    await world.controller_requests.update_metadata(tell(0))
     world.replicas.has("t", b"o" * 16)
     world.store.topics = {"t": (TOPIC_ID, [1, 2])}
     request = LeaderAndIsrRequest(
@@ -231,6 +231,6 @@ async def test_another_topic_of_the_name_of_one_that_is_here_has_it_looked_for()
         broker_epoch=1,
         topic_states=[LeaderAndIsrTopicState(topic_name="t", topic_id=TOPIC_ID, partition_states=[])],
     )
-    await world.control.leader_and_isr(request, 7)
+    await world.controller_requests.leader_and_isr(request, 7)
     assert world.replicas.here == []
     assert world.replicas.told == 1

@@ -3,7 +3,7 @@
 What a partition may go through; ``epoch`` is its leader epoch, which goes up with each of these writes::
 
     new        -> online    the first replicas that are there: they are in sync, the first of them leads
-    offline    -> online    elections.when_offline, among those who are in sync
+    offline    -> online    leader_election.when_offline, among those who are in sync
     online     -> online    another leader (preferred, shutting down, reassigned), or fewer in sync
     online     -> offline   nobody can lead: the leader is -1, and who was in sync stays so, for any of them has
                             all that is committed; the first to come back leads
@@ -16,8 +16,8 @@ from typing import Final
 
 from ottla_broker.controller.cluster.batch import Batch
 from ottla_broker.controller.cluster.context import NO_LEADER, Context, Partition, PartitionView
-from ottla_broker.controller.cluster.elections import Elected, when_offline
-from ottla_broker.controller.cluster.persistence import Deposed, Persistence
+from ottla_broker.controller.cluster.leader_election import Elected, when_offline
+from ottla_broker.controller.cluster.persistence import ControllerMovedError, Persistence
 from ottla_broker.events import get_logger
 from ottla_broker.store.keys import PartitionState
 
@@ -29,7 +29,7 @@ Choose = Callable[[Partition, PartitionState], Elected | None]
 """A partition's new leader and in-sync replicas; None: it stays as it is."""
 
 
-class Leadership:
+class PartitionStateMachine:
     """Owned by the controller's task."""
 
     def __init__(
@@ -103,13 +103,13 @@ class Leadership:
 
     async def _read_again(self, partitions: Collection[Partition], batch: Batch) -> set[Partition]:
         """What the store says is not what was known: a leader of an old release has written it, or this controller
-        itself, when the connection broke before it was told so. Returns what is different. Raises Deposed.
+        itself, when the connection broke before it was told so. Returns what is different. Raises ControllerMovedError.
         """
         now: Mapping[Partition, PartitionView] = await self._persistence.read_states(list(partitions))
         changed = set()
         for partition, view in now.items():
             if view.state.controller_epoch > self._context.epoch:
-                raise Deposed(
+                raise ControllerMovedError(
                     f"a partition was written by a controller of epoch {view.state.controller_epoch}"
                 )
             if self._context.has(partition) and view != self._context.view(partition):
@@ -119,7 +119,10 @@ class Leadership:
         return changed
 
     async def refresh(self, partitions: Iterable[Partition], batch: Batch) -> set[Partition]:
-        """Take the states from the store. Returns those that were not known. Raises Deposed, StoreError."""
+        """Read the states from the store. Returns those that were not known.
+
+        Raises ControllerMovedError, StoreError.
+        """
         return await self._read_again(list(partitions), batch)
 
     # ---- the choices that depend on what is alive

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.controller.cluster.batch import Replies
 from ottla_broker.controller.cluster.context import Partition
-from ottla_broker.controller.cluster.elections import Elected, preferred, when_offline
+from ottla_broker.controller.cluster.leader_election import Elected, preferred, when_offline
 from ottla_broker.events import get_logger
 from ottla_broker.store.keys import PartitionState
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -16,7 +16,7 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig
     from ottla_broker.controller.cluster.controller import ActiveController
-    from ottla_broker.controller.cluster.leadership import Choose
+    from ottla_broker.controller.cluster.partition_state_machine import Choose
 
 log = get_logger()
 
@@ -24,7 +24,7 @@ _FIRST_SECONDS: Final = 5.0
 """After the election; brokers that come up together have their replicas in sync by then, or soon."""
 
 
-class Balance:
+class LeaderBalancer:
     """Owned by the controller's task."""
 
     def __init__(self, controller: ActiveController, config: BrokerConfig, clock: Clock) -> None:
@@ -99,7 +99,7 @@ class Balance:
     ) -> set[Partition]:
         """Returns what was changed; ``replies`` are to wait for the new leaders' answers."""
         batch = self._controller.batch()
-        changed = await self._controller.leadership.elect(partitions, choose, batch)
+        changed = await self._controller.partition_states.elect(partitions, choose, batch)
         if replies is None:
             self._controller.send(batch)
             return changed
@@ -169,7 +169,9 @@ class Balance:
         async def event() -> None:
             batch = self._controller.batch()
             partitions = [each for each in self._context.partitions() if topic in (None, each[0])]
-            await self._controller.leadership.elect(partitions, self._controller.leadership.offline, batch)
+            await self._controller.partition_states.elect(
+                partitions, self._controller.partition_states.offline, batch
+            )
             self._controller.send(batch)
 
         self._controller.post(event)

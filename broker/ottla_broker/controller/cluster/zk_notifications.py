@@ -27,7 +27,7 @@ PREFERRED: Final = "/admin/preferred_replica_election"
 REASSIGN: Final = "/admin/reassign_partitions"
 
 
-class Notices:
+class ZkNotifications:
     """Owned by the controller's task."""
 
     def __init__(self, controller: ActiveController) -> None:
@@ -106,7 +106,7 @@ class Notices:
             log.error("elections that are asked for can't be read", reason=str(error))
         else:
             log.info("preferred leaders asked for by a node", partitions=len(partitions))
-            await self._controller.balance.elect(partitions, unclean=False)
+            await self._controller.leader_balancer.elect(partitions, unclean=False)
         await self._controller.persistence.take_away(PREFERRED)
 
     async def _reassign(self) -> None:

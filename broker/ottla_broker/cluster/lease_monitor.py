@@ -20,7 +20,7 @@ log = get_logger()
 _LOOK_SECONDS: Final = 0.25
 
 
-async def watch_silence(
+async def watch_lease(
     lease: Callable[[], Lease],
     clock: Clock,
     on_silent: Callable[[], Awaitable[None]],
