@@ -21,7 +21,6 @@ from ottla_protocol.exchange import Exchange, UnsupportedVersionError, api_name
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
 from ottla_protocol.registry import DECLARED
 
-from .dialling import dial, refused, resolve
 from .errors import (
     BrokerError,
     ClientError,
@@ -31,7 +30,8 @@ from .errors import (
     RequestTimeoutError,
     UnsupportedApiError,
 )
-from .racing import AllFailed, race
+from .staggered import AllFailed, staggered_race
+from .transport import connect, refused, resolve
 
 if TYPE_CHECKING:
     from ottla_protocol.schema import Message
@@ -143,7 +143,7 @@ class Connection(asyncio.BufferedProtocol):
         async def attempt(address: str) -> Connection:
             connection = cls(host, port, client_id, max_response_bytes, max_idle, ssl_context is not None)
             stages[address] = "no TCP connection" if ssl_context is None else "no TLS connection"
-            connection._transport = await dial(connection, address, host, port, ssl_context)
+            connection._transport = await connect(connection, address, host, port, ssl_context)
             stages[address] = "connected, but no answer to the first request (ApiVersions)"
             try:
                 await connection._ask_versions(timeout + 1)  # the limit below comes first
@@ -156,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(timeout):
                 addresses = await resolve(host, port)
                 attempts = [partial(attempt, address) for address in addresses]
-                return await race(attempts, ADDRESS_DELAY, lambda unneeded: unneeded.close())
+                return await staggered_race(attempts, ADDRESS_DELAY, lambda unneeded: unneeded.close())
         except TimeoutError:
             states = "; ".join(f"{address}: {stage}" for address, stage in stages.items())
             raise ConnectError(

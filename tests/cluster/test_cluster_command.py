@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from tests.client.commands.looking import OTTLA, Ottla
+from tests.client.commands.ottla_command import OTTLA, Ottla
 from tests.support.cluster import Cluster
 from tests.support.waiting import readable, wait_for
 from tests.support.zookeeper import ZooKeeperProcess

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.client.commands.looking import Ottla
+from tests.client.commands.ottla_command import Ottla
 from tests.support.ports import free_port
 from tests.support.waiting import wait_for
 from tests.support.zookeeper import java

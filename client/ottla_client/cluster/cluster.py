@@ -25,14 +25,14 @@ from ottla_client.errors import (
     UnknownTopicError,
     is_retriable,
 )
-from ottla_client.racing import AllFailed, race
+from ottla_client.staggered import AllFailed, staggered_race
 from ottla_client.types import Node, TopicMetadata
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import RETRIABLE, ErrorCode, error_code
 
 from .backoff import Backoff, retrying
+from .connection_pool import CONNECT_SECONDS, ConnectionPool, PoolSettings
 from .coordinators import coordinator_of, coordinator_request
-from .links import CONNECT_SECONDS, Links, LinkSettings
 from .metadata import MetadataCache, metadata_request, unsettled
 from .names import near_names, parse_servers
 from .tasks import Tasks, joined
@@ -96,8 +96,8 @@ class Cluster:
         self.request_timeout = request_timeout_ms / 1000
         self.backoff = Backoff(retry_backoff_ms / 1000, retry_backoff_max_ms / 1000)
         self._max_age = metadata_max_age_ms / 1000
-        self._links = Links(
-            LinkSettings(
+        self._pool = ConnectionPool(
+            PoolSettings(
                 client_id,
                 min(CONNECT_SECONDS, self.request_timeout),
                 connections_max_idle_ms / 1000,
@@ -159,13 +159,13 @@ class Cluster:
             await asyncio.sleep(delay)
 
     def _is_final(self, address: tuple[str, int]) -> bool:
-        error = self._links.error(("bootstrap", address))
+        error = self._pool.error(("bootstrap", address))
         return error is not None and not is_retriable(error)
 
     def _bootstrap_report(self, when: str) -> str:
         did = []
         for address in self.bootstrap:
-            error = self._links.error(("bootstrap", address))
+            error = self._pool.error(("bootstrap", address))
             did.append(str(error) if error is not None else f"{address[0]}:{address[1]}: no answer")
         return f"no bootstrap server answered as a broker{when}: " + "; ".join(did)
 
@@ -176,9 +176,9 @@ class Cluster:
         """
         self._closed = True
         self._tasks.cancel()
-        self._links.close()
+        self._pool.close()
         await self._tasks.ended()
-        await self._links.wait_closed()
+        await self._pool.wait_closed()
 
     # ---- metadata
 
@@ -257,8 +257,8 @@ class Cluster:
     def _adopt(self) -> None:
         """A bootstrap connection to an address that a broker advertises becomes that broker's."""
         for node in self.nodes.values():
-            if self._links.open_connection(node.id) is None:
-                self._links.move(("bootstrap", (node.host, node.port)), node.id)
+            if self._pool.open_connection(node.id) is None:
+                self._pool.move(("bootstrap", (node.host, node.port)), node.id)
 
     def _tell(self) -> None:
         for callback in tuple(self._changed):
@@ -447,7 +447,7 @@ class Cluster:
 
         Raises ConnectError, NotABrokerError; no retry.
         """
-        return self._links.open_connection(node_id) or await self._connect(node_id, node_id, deadline)
+        return self._pool.open_connection(node_id) or await self._connect(node_id, node_id, deadline)
 
     async def dedicated(self, node_id: int, deadline: Deadline, purpose: str = "group") -> Connection:
         """As ``connection``, but one for a purpose of its own: what waits at the broker holds up what is behind it.
@@ -455,7 +455,7 @@ class Cluster:
         So group coordination does not wait behind fetches, nor a look-up of offsets behind either.
         """
         key = (purpose, node_id)
-        return self._links.open_connection(key) or await self._connect(key, node_id, deadline)
+        return self._pool.open_connection(key) or await self._connect(key, node_id, deadline)
 
     async def _connect(self, key: object, node_id: int, deadline: Deadline) -> Connection:
         self._check_open()
@@ -467,10 +467,10 @@ class Cluster:
                 f"broker {node_id} is not among the cluster's live brokers (those are: {known})"
             )
         try:
-            return await self._links.get(key, (node.host, node.port), deadline)
+            return await self._pool.get(key, (node.host, node.port), deadline)
         except (ConnectError, NotABrokerError) as error:
             self.stale()
-            if (node.host, node.port) in self.bootstrap or self._links.reached(key):
+            if (node.host, node.port) in self.bootstrap or self._pool.reached(key):
                 raise
             told = type(error)(
                 f"{error}; {node.host}:{node.port} is what the cluster says to be the address of broker {node_id}"
@@ -504,10 +504,10 @@ class Cluster:
         """A connection to whatever broker: the least busy that is open, else the first to answer, else bootstrap."""
         self._check_open()
         keys: list[object] = [*self.nodes, *(("bootstrap", address) for address in self.bootstrap)]
-        there = [found for key in keys if (found := self._links.open_connection(key)) is not None]
+        there = [found for key in keys if (found := self._pool.open_connection(key)) is not None]
         if there:
             return min(there, key=lambda connection: connection.in_flight)
-        nodes = [node for node in self.nodes.values() if not self._links.resting(node.id)]
+        nodes = [node for node in self.nodes.values() if not self._pool.backing_off(node.id)]
         random.shuffle(nodes)
         try:
             if nodes:
@@ -516,7 +516,7 @@ class Cluster:
             # The addresses that the user gave may know better (KIP-899).
             self._check_open()
         ways = [
-            partial(self._links.get, ("bootstrap", address), address, deadline) for address in self.bootstrap
+            partial(self._pool.get, ("bootstrap", address), address, deadline) for address in self.bootstrap
         ]
         try:
             return await self._first(ways)
@@ -528,7 +528,7 @@ class Cluster:
 
     async def _first(self, ways: Sequence[Callable[[], Awaitable[Connection]]]) -> Connection:
         # What comes second stays: it is the connection of its broker.
-        return await race(ways, STAGGER, lambda unneeded: None)
+        return await staggered_race(ways, STAGGER, lambda unneeded: None)
 
     def _lost(self, connection: Connection) -> None:
         """A connection has gone; with an error, its broker may have gone too."""

@@ -19,7 +19,7 @@ from ..errors import RequestTimeoutError
 from .completion import complete_topics
 from .console import Console, options, run
 from .progress import Progress, amount_of_bytes
-from .topics_known import require_topics
+from .topic_checks import require_topics
 
 if TYPE_CHECKING:
     from ..consumer import Consumer

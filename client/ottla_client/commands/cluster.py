@@ -1,4 +1,4 @@
-"""``ottla cluster``: what it looks like, once or all the time. `reassigning` and `electing` have what changes it."""
+"""``ottla cluster``: what it looks like, once or all the time. `reassign` and `elect` have what changes it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import ClientError
+from .admin_common import admin_of, count_of, plural, ranges_of
 from .cluster_state import KINDS, ClusterState, api_name, document, look
 from .console import Column, Console, one_line, options, run, to_json
-from .electing import elect
-from .looking import admin_of, count_of, plural, ranges_of
+from .elect import elect
 from .progress import amount_of_bytes
-from .reassigning import drain, reassign
+from .reassign import drain, reassign
 
 if TYPE_CHECKING:
     from ..admin import VersionRange
-    from .drawing import LiveView
+    from .rich_output import LiveView
 
 
 def _looking(command: Any) -> Any:
@@ -188,7 +188,7 @@ def _live_view(console: Console) -> LiveView | None:
     if console.as_json or not console.is_terminal:
         return None
     try:
-        from .drawing import LiveView
+        from .rich_output import LiveView
     except ImportError:
         return None
     return LiveView()
@@ -213,7 +213,7 @@ def _show(console: Console, live: LiveView | None, state: ClusterState) -> None:
     else:
         from rich.text import Text
 
-        from .drawing import table_of
+        from .rich_output import table_of
 
         facts_shown = _facts(state)
         width = max(map(len, facts_shown))

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ..errors import UnknownTopicError
+from .admin_common import admin_of, pair, plural
 from .completion import complete_topics
 from .console import Column, Console, options, printable, run, unknown, unknown_topic
-from .looking import admin_of, pair, plural
 
 if TYPE_CHECKING:
     from ..admin import Admin, AlterConfig, ConfigEntry, ConfigResource

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from ..errors import ClientError, ConfigurationError
-from .settings import Settings, did_you_mean
+from .client_options import Settings, did_you_mean
 
 if TYPE_CHECKING:
     from .progress import Progress
@@ -377,7 +377,7 @@ def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> str
 def _draw_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]], title: str) -> str | None:
     """The table as rich draws it for this terminal; None without rich."""
     try:
-        from .drawing import draw_table
+        from .rich_output import draw_table
     except ImportError:
         return None
     return draw_table(columns, rows, title)

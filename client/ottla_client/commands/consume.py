@@ -9,9 +9,9 @@ import click
 
 from .completion import complete_groups, complete_topics
 from .console import Console, options, run
-from .places import BEGINNING, END, OFFSET, TIME, Place, PlaceType
-from .receiving import AT_ONCE, Receiving, Wanted
-from .rendering import FIELDS, Style, make_rendering
+from .consume_records import AT_ONCE, ConsumeOptions, ConsumeRun
+from .formatters import FIELDS, Style, make_formatter
+from .log_positions import BEGINNING, END, OFFSET, TIME, LogPosition, LogPositionType
 
 
 def _fields(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -47,14 +47,14 @@ def _regex(context: click.Context, parameter: click.Parameter, value: str | None
 @click.option(
     "--from",
     "begin",
-    type=PlaceType(),
+    type=LogPositionType(),
     metavar="PLACE",
     help="Where to begin: beginning (the default), end, an offset, -N (the last N of each partition), a time "
     "(2026-05-17T14:30, milliseconds), or -15m (that long ago). With --group: where it has not committed.",
 )
 @click.option(
     "--until",
-    type=PlaceType(),
+    type=LogPositionType(),
     metavar="PLACE",
     help="Where to stop: end (of now), an offset (not included), a time.",
 )
@@ -116,8 +116,8 @@ def consume(
     console: Console,
     topics: tuple[str, ...],
     pattern: str | None,
-    begin: Place | None,
-    until: Place | None,
+    begin: LogPosition | None,
+    until: LogPosition | None,
     count: int | None,
     follow: bool | None,
     partitions: tuple[int, ...],
@@ -168,7 +168,7 @@ def consume(
     if follow is False:
         if until is not None and until.kind != END:
             raise click.UsageError("--exit is --until end: leave out one of them.")
-        until = Place(END)
+        until = LogPosition(END)
     elif follow and until is not None:
         raise click.UsageError("--follow doesn't stop, --until does: leave out one of them.")
     if until is not None and until.kind not in (END, OFFSET, TIME):
@@ -179,17 +179,17 @@ def consume(
         ending=_unescape(delimiter),
         at_terminal=output is None and console.is_terminal,
     )
-    wanted = Wanted(
+    wanted = ConsumeOptions(
         topics=topics,
         pattern=pattern,
         partitions=frozenset(partitions),
         group=group,
-        begin=begin or Place(BEGINNING),
+        begin=begin or LogPosition(BEGINNING),
         until=until,
         count=count,
     )
-    rendering = make_rendering(form, style, template)
-    run(Receiving(console, wanted, rendering, output).run(_client_options(console, wanted, isolation)))
+    formatter = make_formatter(form, style, template)
+    run(ConsumeRun(console, wanted, formatter, output).run(_client_options(console, wanted, isolation)))
 
 
 def _unescape(text: str) -> bytes:
@@ -198,7 +198,7 @@ def _unescape(text: str) -> bytes:
     return text.encode(errors="surrogateescape")
 
 
-def _client_options(console: Console, wanted: Wanted, isolation: str) -> dict[str, Any]:
+def _client_options(console: Console, wanted: ConsumeOptions, isolation: str) -> dict[str, Any]:
     from ..consumer import Consumer
 
     ms = int(console.timeout * 1000)

@@ -1,4 +1,4 @@
-"""``ottla groups``: list, describe, delete, remove-member; ``reset-offsets`` is in `resetting`."""
+"""``ottla groups``: list, describe, delete, remove-member; ``reset-offsets`` is in `reset_offsets`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import click
 
 from ..errors import ClientError, GroupError
 from ..types import TopicPartition
-from .completion import complete_groups
-from .console import Column, Console, options, run, unknown
-from .looking import (
+from .admin_common import (
     admin_of,
     count_of,
     plural,
@@ -21,7 +19,9 @@ from .looking import (
     unknown_group,
     without_repeats,
 )
-from .resetting import reset_offsets
+from .completion import complete_groups
+from .console import Column, Console, options, run, unknown
+from .reset_offsets import reset_offsets
 
 if TYPE_CHECKING:
     from ..admin import Admin, GroupDescription, PartitionLag

@@ -10,10 +10,10 @@ import click
 
 from .completion import complete_topics
 from .console import Console, options, run
-from .parsing import Fields, FileParser, LineParser, Parser
-from .reading import STDIN
-from .sending import Sending
-from .structured import CsvParser, JsonParser
+from .input_files import STDIN
+from .produce_records import ProduceRun
+from .record_parsers import Fields, FileParser, LineParser, Parser
+from .structured_parsers import CsvParser, JsonParser
 
 _PARSERS: dict[str, type[Parser]] = {
     "lines": LineParser,
@@ -201,7 +201,7 @@ def produce(
                 raise click.UsageError(f"--errors {errors_file} is read here: it would be emptied beforehand")
     client_options = _client_options(console, compression, acks, linger, create_topic)
     with open(errors_file, "w", encoding="utf-8") if errors_file else contextlib.nullcontext() as rejects:
-        sending = Sending(console, topic, partition, on_error, rejects)
+        sending = ProduceRun(console, topic, partition, on_error, rejects)
         run(sending.run(client_options, _PARSERS[form](fields), files or (STDIN,)))
 
 

@@ -38,7 +38,7 @@ class Progress:
         self._started = monotonic()
         if self._visible:
             try:
-                from .drawing import make_progress
+                from .rich_output import make_progress
             except ImportError:
                 return self
             self._bar = make_progress(total=self._total is not None)

@@ -12,11 +12,11 @@ from ottla_protocol.errors import ErrorCode
 
 from ..errors import BrokerError, ClientError, UnknownTopicError
 from ..types import TopicPartition
+from .admin_common import admin_of, count_of, known_partitions, numbers_in, pair, plural, topics_of
+from .client_options import did_you_mean
 from .completion import complete_topics
 from .console import Column, Console, options, run, unknown_topic
-from .looking import admin_of, count_of, known_partitions, numbers_in, pair, plural, topics_of
 from .progress import amount_of_bytes
-from .settings import did_you_mean
 
 if TYPE_CHECKING:
     from ..admin import Admin, ConfigEntry

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ottla_client.commands.client_options import Settings
 from ottla_client.commands.console import (
     DEFAULT_BOOTSTRAP,
     ENVIRONMENT,
@@ -20,7 +21,6 @@ from ottla_client.commands.console import (
     one_line,
     unknown,
 )
-from ottla_client.commands.settings import Settings
 from ottla_client.errors import ClientError
 
 from .types import Choice, columns

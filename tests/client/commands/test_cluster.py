@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.client.admin.records import put
-from tests.client.commands.looking import Ottla
+from tests.client.commands.ottla_command import Ottla
 from tests.support.processes import BrokerProcess
 
 from ottla_client.commands.cluster_state import Problem, problem_of, problems_of

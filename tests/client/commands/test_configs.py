@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.client.commands.looking import Ottla
+from tests.client.commands.ottla_command import Ottla
 from tests.support.processes import BrokerProcess
 from tests.support.waiting import wait_for
 

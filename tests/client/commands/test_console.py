@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from ottla_client.cli import main
+from ottla_client.commands.client_options import Settings
 from ottla_client.commands.console import (
     Column,
     Console,
@@ -23,9 +24,8 @@ from ottla_client.commands.console import (
     text_or_base64,
     unknown_topic,
 )
-from ottla_client.commands.moments import parse_duration, parse_time, show_time
 from ottla_client.commands.progress import amount_of_bytes
-from ottla_client.commands.settings import Settings
+from ottla_client.commands.timefmt import parse_duration, parse_time, show_time
 from ottla_client.errors import BootstrapError
 
 
@@ -117,7 +117,7 @@ def test_tables_are_drawn_at_a_terminal(
 def test_without_rich_there_is_plain_text(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "ottla_client.commands.drawing", raising=False)
+    monkeypatch.delitem(sys.modules, "ottla_client.commands.rich_output", raising=False)
     monkeypatch.setitem(sys.modules, "rich", None)
     console = Console(Settings("b:1", 5))
     console.is_terminal = console.talks = True

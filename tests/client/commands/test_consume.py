@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.client.commands.looking import Ottla
+from tests.client.commands.ottla_command import Ottla
 from tests.support.commands import Shell, finish, ottla, spawn
 from tests.support.ports import free_port
 from tests.support.processes import BrokerProcess
 
 from ottla_client.cli import main
-from ottla_client.commands.moments import show_time
+from ottla_client.commands.timefmt import show_time
 
 NewTopic = Callable[..., str]
 

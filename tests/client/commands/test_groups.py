@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.client.admin.records import put
-from tests.client.commands.looking import Ottla
+from tests.client.commands.ottla_command import Ottla
 from tests.clients.members import ConfluentMember, shared_out
 from tests.support.processes import BrokerProcess
 

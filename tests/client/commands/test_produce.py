@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.client.commands.looking import OTTLA
+from tests.client.commands.ottla_command import OTTLA
 from tests.support.commands import Shell, finish, ottla, spawn
 from tests.support.ports import free_port
 from tests.support.processes import BrokerProcess
 from tests.support.waiting import wait_for
 
 from ottla_client.cli import main
-from ottla_client.commands.moments import now_ms, show_time
+from ottla_client.commands.timefmt import now_ms, show_time
 
 NewTopic = Callable[..., str]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.client.admin.records import put
-from tests.client.commands.looking import OTTLA, Ottla
+from tests.client.commands.ottla_command import OTTLA, Ottla
 from tests.support.processes import BrokerProcess
 from tests.support.waiting import wait_for
 

@@ -1,9 +1,9 @@
 """What ``ottla produce`` makes of its input: columns of keys and values, out of lines or whole files.
 
-JSON and CSV are in ``structured``.
+JSON and CSV are in ``structured_parsers``.
 
 A parser takes a file in pieces as they are read and gives the records of each. What can't be read as a record becomes
-a `Broken` with the number of its line; the records around it are unharmed.
+a `ParseFailure` with the number of its line; the records around it are unharmed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import click
 if TYPE_CHECKING:
     from ottla_protocol.records.record import Headers
 
-    from .reading import Piece
+    from .input_files import Piece
 
 # A line, or a CSV row with line breaks in it, that is longer than this is a mistake, not a record.
 LONGEST = 64 << 20
@@ -27,7 +27,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class ParseFailure:
     """A line that is no record: where it stands, what is wrong with it, and itself."""
 
     file: str
@@ -49,7 +49,7 @@ class Records:
     keys: list[bytes | None] | None = None
     headers: list[Headers] | None = None
     timestamps: list[int] | None = None
-    broken: list[Broken] = field(default_factory=list)
+    broken: list[ParseFailure] = field(default_factory=list)
     read: int = 0
 
     def __len__(self) -> int:
@@ -158,7 +158,7 @@ class LineParser(Parser):
             if b"" in found:
                 reason = f"no {separator.decode(errors='replace')!r} behind a key"
                 records.broken = [
-                    Broken(file, number, reason, line)
+                    ParseFailure(file, number, reason, line)
                     for line, mark, number in zip(lines, found, numbers, strict=True)
                     if not mark
                 ]

@@ -48,7 +48,7 @@ def _address(sockaddr: tuple[object, ...]) -> str:
     return text
 
 
-async def dial(
+async def connect(
     protocol: P, address: str, host: str, port: int, ssl_context: ssl.SSLContext | None
 ) -> asyncio.Transport:
     """Connect ``protocol`` to an address of ``host``, over TLS if there is a context for it. Raises ConnectError."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla_client.commands.looking import (
+from ottla_client.commands.admin_common import (
     duration_in,
     moment_in,
     numbers_in,

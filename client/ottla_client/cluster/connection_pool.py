@@ -23,7 +23,7 @@ CONNECT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class LinkSettings:
+class PoolSettings:
     """What all connections of a cluster have in common. Times in seconds."""
 
     client_id: str
@@ -34,7 +34,7 @@ class LinkSettings:
     max_response_bytes: int = MAX_RESPONSE_BYTES
 
 
-class Link:
+class Endpoint:
     """The way to one address: its connection while there is one, and what became of the last attempt."""
 
     __slots__ = ("address", "connection", "error", "failures", "not_before", "opening", "reached")
@@ -49,38 +49,38 @@ class Link:
         self.reached = False
 
 
-class Links:
+class ConnectionPool:
     """Keyed by whatever the cluster tells its connections apart by."""
 
-    def __init__(self, settings: LinkSettings, lost: Callable[[Connection], None]) -> None:
+    def __init__(self, settings: PoolSettings, lost: Callable[[Connection], None]) -> None:
         self._settings = settings
         self._lost = lost
-        self._links: dict[Hashable, Link] = {}
+        self._endpoints: dict[Hashable, Endpoint] = {}
         self._tasks = Tasks()
         self._closing: set[Connection] = set()
         self._closed = False
 
     def open_connection(self, key: Hashable) -> Connection | None:
         """The connection that is open now, if any."""
-        link = self._links.get(key)
-        if link is None or link.connection is None or link.connection.closed:
+        endpoint = self._endpoints.get(key)
+        if endpoint is None or endpoint.connection is None or endpoint.connection.closed:
             return None
-        return link.connection
+        return endpoint.connection
 
     def error(self, key: Hashable) -> Exception | None:
         """What the last attempt failed with; None where it succeeded, or there was none."""
-        link = self._links.get(key)
-        return None if link is None else link.error
+        endpoint = self._endpoints.get(key)
+        return None if endpoint is None else endpoint.error
 
     def reached(self, key: Hashable) -> bool:
         """Whether a broker has ever answered at the address."""
-        link = self._links.get(key)
-        return link is not None and link.reached
+        endpoint = self._endpoints.get(key)
+        return endpoint is not None and endpoint.reached
 
-    def resting(self, key: Hashable) -> bool:
+    def backing_off(self, key: Hashable) -> bool:
         """Whether the back-off after a failure is still on."""
-        link = self._links.get(key)
-        return link is not None and link.not_before > monotonic()
+        endpoint = self._endpoints.get(key)
+        return endpoint is not None and endpoint.not_before > monotonic()
 
     async def get(self, key: Hashable, address: tuple[str, int], deadline: Deadline) -> Connection:
         """The connection of ``key``, which leads to ``address``; opened where there is none.
@@ -89,31 +89,31 @@ class Links:
         """
         if self._closed:
             raise ClosedError("the client is closed")
-        link = self._links.get(key)
-        if link is None or link.address != address:
+        endpoint = self._endpoints.get(key)
+        if endpoint is None or endpoint.address != address:
             self.drop(key)
-            link = self._links[key] = Link(address)
-        if link.connection is not None and not link.connection.closed:
-            return link.connection
-        if link.opening is None:
-            link.opening = self._tasks.start(self._open(link))
+            endpoint = self._endpoints[key] = Endpoint(address)
+        if endpoint.connection is not None and not endpoint.connection.closed:
+            return endpoint.connection
+        if endpoint.opening is None:
+            endpoint.opening = self._tasks.start(self._open(endpoint))
         try:
-            return await joined(link.opening, deadline)
+            return await joined(endpoint.opening, deadline)
         except TimeoutError:
             host, port = address
-            before = "" if link.error is None else f"; before that: {link.error}"
-            raise ConnectError(f"{host}:{port} was not connected in time{before}") from link.error
+            before = "" if endpoint.error is None else f"; before that: {endpoint.error}"
+            raise ConnectError(f"{host}:{port} was not connected in time{before}") from endpoint.error
         except ClosedError:
             if self._closed:
                 raise
             host, port = address
             raise ConnectError(f"{host}:{port} is not the address any more") from None
 
-    async def _open(self, link: Link) -> Connection:
+    async def _open(self, endpoint: Endpoint) -> Connection:
         settings = self._settings
-        host, port = link.address
+        host, port = endpoint.address
         try:
-            await asyncio.sleep(max(0.0, link.not_before - monotonic()))
+            await asyncio.sleep(max(0.0, endpoint.not_before - monotonic()))
             connection = await Connection.open(
                 host,
                 port,
@@ -124,35 +124,35 @@ class Links:
                 max_idle=settings.max_idle,
             )
         except ClientError as error:
-            link.error = error
-            link.failures += 1
-            link.not_before = monotonic() + settings.backoff.after(link.failures)
+            endpoint.error = error
+            endpoint.failures += 1
+            endpoint.not_before = monotonic() + settings.backoff.after(endpoint.failures)
             raise
         finally:
-            link.opening = None
-        link.error = None
-        link.reached = True
-        link.failures = 0
-        link.not_before = 0.0
-        link.connection = connection
+            endpoint.opening = None
+        endpoint.error = None
+        endpoint.reached = True
+        endpoint.failures = 0
+        endpoint.not_before = 0.0
+        endpoint.connection = connection
         connection.on_close = self._lost
         return connection
 
     def move(self, key: Hashable, to: Hashable) -> None:
-        """Let the link of ``key`` be that of ``to``."""
-        link = self._links.pop(key, None)
-        if link is not None:
+        """Let the endpoint of ``key`` be that of ``to``."""
+        endpoint = self._endpoints.pop(key, None)
+        if endpoint is not None:
             self.drop(to)
-            self._links[to] = link
+            self._endpoints[to] = endpoint
 
     def drop(self, key: Hashable) -> None:
         """Close what there is for ``key``."""
-        link = self._links.pop(key, None)
-        if link is not None:
-            if link.opening is not None:
-                link.opening.cancel()
-            if link.connection is not None:
-                self._close(link.connection)
+        endpoint = self._endpoints.pop(key, None)
+        if endpoint is not None:
+            if endpoint.opening is not None:
+                endpoint.opening.cancel()
+            if endpoint.connection is not None:
+                self._close(endpoint.connection)
 
     def _close(self, connection: Connection) -> None:
         if connection.gone:
@@ -164,7 +164,7 @@ class Links:
     def close(self) -> None:
         """Close all connections, and take up no more."""
         self._closed = True
-        for key in tuple(self._links):
+        for key in tuple(self._endpoints):
             self.drop(key)
         self._tasks.cancel()
 

@@ -15,12 +15,12 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ..errors import RecordTooLargeError, RequestTimeoutError
+from .admin_common import plural
 from .console import Console, one_line, text_or_base64, to_json
-from .looking import plural
-from .parsing import Broken, Parser, Records
+from .input_files import STDIN, InThread, pieces, total_size
 from .progress import amount_of_bytes
-from .reading import STDIN, InThread, pieces, total_size
-from .topics_known import require_topics
+from .record_parsers import ParseFailure, Parser, Records
+from .topic_checks import require_topics
 
 if TYPE_CHECKING:
     from ..producer import BatchDelivery, Producer
@@ -50,7 +50,7 @@ class _Extent:
             self.last = max(self.last, offset + count - 1)
 
 
-class Sending:
+class ProduceRun:
     """One run of ``ottla produce``."""
 
     def __init__(
@@ -157,7 +157,7 @@ class Sending:
             if size > min(self._limits):
                 keep.append(False)
                 reason = f"a record of {size} bytes; -X max_request_size is {self._limits[0]}"
-                records.broken.append(Broken(records.file, records.lines[index], reason, value or b""))
+                records.broken.append(ParseFailure(records.file, records.lines[index], reason, value or b""))
             else:
                 keep.append(not (records.broken and self._on_error == "stop"))
         records.broken.sort(key=lambda broken: broken.line)
@@ -190,12 +190,14 @@ class Sending:
             value = records.values[index] or b""
             self._bytes -= len(value)
             self._failed += 1
-            failed = Broken(records.file, records.lines[index], f"not delivered: {one_line(reason)}", value)
+            failed = ParseFailure(
+                records.file, records.lines[index], f"not delivered: {one_line(reason)}", value
+            )
             self._keep(failed)
             if self._failed <= _TOLD:
                 self._console.note(str(failed))
 
-    def _reject(self, broken: Broken) -> None:
+    def _reject(self, broken: ParseFailure) -> None:
         """Deal with a line that is no record, as ``--on-error`` says."""
         self._broken += 1
         self._keep(broken)
@@ -204,7 +206,7 @@ class Sending:
         if self._on_error == "stop":
             raise _StopError
 
-    def _keep(self, broken: Broken) -> None:
+    def _keep(self, broken: ParseFailure) -> None:
         if self._rejects is not None:
             line = {"file": broken.file, "line": broken.line, "reason": broken.reason}
             self._rejects.write(to_json({**line, **text_or_base64("text", broken.text)}) + "\n")

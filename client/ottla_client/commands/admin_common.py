@@ -12,7 +12,7 @@ import click
 from ..errors import ConfigurationError, UnknownTopicError
 from ..types import TopicPartition
 from .console import Console, unknown, unknown_topic
-from .moments import parse_duration, parse_time
+from .timefmt import parse_duration, parse_time
 
 if TYPE_CHECKING:
     from ..admin import Admin

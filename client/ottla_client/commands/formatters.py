@@ -6,15 +6,15 @@ import csv
 import io
 import json
 import re
+import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from string import Formatter
 from typing import TYPE_CHECKING
 
 import click
 
 from .console import text_or_base64
-from .moments import show_time
+from .timefmt import show_time
 
 if TYPE_CHECKING:
     from ..consumer.rows import Rows
@@ -32,7 +32,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True)
-class Rendering:
+class Formatter:
     """``head`` is written once before all records, ``render`` makes the bytes of some, line ends included."""
 
     render: Callable[[Rows], bytes]
@@ -64,20 +64,20 @@ def _escape(match: re.Match[str]) -> str:
     return f"\\x{ord(match[0]):02x}"
 
 
-def make_rendering(form: str, style: Style, template: str | None) -> Rendering:
+def make_formatter(form: str, style: Style, template: str | None) -> Formatter:
     """``form`` is text, json, csv or raw; a template goes before it. Raises click.BadParameter for a bad one."""
     if template is not None:
-        return Rendering(_by_template(template, style))
+        return Formatter(_by_template(template, style))
     if form == "csv":
         show = style.show or _CSV_FIELDS
-        return Rendering(_csv_rows(show, style), (",".join(show) + "\n").encode())
+        return Formatter(_csv_rows(show, style), (",".join(show) + "\n").encode())
     if form == "json":
-        return Rendering(_json_lines)
+        return Formatter(_json_lines)
     if form == "raw":
-        return Rendering(_raw(style))
+        return Formatter(_raw(style))
     if style.show and style.show != ("value",):
-        return Rendering(_columns(style.show, style))
-    return Rendering(_values(style))
+        return Formatter(_columns(style.show, style))
+    return Formatter(_values(style))
 
 
 def _raw(style: Style) -> Callable[[Rows], bytes]:
@@ -180,7 +180,7 @@ def _by_template(template: str, style: Style) -> Callable[[Rows], bytes]:
     """``{field}`` or ``{field:>10}``, ``\\t``, ``\\n``; timestamp in milliseconds, time in ISO 8601."""
     template = template.replace("\\t", "\t").replace("\\n", "\n").replace("\\0", "\0")
     try:
-        parts = list(Formatter().parse(template))
+        parts = list(string.Formatter().parse(template))
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--template") from None
     names = [name for _, name, _, _ in parts if name is not None]

@@ -17,7 +17,7 @@ class AllFailed(Exception):
         self.failures = failures
 
 
-async def race(
+async def staggered_race(
     attempts: Sequence[Callable[[], Awaitable[T]]], delay: float, discard: Callable[[T], None]
 ) -> T:
     """The result of the first attempt that succeeds.

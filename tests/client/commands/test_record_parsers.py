@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla_client.commands.parsing import Fields, FileParser, LineParser, Parser, Records
-from ottla_client.commands.reading import Piece
-from ottla_client.commands.structured import CsvParser, JsonParser
+from ottla_client.commands.input_files import Piece
+from ottla_client.commands.record_parsers import Fields, FileParser, LineParser, Parser, Records
+from ottla_client.commands.structured_parsers import CsvParser, JsonParser
 
 
 def parse(parser: Parser, data: bytes, cuts: Sequence[int] = ()) -> Records:

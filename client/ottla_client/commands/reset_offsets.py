@@ -12,9 +12,7 @@ import click
 
 from ..errors import ClientError
 from ..types import OffsetAndMetadata, TopicPartition
-from .completion import complete_groups
-from .console import Column, Console, options, run, unknown
-from .looking import (
+from .admin_common import (
     admin_of,
     count_of,
     duration_in,
@@ -25,7 +23,9 @@ from .looking import (
     topics_of,
     without_repeats,
 )
-from .moments import now_ms
+from .completion import complete_groups
+from .console import Column, Console, options, run, unknown
+from .timefmt import now_ms
 
 if TYPE_CHECKING:
     from ..admin import Admin

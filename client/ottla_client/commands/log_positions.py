@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..types import TopicPartition
-from .moments import now_ms, parse_duration, parse_time
+from .timefmt import now_ms, parse_duration, parse_time
 
 if TYPE_CHECKING:
     from ..consumer import Consumer
@@ -22,40 +22,40 @@ _MILLISECONDS = re.compile(r"\d{13,}")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogPosition:
     """``kind`` is one of the constants above; ``value`` an offset, milliseconds, or how many before the end."""
 
     kind: str
     value: int = 0
 
 
-class PlaceType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.4
+class LogPositionType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.4
     """``beginning``, ``end``, an offset, ``-N`` before the end, a time, or a duration ago (``-15m``)."""
 
     name = "place"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Place:
-        if isinstance(value, Place):
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> LogPosition:
+        if isinstance(value, LogPosition):
             return value
         text = str(value).strip()
         if text in _WORDS:
-            return Place(_WORDS[text])
+            return LogPosition(_WORDS[text])
         try:
             if text.startswith("@"):
-                return Place(TIME, parse_time(text[1:]))
+                return LogPosition(TIME, parse_time(text[1:]))
             if text.startswith("-"):
                 if text[1:].isdecimal():
-                    return Place(LAST, int(text[1:]))
-                return Place(TIME, now_ms() - parse_duration(text[1:]))
+                    return LogPosition(LAST, int(text[1:]))
+                return LogPosition(TIME, now_ms() - parse_duration(text[1:]))
             if text.isdecimal() and not _MILLISECONDS.fullmatch(text):
-                return Place(OFFSET, int(text))
-            return Place(TIME, parse_time(text))
+                return LogPosition(OFFSET, int(text))
+            return LogPosition(TIME, parse_time(text))
         except ValueError as error:
             self.fail(f"{error}; or beginning, end, an offset, -N, -15m", param, ctx)
 
 
 async def offsets_of(
-    place: Place, partitions: Collection[TopicPartition], consumer: Consumer
+    place: LogPosition, partitions: Collection[TopicPartition], consumer: Consumer
 ) -> dict[TopicPartition, int]:
     """The offset that a place is in each partition, inside what its log has now.
 

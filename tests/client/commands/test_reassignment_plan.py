@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla_client.commands.planning import Assignment, Move, PlanError, Replicas, balanced, drained
+from ottla_client.commands.reassignment_plan import Assignment, Move, PlanError, Replicas, balanced, drained
 from ottla_client.types import TopicPartition
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from .moments import parse_time
-from .parsing import LONGEST, Broken, Fields, Parser, Records
-from .settings import did_you_mean
+from .client_options import did_you_mean
+from .record_parsers import LONGEST, Fields, ParseFailure, Parser, Records
+from .timefmt import parse_time
 
 if TYPE_CHECKING:
     from ottla_protocol.records.record import Headers
@@ -112,7 +112,7 @@ class JsonParser(_StructuredParser):
                 reason = str(error)
             else:
                 continue
-            records.broken.append(Broken(file, number, reason, line))
+            records.broken.append(ParseFailure(file, number, reason, line))
         return records
 
 
@@ -186,7 +186,7 @@ class CsvParser(_StructuredParser):
             except ValueError as error:
                 reason = str(error)
             bad = "".join(lines[begin : reader.line_num]).encode(errors="surrogateescape")
-            records.broken.append(Broken(file, self._line + begin, reason, bad.rstrip(b"\r\n")))
+            records.broken.append(ParseFailure(file, self._line + begin, reason, bad.rstrip(b"\r\n")))
         self._line += len(lines)
         return records
 

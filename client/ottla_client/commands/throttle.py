@@ -9,7 +9,7 @@ from ..errors import ClientError
 
 if TYPE_CHECKING:
     from ..admin import Admin, AlterConfig, ConfigResource
-    from .planning import Move
+    from .reassignment_plan import Move
 
 _RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 _LEADERS: Final = "leader.replication.throttled.replicas"

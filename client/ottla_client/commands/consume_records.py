@@ -10,13 +10,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ..types import OffsetAndMetadata, TopicPartition
+from .admin_common import plural
 from .console import Console, OutputClosedError
-from .looking import plural
+from .formatters import Formatter
+from .log_positions import LogPosition, offsets_of
 from .output import Output
-from .places import Place, offsets_of
 from .progress import amount_of_bytes
-from .rendering import Rendering
-from .topics_known import matching_topics, require_topics
+from .topic_checks import matching_topics, require_topics
 
 if TYPE_CHECKING:
     from ..consumer import Consumer, RebalanceListener
@@ -31,26 +31,28 @@ _COMMIT_EVERY = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ConsumeOptions:
     """What is to be consumed. ``pattern`` stands for ``topics``; no ``partitions``: all of them."""
 
     topics: tuple[str, ...]
     pattern: str | None
     partitions: frozenset[int]
     group: str | None
-    begin: Place
-    until: Place | None
+    begin: LogPosition
+    until: LogPosition | None
     count: int | None
 
 
-class Receiving:
+class ConsumeRun:
     """One run of ``ottla consume``."""
 
-    def __init__(self, console: Console, wanted: Wanted, rendering: Rendering, output: str | None) -> None:
+    def __init__(
+        self, console: Console, wanted: ConsumeOptions, formatter: Formatter, output: str | None
+    ) -> None:
         """``output`` is a file's name; None: standard output."""
         self._console = console
         self._wanted = wanted
-        self._rendering = rendering
+        self._formatter = formatter
         self._path = output
         self._left = wanted.count
         self._records = 0
@@ -79,7 +81,7 @@ class Receiving:
         started = monotonic()
         try:
             await consumer.start()
-            await output.write(self._rendering.head)
+            await output.write(self._formatter.head)
             await self._begin(consumer, topics)
             await self._receive(consumer, output)
             await self.commit(consumer)
@@ -172,7 +174,7 @@ class Receiving:
             rows = rows.cut(0, bisect_left(rows.offsets, bound))
         if not rows.count:
             return
-        data = self._rendering.render(rows)
+        data = self._formatter.render(rows)
         before = output.bytes
         try:
             await output.write(data)
@@ -216,19 +218,19 @@ class Receiving:
             self._console.note(f"{what} in {seconds:.2f} s: {rate:,.0f} records/s")
 
 
-def _commit_first(receiving: Receiving, consumer: Consumer) -> RebalanceListener:
+def _commit_first(consuming: ConsumeRun, consumer: Consumer) -> RebalanceListener:
     """Commits where partitions begin, and what was written of them before others in the group get them."""
     from ..consumer import RebalanceListener
 
     class CommitFirst(RebalanceListener):
         async def on_partitions_assigned(self, assigned: frozenset[TopicPartition]) -> None:
             for partition in assigned:
-                receiving.begin(partition, await consumer.position(partition))
+                consuming.begin(partition, await consumer.position(partition))
 
         async def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> None:
-            await receiving.commit(consumer, revoked)
+            await consuming.commit(consumer, revoked)
 
         def on_partitions_lost(self, lost: frozenset[TopicPartition]) -> None:
-            receiving.forget(lost)
+            consuming.forget(lost)
 
     return CommitFirst()

@@ -1,4 +1,4 @@
-"""``ottla cluster reassign`` and ``drain``: move partitions between brokers. Plans are made in `planning`."""
+"""``ottla cluster reassign`` and ``drain``: move partitions between brokers. Plans are made in `reassignment_plan`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ import click
 from ottla_protocol.errors import ErrorCode
 
 from ..errors import BrokerError, ClientError
-from .cluster_state import log_dirs
-from .completion import complete_topics
-from .console import Column, Console, options, run, unknown
-from .electing import wanted_partitions
-from .looking import (
+from .admin_common import (
     admin_of,
     known_partitions,
     numbers_in,
@@ -24,11 +20,15 @@ from .looking import (
     topics_of,
     without_repeats,
 )
-from .planning import Move, PlanError, balanced, drained
+from .cluster_state import log_dirs
+from .completion import complete_topics
+from .console import Column, Console, options, run, unknown
+from .elect import wanted_partitions
 from .progress import amount_of_bytes
 from .reassignment_files import read_plan, write_plan
-from .throttling import lift_if_possible
-from .throttling import throttle as throttle_moves
+from .reassignment_plan import Move, PlanError, balanced, drained
+from .throttle import lift_if_possible
+from .throttle import throttle as throttle_moves
 
 if TYPE_CHECKING:
     from ..admin import Admin, PartitionReassignment
