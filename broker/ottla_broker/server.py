@@ -34,8 +34,9 @@ from ottla_broker.log.folder import LogDirError
 from ottla_broker.log.manager import LogManager
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.network.acceptor import Acceptor, ListenError, open_listener
-from ottla_broker.network.limits import ConnectionQuotas, RequestMemory
+from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.processor import SocketSettings
+from ottla_broker.network.request_memory import RequestMemory
 from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_broker.replica.manager import ReplicaManager
 from ottla_broker.store.api import StoreError

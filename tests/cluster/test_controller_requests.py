@@ -11,8 +11,8 @@ import pytest
 
 from ottla_broker.cluster import controller_requests as controller_requests_module
 from ottla_broker.cluster.controller_requests import ControllerRequests
-from ottla_broker.metadata.authority import Authority
 from ottla_broker.metadata.cache import MetadataCache
+from ottla_broker.metadata.epoch_fencing import EpochFence
 from ottla_broker.replica.replicated import Role
 from ottla_broker.store.api import StoreFailedError
 from ottla_broker.store.keys import Assignment, TopicNode
@@ -102,7 +102,7 @@ class Replicas:
 
 class World:
     def __init__(self, has_topics: bool = True) -> None:
-        self.authority, self.metadata, self.store = Authority(), MetadataCache(), Store()
+        self.authority, self.metadata, self.store = EpochFence(), MetadataCache(), Store()
         self.authority.broker_epoch = 1
         self.replicas = Replicas()
         configs: Any = Configs(has_topics)

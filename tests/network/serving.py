@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager, suppress
 from ottla_broker.clock import SystemClock
 from ottla_broker.network.acceptor import Acceptor, open_listener
 from ottla_broker.network.connection import Connection
-from ottla_broker.network.limits import ConnectionQuotas, RequestMemory
+from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.processor import SocketSettings
+from ottla_broker.network.request_memory import RequestMemory
 from ottla_broker.network.service import Reply
 
 Handle = Callable[[Connection, memoryview], Reply]

@@ -12,7 +12,8 @@ from tests.network.serving import Client, client, echo, framed, serving
 
 from ottla_broker.network.acceptor import open_listener
 from ottla_broker.network.connection import REQUESTS_PER_TURN, ROW_BYTES, Connection
-from ottla_broker.network.limits import ConnectionQuotas, RequestMemory
+from ottla_broker.network.connection_quotas import ConnectionQuotas
+from ottla_broker.network.request_memory import RequestMemory
 from ottla_broker.network.service import Reply, Slot
 
 

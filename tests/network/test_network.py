@@ -18,9 +18,9 @@ from ottla_broker import events
 from ottla_broker.log.files import Files, FileSlice
 from ottla_broker.network.acceptor import ListenError, open_listener
 from ottla_broker.network.connection import Connection
-from ottla_broker.network.limits import BufferPool
 from ottla_broker.network.processor import SCRATCH_BYTES
-from ottla_broker.network.service import PeerFault, Reply, Slot
+from ottla_broker.network.request_memory import BufferPool
+from ottla_broker.network.service import CloseConnection, Reply, Slot
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 5, 7, 1000])
@@ -194,7 +194,7 @@ async def test_a_client_of_another_protocol_is_named(first: bytes, last_words: s
 async def test_a_fault_closes_only_its_own_connection() -> None:
     def handle(connection: Connection, frame: memoryview) -> Reply:
         if frame == b"bad":
-            raise PeerFault("this can't be read")
+            raise CloseConnection("this can't be read")
         return echo(connection, frame)
 
     async with serving(handle) as acceptor, client(acceptor) as good, client(acceptor) as bad:

@@ -15,7 +15,6 @@ import pytest
 from tests.support.processes import BrokerProcess
 
 from ottla_broker.clock import SystemClock
-from ottla_broker.network.lookups import Lookups
 from ottla_broker.network.peer import (
     PeerConnection,
     PeerError,
@@ -24,6 +23,7 @@ from ottla_broker.network.peer import (
     PeerUnreachableError,
     Purpose,
 )
+from ottla_broker.network.resolver import Resolver
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.fetch import FetchRequest
 from ottla_protocol.messages.metadata import MetadataRequest
@@ -83,7 +83,7 @@ async def test_a_machine_that_has_vanished_refuses_after_a_while(
     peers = Peers("broker-7", clock, connect_timeout=60.0)
     answers: list[list[str] | OSError] = []
 
-    async def find(self: Lookups, host: str) -> list[str]:
+    async def find(self: Resolver, host: str) -> list[str]:
         answer = answers.pop(0) if answers else why
         if isinstance(answer, OSError):
             raise answer
@@ -96,7 +96,7 @@ async def test_a_machine_that_has_vanished_refuses_after_a_while(
             await peers.connection(1, Purpose.WATCH, 60)
         return caught.value.refused
 
-    monkeypatch.setattr(Lookups, "find", find)
+    monkeypatch.setattr(Resolver, "find", find)
     peers.set_address(1, "broker-1", broker.port)
     # Who has never been there has not vanished.
     assert [await refused() for _ in range(4)] == [False] * 4
@@ -117,10 +117,10 @@ async def test_a_machine_that_has_vanished_refuses_after_a_while(
 async def test_all_addresses_of_a_name_are_tried(
     broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def find(self: Lookups, host: str) -> list[str]:
+    async def find(self: Resolver, host: str) -> list[str]:
         return ["127.77.0.1", "127.0.0.1"]
 
-    monkeypatch.setattr(Lookups, "find", find)
+    monkeypatch.setattr(Resolver, "find", find)
     opened = await PeerConnection.open(
         "broker-1",
         broker.port,
@@ -145,20 +145,20 @@ async def test_a_name_is_looked_up_once_for_all_who_wait(monkeypatch: pytest.Mon
             (0, 0, 0, "", ("10.0.0.2", 0)),
         ]
 
-    lookups = Lookups()
+    resolver = Resolver()
     with monkeypatch.context() as patched:
         patched.setattr(socket, "getaddrinfo", look_up)
-        impatient = [asyncio.ensure_future(asyncio.wait_for(lookups.find("slow"), 0.01)) for _ in range(20)]
+        impatient = [asyncio.ensure_future(asyncio.wait_for(resolver.find("slow"), 0.01)) for _ in range(20)]
         results = await asyncio.gather(*impatient, return_exceptions=True)
         assert {type(each) for each in results} == {TimeoutError}
-        waiting = [asyncio.ensure_future(lookups.find(host)) for host in ("slow", "slow", "unknown")]
+        waiting = [asyncio.ensure_future(resolver.find(host)) for host in ("slow", "slow", "unknown")]
         await asyncio.sleep(0)
         release.set()
         first, second, third = await asyncio.gather(*waiting, return_exceptions=True)
     assert first == second == ["10.0.0.1", "10.0.0.2"]
     assert isinstance(third, socket.gaierror)
     assert asked == [("slow", True), ("unknown", True)]
-    assert await lookups.find("::1") == ["::1"]
+    assert await resolver.find("::1") == ["::1"]
 
 
 async def test_a_peer_that_says_nothing_is_given_up(peers: Peers) -> None:

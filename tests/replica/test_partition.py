@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from ottla_broker.replica.delayed_fetch import DelayedFetch
 from ottla_broker.replica.partition import Partition
-from ottla_broker.replica.waiting import DelayedFetch
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 

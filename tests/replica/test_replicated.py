@@ -15,10 +15,10 @@ from tests.replica.world import MAX_LAG_MS, TOPIC, TOPIC_ID, StepClock, open_log
 
 from ottla_broker.handlers import list_offsets
 from ottla_broker.log.config import LogConfig
+from ottla_broker.replica.delayed_fetch import DelayedFetch
 from ottla_broker.replica.replicated import IsrChange, IsrOutcome, LeaderState, ReplicatedPartition, Role
 from ottla_broker.replica.selector import RackAwareSelector
 from ottla_broker.replica.standing import Standing
-from ottla_broker.replica.waiting import DelayedFetch
 from ottla_broker.store.api import Lease
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.list_offsets import (

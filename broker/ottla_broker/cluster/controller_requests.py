@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from ottla_broker.cluster.configs import ClusterConfigs, Settings
 from ottla_broker.cluster.reconcile import Reading, deleted, strays
 from ottla_broker.events import get_logger
-from ottla_broker.metadata.authority import Authority
 from ottla_broker.metadata.cache import INTERNAL_TOPICS, BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
+from ottla_broker.metadata.epoch_fencing import EpochFence
 from ottla_broker.replica.cluster import ClusterReplicas
 from ottla_broker.store.api import StoreError
 from ottla_protocol.errors import ErrorCode
@@ -56,7 +56,7 @@ class ControllerRequests:
 
     def __init__(
         self,
-        authority: Authority,
+        authority: EpochFence,
         metadata: MetadataCache,
         replicas: ClusterReplicas,
         configs: ClusterConfigs,

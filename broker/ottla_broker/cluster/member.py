@@ -33,7 +33,7 @@ from ottla_broker.controller.cluster.context import Context
 from ottla_broker.controller.cluster.controller import ActiveController
 from ottla_broker.controller.cluster.controller_election import ControllerElection
 from ottla_broker.events import get_logger
-from ottla_broker.metadata.authority import Authority
+from ottla_broker.metadata.epoch_fencing import EpochFence
 from ottla_broker.network.peer import Peers
 from ottla_broker.replica.cluster import ClusterReplicas
 from ottla_broker.replica.fetcher import FetcherSettings
@@ -85,7 +85,7 @@ class ClusterMember:
         self._random = random
         self.on_broker_configs: list[Callable[[], None]] = []
         self.on_failed: Callable[[], None] = lambda: None
-        self.authority = Authority()
+        self.authority = EpochFence()
         self.store = ReconnectingStore()
         self._settings = _zookeeper_settings(config)
         self._session: ZooKeeperStore | None = None

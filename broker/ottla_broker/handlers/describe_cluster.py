@@ -6,7 +6,7 @@ refused.
 
 from __future__ import annotations
 
-from ottla_broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
+from ottla_broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.describe_cluster import (

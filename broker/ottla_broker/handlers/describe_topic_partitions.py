@@ -8,7 +8,7 @@ are no eligible leader replicas beside those in sync.
 from __future__ import annotations
 
 from ottla_broker.controller.validation import is_legal_topic_name
-from ottla_broker.handlers.authorized import TOPIC_OPERATIONS
+from ottla_broker.handlers.authorized_operations import TOPIC_OPERATIONS
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.metadata.cache import PartitionInfo, TopicInfo
 from ottla_protocol.errors import ErrorCode

@@ -13,7 +13,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.handlers import Served
 from ottla_broker.handlers.context import Deferred, RequestContext
 from ottla_broker.network.connection import Connection
-from ottla_broker.network.service import Parts, PeerFault, Reply, Slot
+from ottla_broker.network.service import CloseConnection, Parts, Reply, Slot
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, ProtocolError
 from ottla_protocol.header import RequestHeader, parse_request_header, response_header_is_flexible
@@ -86,20 +86,20 @@ class Dispatcher:
         try:
             header, position = parse_request_header(frame)
         except ProtocolError as error:
-            raise PeerFault(f"a request's header can't be read: {error}") from error
+            raise CloseConnection(f"a request's header can't be read: {error}") from error
         api_key = header.api_key
         version = header.api_version
         route = self._routes.get((api_key, version)) or self._route(api_key, version)
         if route is None:
             return self._unsupported(header)
         if len(frame) > LARGEST_PLAIN_REQUEST and api_key not in _BULKY:
-            raise PeerFault(
+            raise CloseConnection(
                 f"{_name(api_key)} of {len(frame)} bytes is too large, {LARGEST_PLAIN_REQUEST} are allowed"
             )
         try:
             request = route.decode(frame, version, position)
         except ProtocolError as error:
-            raise PeerFault(f"{_name(api_key)} version {version} can't be read: {error}") from error
+            raise CloseConnection(f"{_name(api_key)} version {version} can't be read: {error}") from error
         connection.client_id = header.client_id
         context = RequestContext(
             self._broker,
@@ -121,7 +121,7 @@ class Dispatcher:
             if answer is None:
                 return None
             return self._encode(route, version, header.correlation_id, answer)
-        except PeerFault:
+        except CloseConnection:
             raise  # the handler's own decision to close: produce with acks=0 has no answer to put an error in
         except Exception as error:
             raise self._failed(connection, header, error) from error
@@ -136,7 +136,7 @@ class Dispatcher:
     def _route(self, api_key: int, version: int) -> Route | None:
         served = self._served.get(api_key)
         if served is None:
-            raise PeerFault(f"{_name(api_key)} is not an API that this broker serves")
+            raise CloseConnection(f"{_name(api_key)} is not an API that this broker serves")
         if not served.min_version <= version <= served.max_version:
             return None
         route = Route(served, api_key, version)
@@ -155,7 +155,7 @@ class Dispatcher:
             async with asyncio.timeout(_JOIN_SECONDS):
                 await joined.wait()
         except TimeoutError:
-            raise PeerFault("the controller has not told this broker of the cluster yet") from None
+            raise CloseConnection("the controller has not told this broker of the cluster yet") from None
         answer = handle(context, request)
         return await answer if hasattr(answer, "__await__") else answer
 
@@ -169,7 +169,7 @@ class Dispatcher:
             body = unsupported(self._served).encode(0)
             return [_pack_header(len(body) + 4, header.correlation_id) + body]
         served = self._served[api_key]
-        raise PeerFault(
+        raise CloseConnection(
             f"{_name(api_key)} version {version} is not served, versions {served.min_version} to"
             f" {served.max_version} are ({ErrorCode.UNSUPPORTED_VERSION.name})"
         )
@@ -201,7 +201,7 @@ class Dispatcher:
                 if isinstance(response, BaseException):
                     raise response
                 parts = self._encode(route, header.api_version, header.correlation_id, response)
-            except PeerFault as fault:
+            except CloseConnection as fault:
                 slot.fail(str(fault))
             except Exception as error:
                 slot.fail(str(self._failed(connection, header, error)))
@@ -220,7 +220,7 @@ class Dispatcher:
         def done(task: asyncio.Future[Any]) -> None:
             self._tasks.discard(task)
             if task.cancelled():
-                deferred.complete(PeerFault("the broker stops"))
+                deferred.complete(CloseConnection("the broker stops"))
             else:
                 error = task.exception()
                 deferred.complete(task.result() if error is None else error)
@@ -228,7 +228,7 @@ class Dispatcher:
         task.add_done_callback(done)
         return deferred
 
-    def _failed(self, connection: Connection, header: RequestHeader, error: BaseException) -> PeerFault:
+    def _failed(self, connection: Connection, header: RequestHeader, error: BaseException) -> CloseConnection:
         """Log a defect of ours; the client's connection is closed, the others go on."""
         log.error(
             "request failed",
@@ -238,7 +238,7 @@ class Dispatcher:
             client_id=header.client_id,
             exc_info=error,
         )
-        return PeerFault(f"{_name(header.api_key)} version {header.api_version} failed in the broker")
+        return CloseConnection(f"{_name(header.api_key)} version {header.api_version} failed in the broker")
 
 
 def _name(api_key: int) -> str:

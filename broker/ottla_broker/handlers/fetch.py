@@ -16,9 +16,9 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from ottla_broker.handlers.context import Deferred, RequestContext, not_here
+from ottla_broker.replica.delayed_fetch import DelayedFetch
 from ottla_broker.replica.fetch_session import FetchContext, FetchPartition
 from ottla_broker.replica.partition import Partition
-from ottla_broker.replica.waiting import DelayedFetch
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.fetch import (
     EpochEndOffset,

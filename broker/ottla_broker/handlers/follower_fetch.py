@@ -16,9 +16,9 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla_broker.log.files import FileSlice
+    from ottla_broker.replica.delayed_fetch import DelayedFetch
     from ottla_broker.replica.fetch_session import FetchContext, FetchPartition
     from ottla_broker.replica.partition import Partition
-    from ottla_broker.replica.waiting import DelayedFetch
     from ottla_broker.server import Broker
     from ottla_protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 

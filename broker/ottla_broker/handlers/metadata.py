@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ottla_broker.controller.api import ZERO_ID
 from ottla_broker.controller.validation import is_legal_topic_name
-from ottla_broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from ottla_broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.metadata.cache import INTERNAL_TOPICS, MetadataCache, TopicInfo
 from ottla_protocol.errors import ErrorCode, KafkaError

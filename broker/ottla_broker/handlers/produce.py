@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.context import RequestContext, not_here
 from ottla_broker.log.append import RecordsRefused
-from ottla_broker.network.service import PeerFault
+from ottla_broker.network.service import CloseConnection
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -97,7 +97,7 @@ def handle(
             wait.add_done_callback(_heard)
         if failure is not None:
             # There is no answer to put the error in; as Kafka does, the connection is closed, which the client notices.
-            raise PeerFault(f"produce with acks=0 failed: {failure}")
+            raise CloseConnection(f"produce with acks=0 failed: {failure}")
         return None
     response = ProduceResponse(responses=topics)
     if waits:

@@ -7,8 +7,9 @@ import socket
 
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
-from ottla_broker.network.limits import ConnectionQuotas, RequestMemory
+from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.processor import Processor, SocketSettings
+from ottla_broker.network.request_memory import RequestMemory
 from ottla_broker.network.service import Service
 
 log = get_logger()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from ottla_broker.events import get_logger
 from ottla_broker.log.files import FileSlice
-from ottla_broker.network.service import Parts, PeerFault, Slot
+from ottla_broker.network.service import CloseConnection, Parts, Slot
 
 if TYPE_CHECKING:
     from ottla_broker.network.processor import Processor
@@ -154,7 +154,7 @@ class Connection:
 
     def _break(self, error: Exception) -> None:
         """Close after what went wrong while requests were received or served."""
-        if isinstance(error, PeerFault):
+        if isinstance(error, CloseConnection):
             self.close(str(error))
         elif isinstance(error, OSError):
             self._broke(error)
@@ -176,7 +176,7 @@ class Connection:
         while end - position >= 4:
             (size,) = _unpack_size(data, position)
             if not 0 <= size <= largest:
-                raise PeerFault(
+                raise CloseConnection(
                     f"a frame of {size} bytes was announced, allowed are 0 to {largest} (socket.request.max.bytes)"
                     + _what_was_said(size)
                 )

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ottla_broker.network.lookups import Lookups
+from ottla_broker.network.resolver import Resolver
 from ottla_protocol.errors import KafkaError, LocalProtocolError, ProtocolError
 from ottla_protocol.exchange import Exchange, RawAnswer
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
@@ -116,7 +116,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         client_id: str,
         timeout: float,
         clock: Clock,
-        lookups: Lookups | None = None,
+        resolver: Resolver | None = None,
     ) -> PeerConnection:
         """Connect and learn what the peer speaks, within ``timeout`` seconds. Raises PeerUnreachableError."""
         where = f"{host}:{port}"
@@ -124,7 +124,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout):
-                addresses = await (lookups or Lookups()).find(host)
+                addresses = await (resolver or Resolver()).find(host)
                 for index, address in enumerate(addresses, 1):
                     try:
                         await loop.create_connection(lambda: connection, address, port)
@@ -308,7 +308,7 @@ class Peers:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._links: dict[tuple[int, Purpose], _Link] = {}
         self._closed = False
-        self._lookups = Lookups()
+        self._resolver = Resolver()
         # Who has been connected; and since when nothing knows the machine of one that was.
         self._seen: set[int] = set()
         self._vanished: dict[int, float] = {}
@@ -364,7 +364,7 @@ class Peers:
         if address is None or self._closed:
             raise PeerUnreachableError(f"the address of broker {broker_id} is not known", False)
         return await PeerConnection.open(
-            *address, client_id=self._client_id, timeout=timeout, clock=self._clock, lookups=self._lookups
+            *address, client_id=self._client_id, timeout=timeout, clock=self._clock, resolver=self._resolver
         )
 
     async def _open(self, broker_id: int, link: _Link, host: str, port: int) -> PeerConnection:
@@ -378,7 +378,7 @@ class Peers:
                 client_id=self._client_id,
                 timeout=self._connect_timeout,
                 clock=self._clock,
-                lookups=self._lookups,
+                resolver=self._resolver,
             )
         except PeerUnreachableError as error:
             error.refused = error.refused or self._stays_away(broker_id, error)

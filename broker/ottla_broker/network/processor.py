@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.events import get_logger
 from ottla_broker.network.connection import Connection
-from ottla_broker.network.limits import BufferPool, ConnectionQuotas, RequestMemory
+from ottla_broker.network.connection_quotas import ConnectionQuotas
+from ottla_broker.network.request_memory import BufferPool, RequestMemory
 from ottla_broker.network.service import Service
 
 log = get_logger()

@@ -45,7 +45,7 @@ class Slot:
 Reply = Parts | Slot | None
 
 
-class PeerFault(Exception):
+class CloseConnection(Exception):
     """What the client sent cannot be answered; its connection is closed and the broker goes on."""
 
 
@@ -59,6 +59,6 @@ class Service(Protocol):
         finished response, a :class:`Slot` that will be filled, or ``None`` for a request that is not answered.
 
         Raises:
-            PeerFault: the connection is to be closed.
+            CloseConnection: the connection is to be closed.
         """
         ...

@@ -14,7 +14,7 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from ottla_broker.log.log import AppendInfo, Log
     from ottla_broker.log.manager import LogManager
-    from ottla_broker.replica.waiting import DelayedFetch
+    from ottla_broker.replica.delayed_fetch import DelayedFetch
 
 _serial = count()
 

@@ -10,7 +10,7 @@ NOBODY = -1
 _REGISTRATION_SECONDS = 10.0
 
 
-class Authority:
+class EpochFence:
     """Owned by the loop thread.
 
     Attributes:

@@ -14,7 +14,7 @@ import threading
 from typing import Any
 
 
-class Lookups:
+class Resolver:
     """Owned by the loop thread."""
 
     def __init__(self) -> None:

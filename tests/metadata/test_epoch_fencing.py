@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from ottla_broker.metadata.authority import Authority
+from ottla_broker.metadata.epoch_fencing import EpochFence
 from ottla_protocol.errors import ErrorCode
 
 
 def test_stale_controllers_and_stale_registrations_are_not_obeyed() -> None:
-    authority = Authority()
+    authority = EpochFence()
     authority.broker_epoch = 10
     assert authority.check(1, 5, 10) is ErrorCode.NONE
     assert authority.check(2, 4, 10) is ErrorCode.STALE_CONTROLLER_EPOCH
@@ -20,7 +20,7 @@ def test_stale_controllers_and_stale_registrations_are_not_obeyed() -> None:
 
 
 async def test_what_was_meant_for_an_earlier_process_is_not_taken_by_one_that_is_not_registered_yet() -> None:
-    authority = Authority()
+    authority = EpochFence()
     told = asyncio.ensure_future(authority.admit(1, 5, 9))
     own = asyncio.ensure_future(authority.admit(1, 5, 10))
     await asyncio.sleep(0)

@@ -1,64 +1,9 @@
-"""What bounds the network: how many connections, from whom, and how many bytes of requests at once."""
+"""How many bytes of requests are received at once, and the buffers they are received into."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
-
-
-class ConnectionQuotas:
-    """Counts connections, in all and by address (``max.connections``, ``max.connections.per.ip`` and its overrides).
-
-    Owned by the loop thread. As in Kafka, a listener that has reached the total waits with accepting, while an
-    address that has reached its own limit is cut off at once.
-    """
-
-    def __init__(self, total: int, per_ip: int, overrides: Mapping[str, int]) -> None:
-        self.total = total
-        self.per_ip = per_ip
-        self.overrides = dict(overrides)
-        self.count = 0
-        self._by_ip: dict[str, int] = {}
-        self._room = asyncio.Event()
-        self._room.set()
-
-    async def room(self) -> None:
-        """Wait until one more connection may be taken; who comes first after that takes it."""
-        while self.count >= self.total:
-            await self._room.wait()
-
-    def admit(self, ip: str) -> bool:
-        """Count a connection in; ``False`` when its address has its share already."""
-        held = self._by_ip.get(ip, 0)
-        if held >= self.overrides.get(ip, self.per_ip):
-            return False
-        self._by_ip[ip] = held + 1
-        self.count += 1
-        if self.count >= self.total:
-            self._room.clear()
-        return True
-
-    def update(self, total: int, per_ip: int, overrides: Mapping[str, int]) -> None:
-        """Other limits from now on; connections that are there stay."""
-        self.total = total
-        self.per_ip = per_ip
-        self.overrides = dict(overrides)
-        if self.count < self.total:
-            self._room.set()
-        else:
-            self._room.clear()
-
-    def leave(self, ip: str) -> None:
-        """Count a connection out."""
-        held = self._by_ip[ip] - 1
-        if held:
-            self._by_ip[ip] = held
-        else:
-            del self._by_ip[ip]
-        self.count -= 1
-        if self.count < self.total:
-            self._room.set()
+from collections.abc import Callable
 
 
 class RequestMemory:
