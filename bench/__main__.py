@@ -9,8 +9,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import maven
-from bench.brokers import Broker, Kafka, Ottla
+from harness import maven
+from harness.brokers import Broker, Kafka, Ottla
+from harness.java import Unavailable
+
 from bench.context import Bench
 from bench.measures import MEASURES
 from bench.results import report
@@ -54,7 +56,7 @@ def main() -> int:
     if Kafka in kinds or {"java", "latency"} & set(arguments.only):
         try:
             maven.kafka_jars()
-        except maven.Unavailable as lack:
+        except Unavailable as lack:
             java = False
             print(f"Apache Kafka {maven.KAFKA_VERSION} and its tools are left out: {lack}")
             kinds = [kind for kind in kinds if kind is not Kafka]

@@ -13,16 +13,17 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.cimpl import NewTopic
-
-from bench import maven
-from bench.brokers import HOST, Broker, BrokerFailed, Kafka, KafkaOnZooKeeper, free_port
-from bench.zookeeper import Unavailable, ZooKeeper
+from harness import maven
+from harness.brokers import HOST, Broker, BrokerFailed, Kafka, KafkaOnZooKeeper
+from harness.java import Unavailable, find_java
+from harness.ports import free_port
+from harness.zookeeper import ZooKeeper
 
 BROKERS = 3
 
 
 def _kafkas_zookeeper(folder: Path) -> ZooKeeper:
-    """The server that comes with Kafka 3.9, alone. Raises :class:`bench.maven.Unavailable` without Java or Maven."""
+    """The server that comes with Kafka 3.9, alone. Raises Unavailable without Java or Maven."""
     return ZooKeeper(
         folder / "zoo.cfg",
         folder / "data",
@@ -31,7 +32,7 @@ def _kafkas_zookeeper(folder: Path) -> ZooKeeper:
         # ZooKeeper ends sessions at its ticks: with the usual 2 s, up to that much later than they were to last.
         tick_ms=500,
         settings={"maxSessionTimeout": 40_000},
-        java=maven.java(),
+        java=find_java(),
         classpath=f"{maven.kafka_jars()}/*",
     )
 

@@ -8,8 +8,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench import wire
-from bench.brokers import HOST, Broker, running
+from harness import wire
+from harness.brokers import HOST, Broker, running
+
 from bench.results import Results, number
 
 

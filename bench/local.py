@@ -19,8 +19,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from bench.children import ending_with_parent
-from bench.zookeeper import HOST, Unavailable, ZooKeeper
+from harness.children import ending_with_parent
+from harness.java import Unavailable
+from harness.zookeeper import HOST, ZooKeeper
+
 from ottla_client.errors import ClientError
 from ottla_client.sync import Admin
 

@@ -102,13 +102,14 @@ def is_kafka(request: pytest.FixtureRequest) -> bool:
 def _broker_class(request: pytest.FixtureRequest) -> Callable[..., BrokerProcess]:
     kafka = request.config.getoption("--kafka")
     if kafka is not None:
-        from bench import maven
+        from harness import maven
+        from harness.java import Unavailable
         from tests.support.kafka import KafkaProcess
 
         version = {"3": maven.KAFKA_VERSION, "4": maven.KAFKA_4_VERSION}[kafka]
         try:
             maven.kafka_jars(version)
-        except maven.Unavailable as lack:
+        except Unavailable as lack:
             pytest.skip(f"Kafka {version} is not to be had: {lack}")
         return partial(KafkaProcess, version=version)  # type: ignore[return-value]
     from tests.support.processes import BrokerProcess

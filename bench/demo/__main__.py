@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from harness import wire
+from harness.brokers import HOST, Broker, Kafka, Ottla
+from harness.java import Unavailable
 from rich.console import Console
 
-from bench import maven, wire
-from bench.brokers import HOST, Broker, Kafka, Ottla
 from bench.demo import flights
 from bench.demo.consuming import News, consume
 from bench.demo.ledger import Ledger
@@ -263,7 +264,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="ottla-demo-") as folder:
         try:
             broker = kind(Path(folder), SETTINGS)
-        except maven.Unavailable as lack:
+        except Unavailable as lack:
             console.print(f"Apache Kafka is not to be had here: {lack}")
             return 1
         try:

@@ -12,7 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from bench.brokers import Broker
+from harness.brokers import Broker
+
 from bench.context import Bench
 from bench.load import BATCH, payloads
 

@@ -6,8 +6,9 @@ its JVM compiles what is hot, so both brokers are warmed up by millions of recor
 
 from __future__ import annotations
 
+from harness.brokers import Broker
+
 from bench import load, procstat
-from bench.brokers import Broker
 from bench.context import Bench
 
 

@@ -16,9 +16,9 @@ import threading
 import time
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from harness.brokers import Broker
 
 from bench import load, procstat
-from bench.brokers import Broker
 from bench.clusters import BROKERS, Cluster, running
 from bench.context import Bench
 

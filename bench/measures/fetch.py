@@ -17,8 +17,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import load, wire
-from bench.brokers import HOST, Broker
+from harness import wire
+from harness.brokers import HOST, Broker
+
+from bench import load
 from bench.context import Bench
 
 PIECE = 4 << 20

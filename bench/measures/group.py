@@ -14,8 +14,9 @@ import asyncio
 import struct
 import time
 
-from bench import wire
-from bench.brokers import HOST, Broker
+from harness import wire
+from harness.brokers import HOST, Broker
+
 from bench.context import Bench
 from bench.measures.latency import percentile
 

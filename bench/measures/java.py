@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from bench import javatools, procstat
-from bench.brokers import Broker
+from harness import javatools
+from harness.brokers import Broker
+
+from bench import procstat
 from bench.context import Bench
 from bench.measures.cpu import warm_up
 from bench.measures.throughput import CODECS

@@ -6,7 +6,10 @@ milliseconds.
 
 from __future__ import annotations
 
-from bench import javatools, load, maven
+from harness import javatools, maven
+from harness.java import Unavailable
+
+from bench import load
 from bench.context import Bench
 
 
@@ -27,7 +30,7 @@ def measure(bench: Bench) -> None:
                 bench.drop(broker, topic)
         try:
             maven.kafka_jars()
-        except maven.Unavailable as lack:
+        except Unavailable as lack:
             print(f"  EndToEndLatency skipped: {lack}")
             return
         for _ in range(bench.repeats):

@@ -9,8 +9,10 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-from bench import procstat, wire
-from bench.brokers import HOST, Broker, Ottla
+from harness import wire
+from harness.brokers import HOST, Broker, Ottla
+
+from bench import procstat
 from bench.context import Bench
 
 TOPICS = 10

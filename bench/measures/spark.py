@@ -17,8 +17,11 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench import load, maven
-from bench.brokers import Broker, Ottla, running
+from harness import maven
+from harness.brokers import Broker, Ottla, running
+from harness.java import Unavailable, find_java
+
+from bench import load
 from bench.context import Bench
 
 MICRO_BATCH = 10_000
@@ -128,10 +131,10 @@ def measure(bench: Bench) -> None:
     if Ottla not in bench.kinds:
         print("  Spark is left out: it is measured on Ottla's broker", flush=True)
         return
-    maven.java()
+    find_java()
     try:
         jars = maven.spark_jars()
-    except maven.Unavailable as lack:
+    except Unavailable as lack:
         print(f"  Spark's own Kafka connector is left out: {lack}", flush=True)
         jars = ""
     with running(bench.broker(Ottla)) as broker:

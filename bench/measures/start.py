@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-from bench import wire
-from bench.brokers import HOST, Broker
+from harness import wire
+from harness.brokers import HOST, Broker
+
 from bench.context import Bench
 
 

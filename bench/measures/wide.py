@@ -13,9 +13,9 @@ from contextlib import suppress
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
+from harness.brokers import BrokerFailed
 
 from bench import procstat
-from bench.brokers import BrokerFailed
 from bench.clusters import Cluster, running
 from bench.context import Bench
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from harness.brokers import Ottla
+from harness.children import ending_with_parent
 from rich.console import Console
 
-from bench.brokers import Ottla
-from bench.children import ending_with_parent
 from bench.pipeline import data, picture
 from bench.pipeline.driver import BATCH, GROUP
 from bench.pipeline.story import Story, audits, delays

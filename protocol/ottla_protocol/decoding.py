@@ -16,26 +16,26 @@ from struct import error as StructError
 from typing import Any
 
 from .errors import ProtocolError
+from .fields import Field, Struct
 from .layout import (
     ARRAY,
     BYTES,
     FIXED,
     RECORDS,
     STRING,
-    Place,
-    Shape,
+    FieldLayout,
     Source,
-    holds_records,
-    places,
-    smallest,
+    WireType,
+    field_layouts,
+    has_records,
+    min_size,
 )
 from .primitives import MAX_STRING, SMALL, Buffer, array_unpackers, finish_uvarint
-from .schema import Field, Message, Struct
 
 Decoder = Callable[[Buffer, int], tuple[Any, int]]
 
 
-def compile_decoder(cls: type[Message], version: int) -> Decoder:
+def compile_decoder(cls: type[Struct], version: int, flexible: bool) -> Decoder:
     """The reader of ``version``: ``(data, position) -> (message, position after it)``."""
     scope: dict[str, Any] = {
         "new": object.__new__,
@@ -44,14 +44,14 @@ def compile_decoder(cls: type[Message], version: int) -> Decoder:
         "ProtocolError": ProtocolError,
         "StructError": StructError,
     }
-    exec(decoder_source(cls, version, scope), scope)
+    exec(decoder_source(cls, version, flexible, scope), scope)
     decoder: Decoder = scope["decode"]
     return decoder
 
 
-def decoder_source(cls: type[Message], version: int, scope: dict[str, Any]) -> str:
+def decoder_source(cls: type[Struct], version: int, flexible: bool, scope: dict[str, Any]) -> str:
     """The text of the reader; the objects that it names are put into ``scope``."""
-    generator = _Generator(cls, version, scope)
+    generator = _Generator(cls, version, flexible, scope)
     generator.struct(cls, "message")
     generator.flush()
     name = f"{cls.__name__} v{version}"
@@ -75,10 +75,10 @@ def decoder_source(cls: type[Message], version: int, scope: dict[str, Any]) -> s
 class _Generator:
     """Walks the declaration, writing source; ``run`` holds the fixed-size reads that are not written yet."""
 
-    def __init__(self, cls: type[Message], version: int, scope: dict[str, Any]) -> None:
+    def __init__(self, cls: type[Struct], version: int, flexible: bool, scope: dict[str, Any]) -> None:
         self.version = version
-        self.flexible = cls.FLEXIBLE is not None and version >= cls.FLEXIBLE
-        self.views = holds_records(cls, version)
+        self.flexible = flexible
+        self.views = has_records(cls, version)
         self.source = Source(2, scope)
         self.line = self.source.line
         self.run: list[tuple[str, str]] = []
@@ -87,15 +87,15 @@ class _Generator:
         """Make ``target`` a ``cls`` and read its fields."""
         self.line(f"{target} = new({self.source.bind('C', cls, cls)})")
         tagged = []
-        for place in places(cls, self.version):
-            name = f"{target}.{place.field.name}"
-            if not place.present:
-                self.default(place.field, name)
-            elif place.field.tag is not None:
-                self.default(place.field, name)
-                tagged.append((place, name))
+        for layout in field_layouts(cls, self.version):
+            name = f"{target}.{layout.field.name}"
+            if not layout.present:
+                self.default(layout.field, name)
+            elif layout.field.tag is not None:
+                self.default(layout.field, name)
+                tagged.append((layout, name))
             else:
-                self.value(place.shape, place.nullable, name, place.field.name)
+                self.value(layout.wire_type, layout.nullable, name, layout.field.name)
         if self.flexible:
             self.tagged_fields(tagged)
 
@@ -122,26 +122,26 @@ class _Generator:
             self.line(f"{targets}, = {unpack}(d, p)")
         self.line(f"p += {calcsize('>' + codes)}")
 
-    def value(self, shape: Shape, nullable: bool, target: str, label: str) -> None:
+    def value(self, wire_type: WireType, nullable: bool, target: str, label: str) -> None:
         """Read one value into ``target``; a run that it ends in is left pending."""
-        if shape.kind == FIXED:
-            self.run.append((shape.code, target))
+        if wire_type.kind == FIXED:
+            self.run.append((wire_type.code, target))
             return
-        if shape.kind not in (STRING, BYTES, RECORDS, ARRAY):
-            self.nested(shape, nullable, target)
+        if wire_type.kind not in (STRING, BYTES, RECORDS, ARRAY):
+            self.nested(wire_type, nullable, target)
             return
-        n = self.length(shape.kind, label)
+        n = self.length(wire_type.kind, label)
         self.line(f"if {n} >= 0:")
         self.source.depth += 1
-        if shape.kind == ARRAY:
-            self.array(shape.element, n, target, label)
+        if wire_type.kind == ARRAY:
+            self.array(wire_type.element, n, target, label)
         else:
             self.line(f"e = p + {n}")
             self.line("if e > end:")
             self.overrun(label, n)
-            if shape.kind == RECORDS:
+            if wire_type.kind == RECORDS:
                 self.line(f"{target} = view[p:e]")
-            elif shape.kind == STRING:
+            elif wire_type.kind == STRING:
                 self.line(f"{target} = " + ("str(d[p:e], 'utf-8')" if self.views else "d[p:e].decode()"))
             else:
                 self.line(f"{target} = " + ("bytes(d[p:e])" if self.views else "d[p:e]"))
@@ -154,10 +154,10 @@ class _Generator:
         wrong = f"{label} may not be null" if not nullable else f"the length of {label} is negative"
         self.line(f" raise ProtocolError({wrong!r})")
 
-    def nested(self, shape: Shape, nullable: bool, target: str) -> None:
+    def nested(self, wire_type: WireType, nullable: bool, target: str) -> None:
         if not nullable:
             inner = self.source.fresh("o")
-            self.struct(shape.struct, inner)
+            self.struct(wire_type.struct, inner)
             self.line(f"{target} = {inner}")
             return
         n = self.source.fresh("n")
@@ -168,7 +168,7 @@ class _Generator:
         self.line("else:")
         self.source.depth += 1
         inner = self.source.fresh("o")
-        self.struct(shape.struct, inner)
+        self.struct(wire_type.struct, inner)
         self.flush()
         self.line(f"{target} = {inner}")
         self.source.depth -= 1
@@ -194,8 +194,8 @@ class _Generator:
         """The body of a check that a length has failed."""
         self.line(f" raise ProtocolError(f'{label} claims {{{n}}}, but {{end - p}} bytes are left')")
 
-    def array(self, element: Shape, n: str, target: str, label: str) -> None:
-        size = smallest(element, self.version, self.flexible)
+    def array(self, element: WireType, n: str, target: str, label: str) -> None:
+        size = min_size(element, self.version, self.flexible)
         if element.kind == FIXED and len(element.code) == 1:
             unpackers = self.source.bind("unpackers", element.code, array_unpackers(element.code))
             self.line(f"if {n} < {SMALL}:")
@@ -223,7 +223,7 @@ class _Generator:
         self.line(f"{append}({item})")
         self.source.depth -= 1
 
-    def tagged_fields(self, known: list[tuple[Place, str]]) -> None:
+    def tagged_fields(self, known: list[tuple[FieldLayout, str]]) -> None:
         """Read the tagged fields that end a struct, passing over unknown ones."""
         n = self.source.fresh("n")
         self.run.append(("B", n))
@@ -243,13 +243,13 @@ class _Generator:
         self.line(f"{stop} += p")
         self.line(f"if {stop} > end:")
         self.line(f" raise ProtocolError(f'tagged field {{{tag}}} goes past the end')")
-        for place, target in known:
-            self.line(f"if {tag} == {place.field.tag}:")
+        for layout, target in known:
+            self.line(f"if {tag} == {layout.field.tag}:")
             self.source.depth += 1
-            self.value(place.shape, place.nullable, target, place.field.name)
+            self.value(layout.wire_type, layout.nullable, target, layout.field.name)
             self.flush()
             self.line(f"if p != {stop}:")
-            self.line(f" raise ProtocolError('{place.field.name} is not as long as its tag says')")
+            self.line(f" raise ProtocolError('{layout.field.name} is not as long as its tag says')")
             self.source.depth -= 1
         self.line(f"p = {stop}")
         self.source.depth -= 2

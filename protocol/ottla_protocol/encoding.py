@@ -13,10 +13,11 @@ from struct import error as StructError
 from struct import pack
 from typing import Any
 
+from .diagnosis import fault
 from .errors import LocalProtocolError
-from .layout import ARRAY, FIXED, RECORDS, STRING, STRUCT, Place, Shape, Source, places
+from .fields import Struct
+from .layout import ARRAY, FIXED, RECORDS, STRING, STRUCT, FieldLayout, Source, WireType, field_layouts
 from .primitives import MAX_STRING, SMALL, array_packers, uvarint
-from .schema import Message, Struct
 
 Encoder = Callable[[Any], list[Any]]
 
@@ -24,7 +25,7 @@ COPIED = 4096
 """Record sets of fewer bytes than this are copied into the message, larger ones are a piece of their own."""
 
 
-def compile_encoder(cls: type[Message], version: int) -> Encoder:
+def compile_encoder(cls: type[Struct], version: int, flexible: bool) -> Encoder:
     """The writer of ``version``: ``message -> pieces``, see ``Message.encode_parts``."""
     scope: dict[str, Any] = {
         "pack": pack,
@@ -37,14 +38,14 @@ def compile_encoder(cls: type[Message], version: int) -> Encoder:
         "LocalProtocolError": LocalProtocolError,
         "StructError": StructError,
     }
-    exec(encoder_source(cls, version, scope), scope)
+    exec(encoder_source(cls, version, flexible, scope), scope)
     encoder: Encoder = scope["encode"]
     return encoder
 
 
-def encoder_source(cls: type[Message], version: int, scope: dict[str, Any]) -> str:
+def encoder_source(cls: type[Struct], version: int, flexible: bool, scope: dict[str, Any]) -> str:
     """The text of the writer; the objects that it names are put into ``scope``."""
-    generator = _Generator(cls, version, scope)
+    generator = _Generator(version, flexible, scope)
     generator.struct(cls, "message")
     generator.flush()
     return "\n".join(
@@ -69,9 +70,9 @@ def encoder_source(cls: type[Message], version: int, scope: dict[str, Any]) -> s
 class _Generator:
     """Walks the declaration, writing source; ``run`` holds the fixed-size writes that are not written yet."""
 
-    def __init__(self, cls: type[Message], version: int, scope: dict[str, Any]) -> None:
+    def __init__(self, version: int, flexible: bool, scope: dict[str, Any]) -> None:
         self.version = version
-        self.flexible = cls.FLEXIBLE is not None and version >= cls.FLEXIBLE
+        self.flexible = flexible
         self.source = Source(2, scope)
         self.line = self.source.line
         self.run: list[tuple[str, str]] = []
@@ -79,26 +80,26 @@ class _Generator:
     def struct(self, cls: type[Struct], owner: str) -> None:
         """Write the fields of ``owner``, a ``cls``; a run at the end is left pending."""
         tagged = []
-        for place in places(cls, self.version):
-            name = f"{owner}.{place.field.name}"
-            if not place.present:
-                if not place.field.ignorable:
-                    self.line(f"if {self.is_set(place, name)}:")
-                    self.line(f" raise not_carried({place.field.name!r})")
-            elif place.field.tag is not None:
-                tagged.append((place, name))
+        for layout in field_layouts(cls, self.version):
+            name = f"{owner}.{layout.field.name}"
+            if not layout.present:
+                if not layout.field.ignorable:
+                    self.line(f"if {self.is_set(layout, name)}:")
+                    self.line(f" raise not_carried({layout.field.name!r})")
+            elif layout.field.tag is not None:
+                tagged.append((layout, name))
             else:
-                self.value(place.shape, place.nullable, name, place.field.name)
+                self.value(layout.wire_type, layout.nullable, name, layout.field.name)
         if self.flexible:
             self.tagged_fields(tagged)
 
-    def is_set(self, place: Place, name: str) -> str:
+    def is_set(self, layout: FieldLayout, name: str) -> str:
         """An expression that is true where the field is not its default."""
-        declared = place.field
-        if place.shape.kind == ARRAY and declared.default_factory is not None:
+        declared = layout.field
+        if layout.wire_type.kind == ARRAY and declared.default_factory is not None:
             return f"{name} is None or {name}" if declared.annotation.endswith("None") else name
-        if place.shape.kind == STRUCT and declared.default_factory is not None:
-            inner = places(place.shape.struct, self.version)
+        if layout.wire_type.kind == STRUCT and declared.default_factory is not None:
+            inner = field_layouts(layout.wire_type.struct, self.version)
             return " or ".join(self.is_set(each, f"{name}.{each.field.name}") for each in inner)
         if declared.default is None:
             return f"{name} is not None"
@@ -118,27 +119,27 @@ class _Generator:
         packer = self.source.bind("pack", codes, Packer(">" + codes).pack)
         return f"{packer}({values})"
 
-    def value(self, shape: Shape, nullable: bool, name: str, label: str) -> None:
+    def value(self, wire_type: WireType, nullable: bool, name: str, label: str) -> None:
         """Write one value; a run that it ends in is left pending."""
-        if shape.kind == FIXED:
-            if shape.code == "16s":
+        if wire_type.kind == FIXED:
+            if wire_type.code == "16s":
                 self.line(f"if len({name}) != 16:")
                 self.line(f" raise LocalProtocolError('{label} is not 16 bytes')")
-            self.run.append((shape.code, name))
-        elif shape.kind == STRUCT:
-            self.nested(shape, nullable, name)
-        elif shape.kind == ARRAY:
-            self.array(shape.element, nullable, name, label)
-        elif shape.kind == RECORDS:
+            self.run.append((wire_type.code, name))
+        elif wire_type.kind == STRUCT:
+            self.nested(wire_type, nullable, name)
+        elif wire_type.kind == ARRAY:
+            self.array(wire_type.element, nullable, name, label)
+        elif wire_type.kind == RECORDS:
             self.records(nullable, name, label)
         else:
-            self.blob(shape, nullable, name, label)
+            self.blob(wire_type, nullable, name, label)
 
-    def nested(self, shape: Shape, nullable: bool, name: str) -> None:
+    def nested(self, wire_type: WireType, nullable: bool, name: str) -> None:
         inner = self.source.fresh("o")
         if not nullable:
             self.line(f"{inner} = {name}")
-            self.struct(shape.struct, inner)
+            self.struct(wire_type.struct, inner)
             return
         self.flush()
         self.line(f"{inner} = {name}")
@@ -147,14 +148,14 @@ class _Generator:
         self.line("else:")
         self.source.depth += 1
         self.line("w += b'\\x01'")
-        self.struct(shape.struct, inner)
+        self.struct(wire_type.struct, inner)
         self.flush()
         self.source.depth -= 1
 
-    def blob(self, shape: Shape, nullable: bool, name: str, label: str) -> None:
+    def blob(self, wire_type: WireType, nullable: bool, name: str, label: str) -> None:
         """A string or bytes."""
         v, n = self.source.fresh("v"), self.source.fresh("n")
-        encoded = ".encode()" if shape.kind == STRING else ""
+        encoded = ".encode()" if wire_type.kind == STRING else ""
         if nullable:
             self.line(f"{v} = {name}")
             self.line(f"if {v} is None:")
@@ -167,7 +168,7 @@ class _Generator:
         else:
             self.line(f"{v} = {name}{encoded}")
             self.line(f"{n} = len({v})")
-        self.length(shape.kind, n, label)
+        self.length(wire_type.kind, n, label)
         self.line(f"w += {v}")
 
     def records(self, nullable: bool, name: str, label: str) -> None:
@@ -203,7 +204,7 @@ class _Generator:
         self.line(f" w += uvarint({n} + 1)")
         self.run.clear()
 
-    def array(self, element: Shape, nullable: bool, name: str, label: str) -> None:
+    def array(self, element: WireType, nullable: bool, name: str, label: str) -> None:
         v, n = self.source.fresh("v"), self.source.fresh("n")
         self.line(f"{v} = {name}")
         if element.kind == FIXED and len(element.code) == 1:
@@ -247,7 +248,7 @@ class _Generator:
         if nullable:
             self.source.depth -= 1
 
-    def tagged_fields(self, known: list[tuple[Place, str]]) -> None:
+    def tagged_fields(self, known: list[tuple[FieldLayout, str]]) -> None:
         """Write the tagged fields that are not at their default, in the order of their tags."""
         if not known:
             self.run.append(("x", ""))
@@ -256,20 +257,20 @@ class _Generator:
         count, outer = self.source.fresh("n"), self.source.fresh("w")
         known = sorted(known, key=lambda item: item[0].field.tag or 0)
         self.line(f"{count} = 0")
-        for place, name in known:
-            self.line(f"if {self.is_set(place, name)}:")
+        for layout, name in known:
+            self.line(f"if {self.is_set(layout, name)}:")
             self.line(f" {count} += 1")
         self.line(f"w.append({count})")
         self.line(f"if {count}:")
         self.source.depth += 1
-        for place, name in known:
-            self.line(f"if {self.is_set(place, name)}:")
+        for layout, name in known:
+            self.line(f"if {self.is_set(layout, name)}:")
             self.source.depth += 1
             self.line(f"{outer} = w")
             self.line("w = bytearray()")
-            self.value(place.shape, place.nullable, name, place.field.name)
+            self.value(layout.wire_type, layout.nullable, name, layout.field.name)
             self.flush()
-            self.line(f"{outer} += uvarint({place.field.tag})")
+            self.line(f"{outer} += uvarint({layout.field.tag})")
             self.line(f"{outer} += uvarint(len(w))")
             self.line(f"{outer} += w")
             self.line(f"w = {outer}")
@@ -285,9 +286,7 @@ def _not_carried(name: str) -> LocalProtocolError:
     return LocalProtocolError(f"{name} is set, and this version has no such field")
 
 
-def _refuse(message: Message, version: int, error: Exception) -> None:
-    from .diagnosis import fault
-
+def _refuse(message: Struct, version: int, error: Exception) -> None:
     raise LocalProtocolError(
         f"{type(message).__name__} v{version}: {fault(message, version) or error}"
     ) from error

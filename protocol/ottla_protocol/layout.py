@@ -6,7 +6,7 @@ import sys
 from struct import calcsize
 from typing import Any, NamedTuple
 
-from .schema import Field, Struct
+from .fields import Field, Struct
 
 FIXED, STRING, BYTES, RECORDS, ARRAY, STRUCT = "fixed", "string", "bytes", "records", "array", "struct"
 
@@ -26,28 +26,28 @@ _NAMED = {
 }
 
 
-class Shape(NamedTuple):
+class WireType(NamedTuple):
     """A type on the wire."""
 
     kind: str
     code: str = ""
     """Of a fixed type: its struct format."""
     element: Any = None
-    """Of an array: its elements' Shape."""
+    """Of an array: its elements' WireType."""
     struct: Any = None
     """Of a struct: its class."""
 
 
-class Place(NamedTuple):
+class FieldLayout(NamedTuple):
     """A field in one version of its class."""
 
     field: Field
-    shape: Shape
+    wire_type: WireType
     present: bool
     nullable: bool
 
 
-def places(cls: type[Struct], version: int) -> list[Place]:
+def field_layouts(cls: type[Struct], version: int) -> list[FieldLayout]:
     """The fields of ``cls``, those that ``version`` lacks included, in the order of the wire."""
     found = []
     for declared in cls.FIELDS:
@@ -55,44 +55,44 @@ def places(cls: type[Struct], version: int) -> list[Place]:
         first, last = declared.versions
         lowest, highest = declared.nullable
         nullable = bool(null) and lowest <= version <= highest
-        found.append(Place(declared, _shape(annotation, cls), first <= version <= last, nullable))
+        found.append(FieldLayout(declared, _wire_type(annotation, cls), first <= version <= last, nullable))
     return found
 
 
-def _shape(annotation: str, owner: type[Struct]) -> Shape:
+def _wire_type(annotation: str, owner: type[Struct]) -> WireType:
     if annotation.startswith("list["):
-        return Shape(ARRAY, element=_shape(annotation[5:-1], owner))
+        return WireType(ARRAY, element=_wire_type(annotation[5:-1], owner))
     named = _NAMED.get(annotation)
     if named is not None:
-        return Shape(*named)
-    return Shape(STRUCT, struct=getattr(sys.modules[owner.__module__], annotation))
+        return WireType(*named)
+    return WireType(STRUCT, struct=getattr(sys.modules[owner.__module__], annotation))
 
 
-def smallest(shape: Shape, version: int, flexible: bool) -> int:
+def min_size(wire_type: WireType, version: int, flexible: bool) -> int:
     """The fewest bytes that a value which is not null takes: what bounds a lying array length."""
-    if shape.kind == FIXED:
-        return calcsize(">" + shape.code)
-    if shape.kind != STRUCT:
+    if wire_type.kind == FIXED:
+        return calcsize(">" + wire_type.code)
+    if wire_type.kind != STRUCT:
         if flexible:
             return 1
-        return 2 if shape.kind == STRING else 4
+        return 2 if wire_type.kind == STRING else 4
     size = 1 if flexible else 0
-    for place in places(shape.struct, version):
-        if place.present and place.field.tag is None:
+    for layout in field_layouts(wire_type.struct, version):
+        if layout.present and layout.field.tag is None:
             size += (
                 1
-                if place.nullable and place.shape.kind == STRUCT
-                else smallest(place.shape, version, flexible)
+                if layout.nullable and layout.wire_type.kind == STRUCT
+                else min_size(layout.wire_type, version, flexible)
             )
     return size
 
 
-def holds_records(cls: type[Struct], version: int) -> bool:
+def has_records(cls: type[Struct], version: int) -> bool:
     """Whether a ``Records`` field is anywhere in the version."""
-    for place in places(cls, version):
-        shape = place.shape.element if place.shape.kind == ARRAY else place.shape
-        if place.present and (
-            shape.kind == RECORDS or (shape.kind == STRUCT and holds_records(shape.struct, version))
+    for layout in field_layouts(cls, version):
+        wire_type = layout.wire_type.element if layout.wire_type.kind == ARRAY else layout.wire_type
+        if layout.present and (
+            wire_type.kind == RECORDS or (wire_type.kind == STRUCT and has_records(wire_type.struct, version))
         ):
             return True
     return False

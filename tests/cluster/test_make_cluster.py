@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from harness.ports import free_port
 from tests.client.commands.ottla_command import Ottla
-from tests.support.ports import free_port
 from tests.support.waiting import wait_for
 from tests.support.zookeeper import java
 

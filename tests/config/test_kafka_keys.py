@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ottla_broker.config.broker import acting_keys, all_keys
-from ottla_broker.config.model import ACTS, LIST, LONG, LONG_MAX, READ_ONLY, Key, format_value
+from ottla_broker.config.broker import all_keys, supported_keys
+from ottla_broker.config.model import LIST, LONG, LONG_MAX, READ_ONLY, SUPPORTED, Key, format_value
 from ottla_broker.config.topics import SYNONYMS, TOPIC_KEYS
 
 ROWS = [
@@ -58,7 +58,7 @@ def test_own_defaults_are_told() -> None:
 
 
 def test_what_is_dynamic_here_is_dynamic_there_in_the_same_way() -> None:
-    for name, key in acting_keys().items():
+    for name, key in supported_keys().items():
         if key.mode != READ_ONLY and name not in DYNAMIC_ONLY:
             assert KAFKA["broker", name][2] == key.mode, name
 
@@ -66,7 +66,7 @@ def test_what_is_dynamic_here_is_dynamic_there_in_the_same_way() -> None:
 def test_every_key_has_a_meaning_and_what_does_not_act_a_reason() -> None:
     for name, key in {**all_keys(), **TOPIC_KEYS}.items():
         assert key.meaning.endswith("."), name
-        assert key.effect == ACTS or key.note, name
+        assert key.effect == SUPPORTED or key.note, name
         assert name == key.name
 
 
@@ -96,8 +96,8 @@ def test_every_key_that_acts_is_read_somewhere() -> None:
     through_topics = {synonym.name for synonyms in SYNONYMS.values() for synonym in synonyms}
     unread = [
         key.name
-        for key in acting_keys().values()
-        if key.effect == ACTS
+        for key in supported_keys().values()
+        if key.effect == SUPPORTED
         and key.name not in through_topics
         and re.search(rf"\.{key.attribute}\b", sources) is None
         and f'"{key.name}"' not in sources

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from bench import maven, wire
-from bench.brokers import HOST, Broker, Kafka, Ottla
+from harness import maven, wire
+from harness.brokers import HOST, Broker, Kafka, Ottla
+from harness.java import Unavailable
 from tests.interop.support import Java
 
 _KINDS: dict[str, type[Ottla] | type[Kafka]] = {"ottla": Ottla, "kafka": Kafka}
@@ -58,7 +59,7 @@ def jars_of(version: str) -> Path:
     names = {"2.8.2": ["kafka_2.13"]}.get(version, ["kafka_2.13", "kafka-tools"])
     try:
         return maven.jars(f"kafka-{version}", [f"org.apache.kafka:{name}:{version}" for name in names])
-    except maven.Unavailable as lack:
+    except Unavailable as lack:
         pytest.skip(str(lack))
 
 

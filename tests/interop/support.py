@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import maven
+from harness import maven
+from harness.java import find_java
 
 PROGRAMS = Path(__file__).parent / "programs"
 TOOLS = "org.apache.kafka.tools"
@@ -98,7 +99,7 @@ class Java:
         return self.libs.parent / "classes.jsa"
 
     def _java(self) -> list[str]:
-        return [maven.java(), f"-Dlog4j.configuration=file:{self.log4j}"]
+        return [find_java(), f"-Dlog4j.configuration=file:{self.log4j}"]
 
     def _classpath(self, classes: Path | None) -> str:
         # Spelt out and in order: a class archive is only used where its classpath begins the program's.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from bench import maven
-from bench.brokers import HOST, Kafka, running
+from harness.brokers import HOST, Kafka, running
+from harness.java import Unavailable
+from harness.ports import free_port
 from tests.support.certificates import Certificates
-from tests.support.ports import free_port
 
 from ottla_client.errors import BootstrapError
 from ottla_client.sync import Consumer, Producer
@@ -35,7 +35,7 @@ def address(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
     }
     try:
         broker = Kafka(tmp_path_factory.mktemp("kafka"), settings, plain)
-    except maven.Unavailable as lack:
+    except Unavailable as lack:
         pytest.skip(str(lack))
     with running(broker):
         yield f"{HOST}:{port}"

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench import maven
+from harness import maven
+from harness.java import Unavailable
 from tests.interop.conftest import java_tools
 from tests.interop.mixed import STATE, MixedCluster
 from tests.interop.support import Java
@@ -27,7 +28,7 @@ def cluster(
 ) -> Iterator[MixedCluster]:
     try:
         maven.kafka_jars()
-    except maven.Unavailable as lack:
+    except Unavailable as lack:
         pytest.skip(str(lack))
     folder = tmp_path_factory.mktemp(f"tools-{request.param}")
     zookeeper = ZooKeeperProcess(folder / "zookeeper")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench import javatools, maven, wire
-from bench.brokers import HOST
+from harness import javatools, maven, wire
+from harness.brokers import HOST
 from tests.interop.conftest import KIND, SETTINGS, java_tools
 from tests.interop.support import Java
 

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from bench import javatools
-from bench.brokers import Broker
+from harness import javatools
+from harness.brokers import Broker
 from tests.interop.conftest import MakeTopic
 from tests.interop.support import Java, json_lines, run
 

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from bench import maven
 from confluent_kafka import Consumer, TopicPartition
+from harness import maven
+from harness.java import Unavailable
 from tests.interop.conftest import java_tools
 from tests.interop.mixed import MixedCluster
 from tests.support.traffic import Stream, check_all_there, consume, create, produce
@@ -32,7 +33,7 @@ _numbers = itertools.count(1)
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
     try:
         maven.kafka_jars()
-    except maven.Unavailable as lack:
+    except Unavailable as lack:
         pytest.skip(str(lack))
     folder = tmp_path_factory.mktemp("mixed")
     zookeeper = ZooKeeperProcess(folder / "zookeeper")

@@ -6,7 +6,7 @@ They are built in the cache folder with the language's own package tool; what ea
 from __future__ import annotations
 
 import pytest
-from bench.brokers import Broker
+from harness.brokers import Broker
 from tests.interop.support import PROGRAMS, built, needed, run
 
 

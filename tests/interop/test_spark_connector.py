@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bench import maven
-from bench.brokers import Broker
+from harness import maven
+from harness.brokers import Broker
+from harness.java import Unavailable
 
 from ottla_client.admin import NewPartitions, NewTopic
 from ottla_client.producer.partitioner import partition_for_key
@@ -47,7 +48,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     try:
         jars = maven.spark_jars()
-    except maven.Unavailable as lack:
+    except Unavailable as lack:
         pytest.skip(str(lack))
     folder = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench import maven
+from harness import maven
+from harness.java import Unavailable
 from tests.interop.mixed import MixedCluster
 from tests.support.traffic import Stream, check_all_there, consume, create, produce
 from tests.support.waiting import wait_for
@@ -18,7 +19,7 @@ def cluster(tmp_path: Path) -> Iterator[MixedCluster]:
     """Three brokers of Kafka's."""
     try:
         maven.kafka_jars()
-    except maven.Unavailable as lack:
+    except Unavailable as lack:
         pytest.skip(str(lack))
     zookeeper = ZooKeeperProcess(tmp_path / "zookeeper")
     made = MixedCluster(tmp_path, zookeeper.start(), ("kafka", "kafka", "kafka"))

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from bench import maven
+from harness import maven
+from harness.java import Unavailable, find_java
 from tests.docs.pages import ROOT, marked
 from tests.interop.support import PROGRAMS, built, needed, run
 
@@ -50,10 +51,10 @@ def test_node(folder: Path) -> None:
 def test_java(folder: Path, java_libs: Path) -> None:
     try:
         junit = maven.jars("junit", [JUNIT])
-    except maven.Unavailable as lack:
+    except Unavailable as lack:
         pytest.skip(str(lack))
     classes = f"{folder}:{java_libs}/*:{junit}/*"
     run([needed("javac"), "-cp", classes, "-d", str(folder), str(write("OrdersTest.java", folder))])
-    command = [maven.java(), "-cp", classes, "org.junit.platform.console.ConsoleLauncher", "execute"]
+    command = [find_java(), "-cp", classes, "org.junit.platform.console.ConsoleLauncher", "execute"]
     output = run([*command, "--select-class", "OrdersTest", "--disable-banner"])
     assert "1 tests successful" in output

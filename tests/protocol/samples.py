@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import ottla_protocol.messages
-from ottla_protocol.layout import ARRAY, BYTES, FIXED, RECORDS, STRING, Shape, places
+from ottla_protocol.layout import ARRAY, BYTES, FIXED, RECORDS, STRING, WireType, field_layouts
 from ottla_protocol.schema import Message, Struct
 
 _INTEGERS = {"b": 8, "h": 16, "H": 16, "i": 32, "I": 32, "q": 64}
@@ -35,29 +35,29 @@ def all_versions() -> Iterator[tuple[type[Message], int]]:
 def sample(cls: type[Struct], version: int, rng: random.Random) -> Any:
     """A ``cls`` whose fields are at random where ``version`` has them, and at their defaults elsewhere."""
     values = {}
-    for place in places(cls, version):
-        if not place.present or (place.field.tag is not None and rng.random() < 0.3):
+    for layout in field_layouts(cls, version):
+        if not layout.present or (layout.field.tag is not None and rng.random() < 0.3):
             continue
-        if place.nullable and rng.random() < 0.25:
-            values[place.field.name] = None
+        if layout.nullable and rng.random() < 0.25:
+            values[layout.field.name] = None
         else:
-            values[place.field.name] = _value(place.shape, version, rng)
+            values[layout.field.name] = _value(layout.wire_type, version, rng)
     return cls(**values)
 
 
-def _value(shape: Shape, version: int, rng: random.Random) -> Any:
-    if shape.kind == FIXED:
-        return _fixed(shape.code, rng)
-    if shape.kind == STRING:
+def _value(wire_type: WireType, version: int, rng: random.Random) -> Any:
+    if wire_type.kind == FIXED:
+        return _fixed(wire_type.code, rng)
+    if wire_type.kind == STRING:
         return "".join(rng.choices(_ALPHABET, k=_length(rng)))
-    if shape.kind in (BYTES, RECORDS):
+    if wire_type.kind in (BYTES, RECORDS):
         return rng.randbytes(_length(rng))
-    if shape.kind == ARRAY:
+    if wire_type.kind == ARRAY:
         count = rng.choice((0, 1, 1, 2, 3))
-        if shape.element.kind == FIXED and rng.random() < 0.2:
+        if wire_type.element.kind == FIXED and rng.random() < 0.2:
             count = rng.choice((15, 16, 17, 126, 127, 200))
-        return [_value(shape.element, version, rng) for _ in range(count)]
-    return sample(shape.struct, version, rng)
+        return [_value(wire_type.element, version, rng) for _ in range(count)]
+    return sample(wire_type.struct, version, rng)
 
 
 def _length(rng: random.Random) -> int:

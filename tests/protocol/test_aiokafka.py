@@ -14,7 +14,7 @@ import pytest
 from aiokafka.protocol.types import Array, Schema, TaggedFields
 from tests.protocol.samples import all_versions, sample
 
-from ottla_protocol.layout import ARRAY, STRUCT, places
+from ottla_protocol.layout import ARRAY, STRUCT, field_layouts
 from ottla_protocol.schema import Message
 
 # Not compared: ListOffsets 4 and 5, which it declares with an int64 epoch and never sends; CreatePartitions,
@@ -62,12 +62,12 @@ def positional(message: Any, schema: Any, version: int) -> tuple[Any, ...]:
     """The fields of ``message``; aiokafka has the bare value where a struct has but one."""
     values: list[Any] = []
     types = list(schema.fields) if isinstance(schema, Schema) else [schema]
-    for place in places(type(message), version):
-        if not place.present or place.field.tag is not None:
+    for layout in field_layouts(type(message), version):
+        if not layout.present or layout.field.tag is not None:
             continue
-        value = getattr(message, place.field.name)
+        value = getattr(message, layout.field.name)
         theirs = types[len(values)]
-        if value is not None and place.shape.kind == ARRAY and place.shape.element.kind == STRUCT:
+        if value is not None and layout.wire_type.kind == ARRAY and layout.wire_type.element.kind == STRUCT:
             assert isinstance(theirs, Array)
             inner = theirs.array_of
             value = [

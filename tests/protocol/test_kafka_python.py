@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.protocol.samples import all_versions, sample
 
-from ottla_protocol.layout import ARRAY, FIXED, STRUCT, Place, Shape, places
+from ottla_protocol.layout import ARRAY, FIXED, STRUCT, FieldLayout, WireType, field_layouts
 from ottla_protocol.schema import Message
 
 with warnings.catch_warnings():
@@ -59,28 +59,28 @@ def their_field(declared: Any, name: str) -> Any:
 
 def to_theirs(message: Any, declared: Any, version: int) -> dict[str, Any]:
     values = {}
-    for place in places(type(message), version):
-        value = getattr(message, place.field.name)
-        if not place.present or (place.field.tag is not None and not is_set(place, value)):
+    for layout in field_layouts(type(message), version):
+        value = getattr(message, layout.field.name)
+        if not layout.present or (layout.field.tag is not None and not is_set(layout, value)):
             continue
-        theirs = their_field(declared, place.field.name)
-        values[theirs.name] = convert(value, place.shape, theirs, version)
+        theirs = their_field(declared, layout.field.name)
+        values[theirs.name] = convert(value, layout.wire_type, theirs, version)
     return values
 
 
-def is_set(place: Place, value: Any) -> bool:
-    factory = place.field.default_factory
-    return bool(value != (place.field.default if factory is None else factory()))
+def is_set(layout: FieldLayout, value: Any) -> bool:
+    factory = layout.field.default_factory
+    return bool(value != (layout.field.default if factory is None else factory()))
 
 
-def convert(value: Any, shape: Shape, theirs: Any, version: int) -> Any:
+def convert(value: Any, wire_type: WireType, theirs: Any, version: int) -> Any:
     if value is None:
         return None
-    if shape.kind == ARRAY and shape.element.kind == STRUCT:
+    if wire_type.kind == ARRAY and wire_type.element.kind == STRUCT:
         return [theirs.data_class(version=version, **to_theirs(item, theirs, version)) for item in value]
-    if shape.kind == STRUCT:
+    if wire_type.kind == STRUCT:
         return theirs.data_class(version=version, **to_theirs(value, theirs, version))
-    if shape == Shape(FIXED, "16s"):
+    if wire_type == WireType(FIXED, "16s"):
         return uuid.UUID(bytes=value)
     if getattr(theirs, "_type", None) is BitField:
         return None if value == -(2**31) else BitField.from_32_bit_field(value)
@@ -88,20 +88,20 @@ def convert(value: Any, shape: Shape, theirs: Any, version: int) -> Any:
 
 
 def check_equal(message: Any, theirs: Any, declared: Any, version: int) -> None:
-    for place in places(type(message), version):
-        value = getattr(message, place.field.name)
-        if not place.present or (place.field.tag is not None and not is_set(place, value)):
+    for layout in field_layouts(type(message), version):
+        value = getattr(message, layout.field.name)
+        if not layout.present or (layout.field.tag is not None and not is_set(layout, value)):
             continue
-        field = their_field(declared, place.field.name)
+        field = their_field(declared, layout.field.name)
         other = getattr(theirs, field.name)
-        if value is not None and place.shape.kind == STRUCT:
+        if value is not None and layout.wire_type.kind == STRUCT:
             check_equal(value, other, field, version)
-        elif value and place.shape.kind == ARRAY and place.shape.element.kind == STRUCT:
+        elif value and layout.wire_type.kind == ARRAY and layout.wire_type.element.kind == STRUCT:
             assert len(value) == len(other)
             for mine, their in zip(value, other, strict=True):
                 check_equal(mine, their, field, version)
         else:
-            expected = convert(value, place.shape, field, version)
+            expected = convert(value, layout.wire_type, field, version)
             assert other == (bytes(expected) if isinstance(expected, memoryview) else expected), field.name
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.protocol.samples import all_versions, message_classes, sample
 
 from ottla_protocol.errors import ProtocolError
-from ottla_protocol.layout import ARRAY, BYTES, FIXED, RECORDS, STRING, Place, Shape, places
+from ottla_protocol.layout import ARRAY, BYTES, FIXED, RECORDS, STRING, FieldLayout, WireType, field_layouts
 from ottla_protocol.schema import Message, Struct
 
 NUMBERS = {
@@ -30,25 +30,25 @@ NUMBERS = {
 
 @cache
 def structs(cls: type[Struct], version: int) -> st.SearchStrategy[Any]:
-    present = [place for place in places(cls, version) if place.present]
-    return st.builds(cls, **{place.field.name: values(place, version) for place in present})
+    present = [layout for layout in field_layouts(cls, version) if layout.present]
+    return st.builds(cls, **{layout.field.name: values(layout, version) for layout in present})
 
 
-def values(place: Place, version: int) -> st.SearchStrategy[Any]:
-    strategy = shapes(place.shape, version)
-    return st.none() | strategy if place.nullable else strategy
+def values(layout: FieldLayout, version: int) -> st.SearchStrategy[Any]:
+    strategy = wire_types(layout.wire_type, version)
+    return st.none() | strategy if layout.nullable else strategy
 
 
-def shapes(shape: Shape, version: int) -> st.SearchStrategy[Any]:
-    if shape.kind == FIXED:
-        return NUMBERS[shape.code]
-    if shape.kind == STRING:
+def wire_types(wire_type: WireType, version: int) -> st.SearchStrategy[Any]:
+    if wire_type.kind == FIXED:
+        return NUMBERS[wire_type.code]
+    if wire_type.kind == STRING:
         return st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-    if shape.kind in (BYTES, RECORDS):
+    if wire_type.kind in (BYTES, RECORDS):
         return st.binary(max_size=20)
-    if shape.kind == ARRAY:
-        return st.lists(shapes(shape.element, version), max_size=3)
-    return structs(shape.struct, version)
+    if wire_type.kind == ARRAY:
+        return st.lists(wire_types(wire_type.element, version), max_size=3)
+    return structs(wire_type.struct, version)
 
 
 @pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)

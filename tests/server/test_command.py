@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.support.ports import free_port
+from harness.ports import free_port
 from tests.support.processes import BrokerProcess
 from tests.support.wire import Wire
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.ports import free_port
 from tests.badinput.requests import fetch, fetch_request, produce, records
-from tests.support.ports import free_port
 from tests.support.processes import BrokerProcess
 from tests.support.topics import create_topic
 from tests.support.waiting import wait_for

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from harness.ports import free_port
 from tests.store.conftest import Open
 from tests.store.relay import Relay
 from tests.support.certificates import Certificates
-from tests.support.ports import free_port
 from tests.support.waiting import until
 from tests.support.zookeeper import ZooKeeperProcess
 

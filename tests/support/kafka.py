@@ -11,9 +11,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench import maven
-from bench.brokers import Kafka
-from tests.support.ports import free_port
+from harness import maven
+from harness.brokers import Kafka
+from harness.java import find_java
+from harness.ports import free_port
 
 # Kafka does not have these keys of its own accord as one broker wants them.
 _ONE_BROKER = {"offsets.topic.replication.factor": "1"}
@@ -104,7 +105,7 @@ class KafkaMember:
         self.folder = folder
         self.port = port if port is not None else free_port()
         self.settings = dict(settings or {})
-        self._java = maven.java()
+        self._java = find_java()
         self._libs = maven.kafka_jars()
         self._logs = folder.parent / f"{folder.name}.logs"
         self._process: subprocess.Popen[bytes] | None = None

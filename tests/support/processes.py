@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from tests.support.ports import free_port
+from harness.ports import free_port
 from tests.support.waiting import readable
 
 READY = b"accepts clients"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pyspark
-from tests.support.ports import free_port
+from harness.ports import free_port
 
 HOME = Path(pyspark.__file__).parent
 WORKERS = 2

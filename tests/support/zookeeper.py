@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from bench import zookeeper
-from tests.support.ports import free_port
+from harness import zookeeper
+from harness.java import Unavailable, find_java
+from harness.ports import free_port
 
 
 class ZooKeeperProcess:
@@ -65,15 +66,15 @@ class ZooKeeperProcess:
 
 def java() -> str:
     """Java's path; a test that needs it is skipped with one line where there is none."""
-    return _or_skip(zookeeper.find_java)
+    return _or_skip(find_java)
 
 
 def _classpath() -> str:
-    return _or_skip(zookeeper.sparks_jars)
+    return _or_skip(zookeeper.pyspark_classpath)
 
 
 def _or_skip(find: Callable[[], str]) -> str:
     try:
         return find()
-    except zookeeper.Unavailable as lack:
+    except Unavailable as lack:
         pytest.skip(str(lack))

@@ -14,9 +14,9 @@ from ottla_broker.config.group_keys import GroupKeys
 from ottla_broker.config.listeners import Endpoint, ListenerError, parse_endpoints
 from ottla_broker.config.log_keys import LogKeys, TopicDefaultKeys
 from ottla_broker.config.model import (
-    NO_EFFECT,
-    NOT_YET,
+    IGNORED,
     READ_ONLY,
+    UNSUPPORTED,
     ConfigError,
     InvalidValue,
     Key,
@@ -134,7 +134,7 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
         for name, text in changes.items():
             key = known[name]
             value = key.parse(text)
-            if key.effect == NOT_YET and key.asks_for_something(value):
+            if key.effect == UNSUPPORTED and key.is_requested(value):
                 raise InvalidValue(name, text, key.note)
         self._check_retention({**self._given_texts(), **changes})
 
@@ -143,7 +143,7 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
         before = self.dynamic_default.keys() | self.dynamic_broker.keys()
         self.dynamic_default = dict(default)
         self.dynamic_broker = dict(broker)
-        keys = acting_keys()
+        keys = supported_keys()
         given = self._given_texts()
         for name in before | default.keys() | broker.keys():
             key = keys.get(name)
@@ -164,7 +164,7 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
         return ConfigError(f"{self._sources.get(name, _DEFAULT_SOURCE)}: {name}: {what}")
 
     def _take(self, name: str, text: str) -> None:
-        key: Any = acting_keys().get(name) or all_keys().get(name)
+        key: Any = supported_keys().get(name) or all_keys().get(name)
         if key is None:
             self._unknown(name)
             return
@@ -173,11 +173,11 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
         except InvalidValue as error:
             allowed = f"; allowed: {key.validator.describe}" if key.validator is not None else ""
             raise self._error(name, f"{text!r} is not allowed ({error.reason}){allowed}") from error
-        if key.effect == NOT_YET and key.asks_for_something(value):
+        if key.effect == UNSUPPORTED and key.is_requested(value):
             raise self._error(name, f"{key.note} Remove the key.")
-        if key.effect == NO_EFFECT and key.asks_for_something(value):
+        if key.effect == IGNORED and key.is_requested(value):
             self.warnings.append(f"{name}={text} has no effect: {key.note}")
-        if key.effect not in (NOT_YET, NO_EFFECT):
+        if key.effect not in (UNSUPPORTED, IGNORED):
             self.__dict__[key.attribute] = value
 
     def _unknown(self, name: str) -> None:
@@ -238,15 +238,16 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
     def _settle_cluster(self) -> None:
         """In a cluster on ZooKeeper, or alone; an empty ``zookeeper.connect`` is none."""
         if self.zookeeper_connect:
+            # Imported here because it loads ssl, which a standalone broker doesn't need.
             from ottla_broker.config.zookeeper import check_zookeeper
 
-            check_zookeeper(self, self._error)
+            self.warnings += check_zookeeper(self, self.static, self._error)
             return
         self.__dict__.pop("zookeeper_connect", None)
         keys = cluster_keys()
         for name, text in self.static.items():
             key = keys.get(name)
-            if key is not None and key.asks_for_something(self.__dict__.get(key.attribute, key.default)):
+            if key is not None and key.is_requested(self.__dict__.get(key.attribute, key.default)):
                 shown = name if key.sensitive else f"{name}={text}"
                 self.warnings.append(
                     f"{shown} has no effect: this broker stands alone, without zookeeper.connect"
@@ -330,7 +331,7 @@ def load_config(
 
 
 @cache
-def acting_keys() -> Mapping[str, Key[Any]]:
+def supported_keys() -> Mapping[str, Key[Any]]:
     """The keys that act here."""
     return keys_of(BrokerConfig)
 

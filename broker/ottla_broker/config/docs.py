@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ottla_broker.config import cluster_keys, group_keys, log_keys, server_keys
-from ottla_broker.config.model import NO_EFFECT, NOT_YET, READ_ONLY, Key, format_value, keys_of
+from ottla_broker.config.model import IGNORED, READ_ONLY, UNSUPPORTED, Key, format_value, keys_of
 from ottla_broker.config.other_keys import other_keys
 from ottla_broker.config.topics import SYNONYMS, TOPIC_KEYS
 
@@ -70,7 +70,7 @@ def page() -> str:
         parts.append(_table(keys_of(owner).values()))
     parts += [_TOPICS, _topic_table()]
     others = other_keys()
-    for text, effect in ((_NOT_YET, NOT_YET), (_NO_EFFECT, NO_EFFECT)):
+    for text, effect in ((_NOT_YET, UNSUPPORTED), (_NO_EFFECT, IGNORED)):
         parts.append(text)
         parts.append(_reasons([key for _, key in sorted(others.items()) if key.effect == effect]))
     return "\n".join(parts)
@@ -79,7 +79,7 @@ def page() -> str:
 def _table(keys: Iterable[Key[Any]]) -> str:
     lines = ["| key | type | default | allowed | meaning |", "|---|---|---|---|---|"]
     for key in keys:
-        dynamic = "" if key.mode == READ_ONLY or key.effect == NOT_YET else " *Dynamic.*"
+        dynamic = "" if key.mode == READ_ONLY or key.effect == UNSUPPORTED else " *Dynamic.*"
         lines.append(
             f"| `{key.name}` | {key.kind.lower()} | {_default(key)} | {_allowed(key)} |"
             f" {_cell(key.documentation)}{dynamic} |"
@@ -91,7 +91,7 @@ def _topic_table() -> str:
     lines = ["| config | type | default | allowed | broker's key | meaning |", "|---|---|---|---|---|---|"]
     for name, key in TOPIC_KEYS.items():
         synonyms = ", ".join(f"`{synonym.name}`" for synonym in SYNONYMS[name])
-        refused = "*Refused unless it is the default:* " if key.effect == NOT_YET else ""
+        refused = "*Refused unless it is the default:* " if key.effect == UNSUPPORTED else ""
         lines.append(
             f"| `{name}` | {key.kind.lower()} | {_default(key)} | {_allowed(key)} | {synonyms} |"
             f" {refused}{_cell(key.documentation)} |"

@@ -33,9 +33,9 @@ PER_BROKER: Final = "per-broker"
 CLUSTER_WIDE: Final = "cluster-wide"
 
 # What a key does here.
-ACTS: Final = "acts"
-NO_EFFECT: Final = "no effect"
-NOT_YET: Final = "not yet"
+SUPPORTED: Final = "acts"
+IGNORED: Final = "no effect"
+UNSUPPORTED: Final = "not yet"
 
 
 class ConfigError(Exception):
@@ -157,7 +157,7 @@ class Key(Generic[T]):
         mode: str = READ_ONLY,
         *,
         name: str = "",
-        effect: str = ACTS,
+        effect: str = SUPPORTED,
         note: str = "",
         harmless: tuple[object, ...] = (),
     ) -> None:
@@ -199,7 +199,7 @@ class Key(Generic[T]):
             raise InvalidValue(self.name, format_value(self.kind, value), reason)
         return value
 
-    def asks_for_something(self, value: object) -> bool:
+    def is_requested(self, value: object) -> bool:
         """Whether a value differs from everything that is the same as not setting the key."""
         return value != self.default and value not in self.harmless
 

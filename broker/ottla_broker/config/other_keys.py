@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla_broker.config import no_effect_keys, not_yet_keys
-from ottla_broker.config.model import NO_EFFECT, NOT_YET, Key
+from ottla_broker.config import ignored_keys, unsupported_keys
+from ottla_broker.config.model import IGNORED, UNSUPPORTED, Key
 
 # Values beside the default that ask for nothing which isn't there.
 _HARMLESS: dict[str, tuple[object, ...]] = {
@@ -22,40 +22,40 @@ _HARMLESS: dict[str, tuple[object, ...]] = {
 
 _REFUSED = (
     (
-        not_yet_keys.ZOOKEEPER,
+        unsupported_keys.ZOOKEEPER,
         "TLS towards ZooKeeper is TLS 1.2 or 1.3 with OpenSSL's choice of ciphers, and consults nobody about"
         " revocation.",
     ),
     (
-        not_yet_keys.KRAFT,
+        unsupported_keys.KRAFT,
         "There is no KRaft quorum: a broker is its own controller, or in a cluster on ZooKeeper.",
     ),
-    (not_yet_keys.SECURITY, "TLS, SASL and authorization are not built yet."),
-    (not_yet_keys.PLUGINS, "Java classes can't be loaded into this broker."),
-    (not_yet_keys.REMOTE, "Tiered storage is not built yet."),
-    (not_yet_keys.CONVERSION, "Records are kept and sent in format version 2 only."),
-    (not_yet_keys.GROUPS, "Only groups of the classic protocol are built yet."),
+    (unsupported_keys.SECURITY, "TLS, SASL and authorization are not built yet."),
+    (unsupported_keys.PLUGINS, "Java classes can't be loaded into this broker."),
+    (unsupported_keys.REMOTE, "Tiered storage is not built yet."),
+    (unsupported_keys.CONVERSION, "Records are kept and sent in format version 2 only."),
+    (unsupported_keys.GROUPS, "Only groups of the classic protocol are built yet."),
 )
 
 _UNUSED = (
-    (no_effect_keys.REMOTE, "tiered storage is not built yet."),
-    (no_effect_keys.CLUSTER, "this broker stands alone."),
-    (no_effect_keys.SECURITY, "security is not built yet."),
+    (ignored_keys.REMOTE, "tiered storage is not built yet."),
+    (ignored_keys.CLUSTER, "this broker stands alone."),
+    (ignored_keys.SECURITY, "security is not built yet."),
     (
-        no_effect_keys.CLASSIC_GROUPS,
+        ignored_keys.CLASSIC_GROUPS,
         "a commit is on all replicas in sync when it is answered, and loading is paced by time.",
     ),
-    (no_effect_keys.GROUPS, "only groups of the classic protocol are built yet."),
-    (no_effect_keys.TRANSACTIONS, "transactions are not built yet."),
-    (no_effect_keys.METERS, "metrics and quotas are not built yet."),
-    (no_effect_keys.INNER, "it sets something inside Apache Kafka that has no counterpart here."),
+    (ignored_keys.GROUPS, "only groups of the classic protocol are built yet."),
+    (ignored_keys.TRANSACTIONS, "transactions are not built yet."),
+    (ignored_keys.METERS, "metrics and quotas are not built yet."),
+    (ignored_keys.INNER, "it sets something inside Apache Kafka that has no counterpart here."),
 )
 
 
 def other_keys() -> dict[str, Key[Any]]:
     """By name. A key's note is the reason."""
     found: dict[str, Key[Any]] = {}
-    for tables, effect in ((_REFUSED, NOT_YET), (_UNUSED, NO_EFFECT)):
+    for tables, effect in ((_REFUSED, UNSUPPORTED), (_UNUSED, IGNORED)):
         for rows, reason in tables:
             for name, kind, default, meaning in rows:
                 found[name] = Key(

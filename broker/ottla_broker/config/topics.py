@@ -17,8 +17,8 @@ from ottla_broker.config.model import (
     LIST,
     LONG,
     LONG_MAX,
-    NOT_YET,
     STRING,
+    UNSUPPORTED,
     Key,
     Validator,
     at_least,
@@ -58,10 +58,10 @@ def _own(key: Key[Any], *synonyms: Synonym) -> tuple[Key[Any], tuple[Synonym, ..
     return key, synonyms
 
 
-def _not_yet(
+def _unsupported(
     kind: str, default: object, meaning: str, note: str, harmless: tuple[object, ...] = ()
 ) -> Key[Any]:
-    return Key(kind, default, meaning, effect=NOT_YET, note=note, harmless=harmless)
+    return Key(kind, default, meaning, effect=UNSUPPORTED, note=note, harmless=harmless)
 
 
 _NO_TIERS = "Tiered storage is not built yet."
@@ -112,17 +112,17 @@ _DECLARED: dict[str, tuple[Key[Any], tuple[Synonym, ...]]] = {
         )
     ),
     "local.retention.bytes": _own(
-        _not_yet(LONG, -2, "How much of a tiered partition stays on local disk.", _NO_TIERS),
+        _unsupported(LONG, -2, "How much of a tiered partition stays on local disk.", _NO_TIERS),
         Synonym("log.local.retention.bytes"),
     ),
     "local.retention.ms": _own(
-        _not_yet(LONG, -2, "How long a tiered partition's segments stay on local disk.", _NO_TIERS),
+        _unsupported(LONG, -2, "How long a tiered partition's segments stay on local disk.", _NO_TIERS),
         Synonym("log.local.retention.ms"),
     ),
     "max.compaction.lag.ms": _like(_D.log_cleaner_max_compaction_lag_ms),
     "max.message.bytes": _like(_D.message_max_bytes),
     "message.downconversion.enable": _own(
-        _not_yet(
+        _unsupported(
             BOOLEAN,
             True,
             "Whether records are converted for clients that know only older formats.",
@@ -131,7 +131,7 @@ _DECLARED: dict[str, tuple[Key[Any], tuple[Synonym, ...]]] = {
         Synonym("log.message.downconversion.enable"),
     ),
     "message.format.version": _own(
-        _not_yet(
+        _unsupported(
             STRING,
             "3.0-IV1",
             "The record format of the topic; Kafka ignores it since 3.0 as well.",
@@ -156,13 +156,13 @@ _DECLARED: dict[str, tuple[Key[Any], tuple[Synonym, ...]]] = {
     "min.insync.replicas": _like(_D.min_insync_replicas),
     "preallocate": _like(_D.log_preallocate),
     "remote.log.copy.disable": _own(
-        _not_yet(BOOLEAN, False, "Whether a tiered topic's segments are no longer copied.", _NO_TIERS)
+        _unsupported(BOOLEAN, False, "Whether a tiered topic's segments are no longer copied.", _NO_TIERS)
     ),
     "remote.log.delete.on.disable": _own(
-        _not_yet(BOOLEAN, False, "Whether remote segments go when tiering is switched off.", _NO_TIERS)
+        _unsupported(BOOLEAN, False, "Whether remote segments go when tiering is switched off.", _NO_TIERS)
     ),
     "remote.storage.enable": _own(
-        _not_yet(BOOLEAN, False, "Whether closed segments are moved to remote storage.", _NO_TIERS)
+        _unsupported(BOOLEAN, False, "Whether closed segments are moved to remote storage.", _NO_TIERS)
     ),
     "retention.bytes": _like(_D.log_retention_bytes),
     "retention.ms": _own(
@@ -211,7 +211,9 @@ def broker_default(config: BrokerConfig, name: str) -> Any:
     key, synonyms = _DECLARED[name]
     if len(synonyms) == 1:
         # A key that only a later version of this broker can act on has its default here.
-        return key.default if key.effect == NOT_YET else getattr(config, synonyms[0].name.replace(".", "_"))
+        return (
+            key.default if key.effect == UNSUPPORTED else getattr(config, synonyms[0].name.replace(".", "_"))
+        )
     for synonym in synonyms:
         value = getattr(config, synonym.name.replace(".", "_"))
         if value is not None:
@@ -271,7 +273,7 @@ def check_topic_configs(config: BrokerConfig, overrides: Mapping[str, str]) -> L
         if key is None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, _unknown(name))
         value = key.parse(text)
-        if key.effect == NOT_YET and key.asks_for_something(value):
+        if key.effect == UNSUPPORTED and key.is_requested(value):
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={text} is not supported: {key.note}")
     values = effective(config, overrides)
     if values["min.compaction.lag.ms"] > values["max.compaction.lag.ms"]:

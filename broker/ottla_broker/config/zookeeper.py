@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from ottla_broker.config.cluster_keys import ClusterKeys
 from ottla_broker.config.model import ConfigError, Key
 from ottla_broker.store.zookeeper_settings import parse_connect
-
-if TYPE_CHECKING:
-    from ottla_broker.config.broker import BrokerConfig
 
 _OTHER_STORES: Final = (".jks", ".p12", ".pfx", ".bcfks")
 
@@ -21,11 +18,15 @@ _ONLY_WITH_TLS: Final = (
 )
 
 
-def check_zookeeper(config: BrokerConfig, error: Callable[[str, str], ConfigError]) -> None:
-    """Check the keys of a broker that is to be in a cluster; ``error`` makes the error for a key.
+def check_zookeeper(
+    config: ClusterKeys, given: Mapping[str, str], error: Callable[[str, str], ConfigError]
+) -> list[str]:
+    """Check the keys of a broker in a cluster against each other.
+
+    ``given`` has the keys set at start; ``error`` makes the error for a key. Returns warnings.
 
     Raises:
-        ConfigError: what ``error`` made.
+        ConfigError: from ``error``.
     """
     assert config.zookeeper_connect is not None
     try:
@@ -67,12 +68,13 @@ def check_zookeeper(config: BrokerConfig, error: Callable[[str, str], ConfigErro
             "needs a user that the znodes belong to: give zookeeper.digest.user and zookeeper.digest.password, or"
             " zookeeper.ssl.client.enable=true and zookeeper.ssl.keystore.location",
         )
-    if not config.zookeeper_ssl_client_enable:
-        config.warnings += [
-            f"{name} has no effect: zookeeper.ssl.client.enable is not true"
-            for name in _ONLY_WITH_TLS
-            if config.static.get(name)
-        ]
+    if config.zookeeper_ssl_client_enable:
+        return []
+    return [
+        f"{name} has no effect: zookeeper.ssl.client.enable is not true"
+        for name in _ONLY_WITH_TLS
+        if given.get(name)
+    ]
 
 
 def _reason(key: Key[str | None], value: str) -> str:

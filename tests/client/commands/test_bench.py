@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from harness.ports import free_port
 from tests.support.commands import Shell, ottla
-from tests.support.ports import free_port
 from tests.support.processes import BrokerProcess
 
 

@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
+from harness.ports import free_port
 from tests.support.commands import Outcome, Shell, ottla
-from tests.support.ports import free_port
 from tests.support.processes import BrokerProcess
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from harness.ports import free_port
 from tests.client.commands.ottla_command import Ottla
 from tests.support.commands import Shell, finish, ottla, spawn
-from tests.support.ports import free_port
 from tests.support.processes import BrokerProcess
 
 from ottla_client.cli import main

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from harness.ports import free_port
 from tests.client.commands.ottla_command import OTTLA
 from tests.support.commands import Shell, finish, ottla, spawn
-from tests.support.ports import free_port
 from tests.support.processes import BrokerProcess
 from tests.support.waiting import wait_for
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.support.ports import free_port
+from harness.ports import free_port
 from tests.support.waiting import wait_for
 
 import ottla_client

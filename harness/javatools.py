@@ -1,4 +1,4 @@
-"""Kafka's own performance tools, as main classes in the jars of :mod:`bench.maven`."""
+"""Kafka's own performance tools, as main classes in the jars of :mod:`harness.maven`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from bench import maven
+from harness import maven
+from harness.java import find_java
 
 _LOG4J = Path(tempfile.gettempdir()) / "ottla-bench-log4j.properties"
 
@@ -16,7 +17,7 @@ def run(main: str, *arguments: str, timeout: float = 600.0) -> str:
     """Run a tool to its end and give back its output; RuntimeError when it fails."""
     _LOG4J.write_text("log4j.rootLogger=OFF\n")
     command = [
-        maven.java(),
+        find_java(),
         "-Xmx512M",
         f"-Dlog4j.configuration=file:{_LOG4J}",
         "-cp",

@@ -1,4 +1,4 @@
-"""The two brokers under test, behind one small interface: start, stop, kill, and the process they run in."""
+"""Runs an Ottla or Apache Kafka broker as a child process, behind one interface."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bench import maven
-from bench.children import ending_with_parent
+from harness import maven
+from harness.children import ending_with_parent
+from harness.java import find_java
+from harness.ports import free_port
 
 HOST = "127.0.0.1"
 
@@ -50,7 +52,7 @@ log4j.appender.stderr.layout=org.apache.log4j.PatternLayout
 log4j.appender.stderr.layout.ConversionPattern=%d %p %c: %m%n
 """
 
-# The same for Kafka 4, which has Log4j 2.
+# The same for Log4j 2, which Kafka 4 uses.
 _LOG4J2 = """rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -61,23 +63,15 @@ appender.stderr.layout.pattern = %d %p %c: %m%n
 """
 
 
-def free_port() -> int:
-    """A port nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 class BrokerFailed(Exception):
-    """A broker went away or never came up; the text ends with its last lines."""
+    """A broker ended or never came up; the message ends with its last lines of output."""
 
 
 class Broker(ABC):
-    """One broker process with a folder of its own; the folder outlives stops and kills.
+    """One broker process with its own folder, which stays when the process ends.
 
-    ``settings`` are broker configs (``num.partitions`` …) by their Kafka names, the same for both brokers.
-    ``ends_with_parent``: also when this program is killed.
+    ``settings`` are Kafka's configuration keys, such as ``num.partitions``. With ``ends_with_parent`` the broker ends
+    when this program is killed.
     """
 
     name = ""
@@ -109,7 +103,7 @@ class Broker(ABC):
 
     @property
     def output(self) -> Path:
-        """What the process has written to stdout and stderr, over all its starts."""
+        """The file with stdout and stderr of every start."""
         return self.folder / "broker.out"
 
     @abstractmethod
@@ -117,7 +111,7 @@ class Broker(ABC):
         """The command line that runs the broker in the foreground."""
 
     def spawn(self) -> None:
-        """Start the process; it does not accept clients yet."""
+        """Start the process without waiting until it accepts clients."""
         command = self.command()
         with self.output.open("ab") as output:
             self.spawned_at = time.perf_counter()
@@ -131,12 +125,12 @@ class Broker(ABC):
             )
 
     def start(self, timeout: float = 120.0) -> None:
-        """Start the process and come back when its port accepts a connection."""
+        """Start the process and wait until its port accepts a connection."""
         self.spawn()
         self.wait_until_accepting(timeout)
 
     def wait_until_accepting(self, timeout: float = 120.0) -> None:
-        """Poll the port every millisecond; :class:`BrokerFailed` when the process ends or the time is up."""
+        """Poll the port every millisecond. Raises BrokerFailed if the process ends or ``timeout`` seconds pass."""
         deadline = time.perf_counter() + timeout
         while time.perf_counter() < deadline:
             self.check_alive()
@@ -155,21 +149,21 @@ class Broker(ABC):
             raise BrokerFailed(f"{self.name} is not running ({code})\n{self.tail()}")
 
     def tail(self, lines: int = 15) -> str:
-        """The last lines the process wrote."""
+        """The last lines of the process's output."""
         if not self.output.exists():
             return ""
         return "\n".join(self.output.read_text(errors="replace").splitlines()[-lines:])
 
     def stop(self, timeout: float = 60.0) -> float:
-        """SIGTERM, then SIGKILL past the timeout; the seconds it took."""
+        """Send SIGTERM, then SIGKILL after ``timeout`` seconds. Returns the seconds it took to end."""
         return self._end(signal.SIGTERM, timeout)
 
     def kill(self) -> None:
-        """SIGKILL: no chance to tidy up."""
+        """Send SIGKILL and wait for the end."""
         self._end(signal.SIGKILL, 30.0)
 
     def send_signal(self, sign: signal.Signals) -> None:
-        """Send the process a signal, and don't wait for what comes of it."""
+        """Send the process a signal without waiting."""
         self.check_alive()
         assert self._process is not None
         self._process.send_signal(sign)
@@ -188,13 +182,13 @@ class Broker(ABC):
         return time.perf_counter() - began
 
     def remove(self) -> None:
-        """End the process, if it runs, and delete the folder."""
+        """Stop the process if it runs, and delete its folder."""
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Ottla(Broker):
-    """``ottla broker`` from the environment this very program runs in."""
+    """``ottla broker`` from this program's own environment."""
 
     name = "ottla"
 
@@ -207,9 +201,9 @@ class Ottla(Broker):
 
 
 class Kafka(Broker):
-    """Apache Kafka from Maven Central: a single KRaft node, broker and controller in one, stock JVM options.
+    """Apache Kafka from Maven Central: one KRaft node that is broker and controller, with stock JVM options.
 
-    Raises :class:`bench.maven.Unavailable` at construction where Java or Maven is missing.
+    The constructor raises Unavailable if Java or Maven is missing.
     """
 
     name = "kafka"
@@ -221,7 +215,7 @@ class Kafka(Broker):
         port: int | None = None,
         version: str = maven.KAFKA_VERSION,
     ) -> None:
-        self._java = maven.java()
+        self._java = find_java()
         self._libs = maven.kafka_jars(version)
         super().__init__(folder, settings, port)
         self._config = folder / "server.properties"
@@ -232,7 +226,7 @@ class Kafka(Broker):
         self._config.write_text(text + "".join(f"{key}={value}\n" for key, value in self.settings.items()))
 
     def _fixed(self) -> str:
-        """The part of its configuration that is not the caller's."""
+        """The part of the configuration that callers don't choose."""
         return _KRAFT.format(host=HOST, port=self.port, controller_port=free_port(), data=self.data)
 
     def _main(self, *arguments: str, jvm: list[str]) -> list[str]:
@@ -254,19 +248,19 @@ class Kafka(Broker):
 
 
 class KafkaOnZooKeeper(Kafka):
-    """Apache Kafka 3.9 as a broker of a cluster on ZooKeeper; ``zookeeper.connect`` is among the settings."""
+    """Apache Kafka 3.9 in a cluster on ZooKeeper; ``settings`` contains ``zookeeper.connect``."""
 
     def _fixed(self) -> str:
         return _ZOOKEEPER.format(host=HOST, port=self.port, data=self.data)
 
     def spawn(self) -> None:
-        # Nothing is formatted beforehand.
+        # Unlike a KRaft node, it needs no formatted folder.
         Broker.spawn(self)
 
 
 @contextmanager
 def running(broker: Broker) -> Iterator[Broker]:
-    """A broker that accepts clients inside the block; process and folder are gone after it."""
+    """Start a broker for the block, then stop it and delete its folder."""
     try:
         broker.start()
         yield broker

@@ -1,7 +1,7 @@
-"""Java programs from Maven Central, kept in a folder that git ignores.
+"""Fetches Java programs from Maven Central into ``.cache``, once.
 
-A folder holds a generated ``pom.xml``, and in ``libs/`` the jars it names with what they depend on. It is
-made once; a stamp written last says that it is whole.
+Each program has a folder with a generated ``pom.xml``, and in ``libs/`` the jars that it names and their dependencies.
+A stamp, written last, marks a complete folder.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from harness.java import Unavailable, find_java
+
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache"
 KAFKA_VERSION = "3.9.1"
-"""The Kafka that Ottla is measured against."""
+"""The Kafka that Ottla is compared with."""
 KAFKA_4_VERSION = "4.2.0"
-"""The newest Kafka whose clients, and whose broker, the tests know."""
+"""The newest Kafka whose clients and broker the tests use."""
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -42,25 +44,12 @@ _ALONE = """
       </exclusions>"""
 
 
-class Unavailable(Exception):
-    """Something this machine lacks; the text is one line that says what."""
-
-
-def java() -> str:
-    """The ``java`` on the PATH, or :class:`Unavailable`."""
-    found = shutil.which("java")
-    if found is None:
-        raise Unavailable("there is no java on the PATH")
-    return found
-
-
 def jars(name: str, coordinates: list[str], *, alone: bool = False) -> Path:
-    """The folder with the jars of ``group:artifact:version`` coordinates, fetched at its first use.
+    """Return the folder with the jars of these ``group:artifact:version`` coordinates, fetching them if need be.
 
-    ``alone``: without what they depend on.
-    Raises :class:`Unavailable` where there is no Java, no Maven, or Maven cannot get them.
+    ``alone`` leaves out their dependencies. Raises Unavailable if Java or Maven is missing, or Maven can't fetch them.
     """
-    java()
+    find_java()
     folder = CACHE / name
     stamp = folder / ".complete"
     pom = _POM.format(
@@ -91,7 +80,7 @@ def jars(name: str, coordinates: list[str], *, alone: bool = False) -> Path:
     done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
-        raise Unavailable(f"Maven could not fetch {name}: {lines[0] if lines else 'it gave no reason'}")
+        raise Unavailable(f"Maven could not fetch {name}: {lines[0] if lines else 'without a reason'}")
     stamp.write_text(pom)
     return folder / "libs"
 
@@ -105,7 +94,7 @@ def kafka_jars(version: str = KAFKA_VERSION) -> Path:
 
 
 def spark_jars() -> str:
-    """Spark's own Kafka connector, as ``spark.jars`` takes it. What else it needs comes with Spark."""
+    """Spark's own Kafka connector as a value for ``spark.jars``; Spark brings the rest."""
     coordinates = [
         "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
         "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",

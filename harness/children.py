@@ -1,4 +1,4 @@
-"""Processes that end with the program that has started them, however that ends."""
+"""Child processes that end when the program that started them ends, even by SIGKILL."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _SET_PARENT_DEATH_SIGNAL: Final = 1  # of prctl(2)
 
 
 def ending_with_parent(sign: signal.Signals = signal.SIGTERM) -> Callable[[], None] | None:
-    """For ``preexec_fn`` of a Popen: the child gets this signal when its parent has ended, by SIGKILL too.
+    """Return a ``preexec_fn`` for Popen that has the kernel send the child ``sign`` when its parent ends.
 
-    The parent is the thread that makes the Popen. None where the system has no such thing: Linux alone does.
+    The parent is the thread that calls Popen. Returns None except on Linux, the only system with this feature.
     """
     if sys.platform != "linux":
         return None
     parent = os.getpid()
     prctl = ctypes.CDLL(None).prctl
 
-    def ask() -> None:
+    def request_signal() -> None:
         prctl(_SET_PARENT_DEATH_SIGNAL, sign)
-        if os.getppid() != parent:  # it has ended before it could be asked for
+        if os.getppid() != parent:  # the parent ended before the call above
             os.kill(os.getpid(), sign)
 
-    return ask
+    return request_signal

@@ -1,4 +1,4 @@
-"""Ports for servers that are started with a number, and started on it again."""
+"""Ports for servers that restart on the same port."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on at this moment, and that this process got from here only once.
+    """Return a TCP port that is free now; never the same one twice in this process.
 
-    Not one of those that the kernel gives to connections, where there are enough others: while a broker is down, its
-    port would become some client's, or a client that goes on asking for it would end up connected to itself.
+    It lies outside the kernel's range for outgoing connections if that leaves enough ports. Otherwise a client could
+    take a broker's port while the broker is down, or connect to itself by retrying.
     """
     while True:
         port = _pick()
@@ -35,6 +35,6 @@ def free_port() -> int:
 
 
 def _pick() -> int:
-    """A port to try; 0 is the kernel's choice."""
+    """Return a port to try; 0 lets the kernel choose."""
     first = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 0
     return _chance.randrange(_LEAST, first) if first - _LEAST >= _FEWEST else 0

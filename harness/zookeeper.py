@@ -1,56 +1,33 @@
-"""A real ZooKeeper, alone: for tests, benchmarks, and ``make cluster``.
+"""Runs one real ZooKeeper server for tests, benchmarks and ``make cluster``.
 
-Its jars come with pyspark, or with Kafka 3.9; Java 17 or later runs it. Nothing but the standard library is imported.
+Its jars come with pyspark or Kafka 3.9. The module needs only Java and the standard library.
 """
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from harness.java import Unavailable, find_java
+
 HOST: Final = "127.0.0.1"
 MAIN: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
-LEAST_JAVA: Final = 17
 
-# What ZooKeeper needs of Spark's hundreds of jars: a JVM that indexes all of them starts a second later.
+# The jars that ZooKeeper needs. With all of Spark's hundreds on the classpath the JVM starts a second later.
 _JARS: Final = (
     "zookeeper", "netty", "slf4j", "log4j", "metrics-core", "snappy-java", "commons-io", "commons-cli", "audience",
 )  # fmt: skip
 _TAIL: Final = 2000
 
 
-class Unavailable(Exception):
-    """ZooKeeper can't run here, or has not started; the message says why."""
-
-
-@cache
-def find_java() -> str:
-    """Java's path, from JAVA_HOME or else the PATH. Raises Unavailable if there is none that is new enough."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    if java is None:
-        where = f"in JAVA_HOME ({home})" if home else "on the PATH"
-        raise Unavailable(f"ZooKeeper needs Java {LEAST_JAVA} or later, and there is none {where}")
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
-    found = re.search(r'version "(\d+)', said)
-    if found is None or int(found[1]) < LEAST_JAVA:
-        version = found[1] if found else "unknown"
-        raise Unavailable(f"ZooKeeper needs Java {LEAST_JAVA} or later; {java} is version {version}")
-    return java
-
-
-def sparks_jars() -> str:
-    """The classpath of pyspark's ZooKeeper. Raises Unavailable where pyspark is not installed."""
+def pyspark_classpath() -> str:
+    """Return the classpath of pyspark's ZooKeeper. Raises Unavailable if pyspark is not installed."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise Unavailable(
@@ -61,10 +38,10 @@ def sparks_jars() -> str:
 
 
 class ZooKeeper:
-    """One server. Its data stays from one start to the next.
+    """One server, which keeps its data between starts.
 
-    ``config`` is where its configuration goes, ``data`` its folder, ``log`` what it says. ``settings`` are keys of its
-    own. Sessions last from 2 to 20 ticks, unless ``maxSessionTimeout`` says otherwise.
+    ``config`` is the file for its configuration, ``data`` its folder, ``log`` the file for its output. ``settings``
+    are ZooKeeper's own keys. A session lasts 2 to 20 ticks, unless ``maxSessionTimeout`` sets another limit.
     """
 
     def __init__(
@@ -79,7 +56,7 @@ class ZooKeeper:
         java: str | None = None,
         classpath: str | None = None,
     ) -> None:
-        """Raises Unavailable where Java or, without a ``classpath``, pyspark is missing."""
+        """Raises Unavailable if Java is missing, or pyspark when no ``classpath`` is given."""
         self.port = port
         self.log = log
         self.command = [
@@ -88,7 +65,7 @@ class ZooKeeper:
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
             "-cp",
-            classpath or sparks_jars(),
+            classpath or pyspark_classpath(),
             MAIN,
             str(config),
         ]
@@ -110,13 +87,13 @@ class ZooKeeper:
         return f"{HOST}:{self.port}"
 
     def write_config(self) -> None:
-        """What :meth:`start` does first, for those who run ``command`` by themselves."""
+        """Write the configuration; call this before running ``command`` yourself."""
         self._config.parent.mkdir(parents=True, exist_ok=True)
         text = "".join(f"{key}={value}\n" for key, value in self._keys.items())
         self._config.write_text(text, encoding="utf-8")
 
     def start(self, timeout: float = 60.0) -> None:
-        """Start it and come back when it serves. Raises Unavailable."""
+        """Start the server and wait until it serves. Raises Unavailable."""
         self.write_config()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -126,8 +103,8 @@ class ZooKeeper:
         while not self.serves():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
-                said = self.log.read_text(errors="replace")[-_TAIL:]
-                raise Unavailable(f"ZooKeeper did not start: {said}")
+                output = self.log.read_text(errors="replace")[-_TAIL:]
+                raise Unavailable(f"ZooKeeper did not start: {output}")
             time.sleep(0.05)
 
     def serves(self) -> bool:
@@ -138,7 +115,7 @@ class ZooKeeper:
         return False
 
     def kill(self) -> None:
-        """SIGKILL; what was acknowledged is on the disk."""
+        """Send SIGKILL; acknowledged writes are on disk."""
         process, self.process = self.process, None
         if process is not None:
             process.kill()

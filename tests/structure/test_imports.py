@@ -1,0 +1,84 @@
+"""No package imports itself in a circle. Imports for type checking count."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("ottla_protocol", "ottla_broker", "ottla_client", "ottla_pipeline")
+
+# Cycles from before this test. Only remove from this list: a new cycle belongs in ARCHITECTURE.md, with a reason.
+KNOWN = """
+ottla_broker.log.base ottla_broker.log.environment ottla_broker.log.flush ottla_broker.log.loader
+ottla_broker.log.lookup ottla_broker.log.reading
+ottla_broker.log.log ottla_broker.log.retention
+ottla_broker.log.chores ottla_broker.log.manager
+ottla_broker.coordinator.group.group ottla_broker.coordinator.group.machine ottla_broker.coordinator.group.member ottla_broker.coordinator.group.rebalance ottla_broker.coordinator.group.records
+ottla_broker.network.connection ottla_broker.network.processor ottla_broker.network.service
+ottla_broker.controller.cluster.balance ottla_broker.controller.cluster.controller ottla_broker.controller.cluster.deletion ottla_broker.controller.cluster.members ottla_broker.controller.cluster.notices ottla_broker.controller.cluster.reassignment ottla_broker.controller.cluster.topics
+ottla_broker.handlers.api_versions ottla_broker.handlers.context ottla_broker.handlers.dispatch ottla_broker.server
+ottla_broker.handlers.fetch ottla_broker.handlers.follower_fetch
+ottla_client.consumer.buffer ottla_client.consumer.consumer ottla_client.consumer.engine ottla_client.consumer.fetcher ottla_client.consumer.gate ottla_client.consumer.membership ottla_client.consumer.records ottla_client.consumer.rows ottla_client.consumer.watch
+ottla_client.commands.console ottla_client.commands.drawing ottla_client.commands.progress
+ottla_client.producer.batch ottla_client.producer.sequences
+ottla_client.sync.delivery ottla_client.sync.handover
+"""  # noqa: E501
+
+
+def imports(package: str) -> dict[str, set[str]]:
+    """Return what each module of a package imports directly."""
+    graph = grimp.build_graph(package, exclude_type_checking_imports=False, cache_dir=None)
+    return {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+
+
+def cycles(graph: Mapping[str, set[str]]) -> list[frozenset[str]]:
+    """Return the strongly connected components with more than one node (Tarjan)."""
+    index: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[frozenset[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = lowest[node] = len(index)
+        stack.append(node)
+        for target in graph.get(node, ()):
+            if target not in index:
+                visit(target)
+                lowest[node] = min(lowest[node], lowest[target])
+            elif target in stack:
+                lowest[node] = min(lowest[node], index[target])
+        if lowest[node] == index[node]:
+            start = stack.index(node)
+            component, stack[start:] = frozenset(stack[start:]), []
+            if len(component) > 1:
+                found.append(component)
+
+    for node in graph:
+        if node not in index:
+            visit(node)
+    return found
+
+
+def argued() -> set[frozenset[str]]:
+    """Return the cycles in the table "Import cycles" of ARCHITECTURE.md: ``| `a`, `b` | why |``."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    _, _, section = text.partition("\n## Import cycles\n")
+    rows = re.findall(r"^\|([^|]*`[^|]*)\|[^|]*\w[^|]*\|$", section.partition("\n## ")[0], re.MULTILINE)
+    return {frozenset(re.findall(r"`([\w.]+)`", row)) for row in rows}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_cycle_of_imports(package: str) -> None:
+    allowed = argued() | {frozenset(line.split()) for line in KNOWN.splitlines() if line}
+    new = [found for found in cycles(imports(package)) if not any(found <= each for each in allowed)]
+    assert not new, "\n".join(" → ".join(sorted(each)) for each in new)
+
+
+def test_cycles_are_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set[str](), "f": {"g"}, "g": {"f"}}
+    assert set(cycles(graph)) == {frozenset("abc"), frozenset("fg")}
