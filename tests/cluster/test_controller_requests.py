@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ottla_broker import events
 from ottla_broker.cluster import controller_requests as controller_requests_module
 from ottla_broker.cluster.controller_requests import ControllerRequests
 from ottla_broker.metadata.cache import MetadataCache
@@ -38,8 +42,10 @@ class Configs:
 
     def __init__(self, has_topics: bool) -> None:
         self.has_topics = has_topics
+        self.looked_up: list[str] = []
 
-    async def know(self, topics: Any) -> None: ...
+    async def know(self, topics: Any) -> None:
+        self.looked_up += topics
 
     def topic(self, name: str) -> dict[str, str]:
         return {}
@@ -106,6 +112,7 @@ class World:
         self.authority.broker_epoch = 1
         self.replicas = Replicas()
         configs: Any = Configs(has_topics)
+        self.looked_up = configs.looked_up
         config: Any = SimpleNamespace()
         rooms: list[Any] = [self.authority, self.metadata, self.replicas, configs]
         self.controller_requests = ControllerRequests(*rooms, lambda _: config, lambda *_: None, self.store)
@@ -117,6 +124,34 @@ class World:
 def make(has_topics: bool) -> tuple[ControllerRequests, MetadataCache]:
     world = World(has_topics)
     return world.controller_requests, world.metadata
+
+
+def update(**partitions: Sequence[int]) -> UpdateMetadataRequest:
+    """UpdateMetadata with these topics' partitions."""
+    return UpdateMetadataRequest(
+        controller_id=1,
+        controller_epoch=1,
+        broker_epoch=1,
+        topic_states=[
+            UpdateMetadataTopicState(
+                topic_name=name,
+                topic_id=name.encode()[:16].ljust(16),
+                partition_states=[
+                    UpdateMetadataPartitionState(
+                        partition_index=index,
+                        controller_epoch=1,
+                        leader=1,
+                        leader_epoch=0,
+                        isr=[1],
+                        zk_version=0,
+                        replicas=[1],
+                    )
+                    for index in indexes
+                ],
+            )
+            for name, indexes in partitions.items()
+        ],
+    )
 
 
 def tell(
@@ -234,3 +269,64 @@ async def test_another_topic_of_the_name_of_one_that_is_here_has_it_looked_for()
     await world.controller_requests.leader_and_isr(request, 7)
     assert world.replicas.here == []
     assert world.replicas.told == 1
+
+
+async def test_a_partition_with_a_large_index_costs_nothing() -> None:
+    world = World()
+    tracemalloc.start()
+    try:
+        answer = await world.controller_requests.update_metadata(update(t=[2_000_000, 2**31 - 1]))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert answer.error_code == ErrorCode.NONE
+    known = world.metadata.topic("t")
+    assert known is not None
+    assert list(known.partitions) == [2_000_000, 2**31 - 1]
+    assert peak < 1 << 20
+
+
+async def test_partitions_that_cannot_exist_are_left_out_of_the_metadata() -> None:
+    world = World()
+    request = update(**{"../../x": [0], "a b": [0], "": [0], "t": [-1, 0], "negative": [-1]})
+    assert (await world.controller_requests.update_metadata(request)).error_code == ErrorCode.NONE
+    assert world.names() == {"t"}
+    known = world.metadata.topic("t")
+    assert known is not None
+    assert list(known.partitions) == [0]
+    assert world.looked_up == ["t"], "no setting is looked for under a name that leaves its folder"
+
+
+async def test_no_setting_is_looked_for_under_an_invalid_name() -> None:
+    world = World()
+    states = [
+        LeaderAndIsrTopicState(topic_name=name, topic_id=TOPIC_ID, partition_states=[])
+        for name in ("../../x", "t")
+    ]
+    request = LeaderAndIsrRequest(controller_id=1, controller_epoch=1, broker_epoch=1, topic_states=states)
+    await world.controller_requests.leader_and_isr(request, 7)
+    assert world.looked_up == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("requested", "error", "level"),
+    [
+        ({"broker_epoch": 1}, ErrorCode.STALE_BROKER_EPOCH, "info"),
+        ({"broker_epoch": 2, "controller_epoch": 0}, ErrorCode.STALE_CONTROLLER_EPOCH, "warning"),
+    ],
+)
+async def test_a_request_for_an_earlier_registration_is_no_warning(
+    requested: dict[str, int], error: ErrorCode, level: str
+) -> None:
+    """After a restart the controller may still send requests meant for the process before."""
+    world = World()
+    world.authority.broker_epoch, world.authority.controller_epoch = 2, 1
+    written = io.StringIO()
+    events.configure(stream=written, json=True)
+    try:
+        answer = await world.controller_requests.update_metadata(tell(0, **requested))
+    finally:
+        events.configure()
+    assert answer.error_code == error
+    (line,) = map(json.loads, written.getvalue().splitlines())
+    assert (line["event"], line["level"]) == ("controller request refused", level)

@@ -29,7 +29,7 @@ async def test_a_new_topic_is_known_led_and_stored(world: World) -> None:
     info = world.metadata.topic("t")
     assert info is not None
     assert info is world.metadata.topic_by_id(outcome.topic_id)
-    assert [(p.index, p.leader, p.leader_epoch, list(p.isr)) for p in info.partitions] == [
+    assert [(p.index, p.leader, p.leader_epoch, list(p.isr)) for p in info.partitions.values()] == [
         (i, 1001, 0, [1001]) for i in range(3)
     ]
     for index in range(3):

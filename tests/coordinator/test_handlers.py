@@ -47,7 +47,7 @@ from ottla_protocol.registry import response_class
 
 
 def topic(name: str, partitions: int) -> TopicInfo:
-    infos = [PartitionInfo(index, 1, 0, [1], [1]) for index in range(partitions)]
+    infos = {index: PartitionInfo(index, 1, 0, [1], [1]) for index in range(partitions)}
     return TopicInfo(name, name.encode().ljust(16, b"\0"), infos, False, {}, LogConfig())
 
 

@@ -7,7 +7,7 @@ from ottla_broker.metadata.cache import MetadataCache, PartitionInfo, TopicInfo
 
 
 def topic(name: str, topic_id: bytes) -> TopicInfo:
-    return TopicInfo(name, topic_id, [PartitionInfo(0, 1, 0, [1], [1])], False, {}, LogConfig())
+    return TopicInfo(name, topic_id, {0: PartitionInfo(0, 1, 0, [1], [1])}, False, {}, LogConfig())
 
 
 def test_a_topic_is_found_by_name_and_id_until_it_is_removed() -> None:

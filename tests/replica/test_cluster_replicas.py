@@ -147,6 +147,32 @@ async def test_what_is_not_newer_is_refused(bench: Bench) -> None:
     assert await bench.tell(("b", 0, 2, 4), replicas=[2, 3]) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
+@pytest.mark.parametrize(
+    ("topic", "index", "error"),
+    [
+        ("../../x", 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("a b", 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("a\n1 0 9", 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("..", 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("", 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("a" * 250, 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("a", -1, ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_partitions_that_cannot_exist_are_refused_one_by_one(
+    bench: Bench, tmp_path: Path, topic: str, index: int, error: ErrorCode
+) -> None:
+    codes = await bench.tell((topic, index, ME, 3), ("b", 0, ME, 3), ids={**IDS, topic: b"x" * 16})
+    assert codes == [error, ErrorCode.NONE]
+    assert await bench.stop(topic, index, -2, delete=True) == error
+    assert [each.topic for each in bench.replicas.replicated()] == ["b"]
+    folders = [
+        each.name for folder in ("one", "two") for each in (tmp_path / folder).iterdir() if each.is_dir()
+    ]
+    assert folders == ["b-0"]
+    assert {each.name for each in tmp_path.iterdir()} == {"one", "two"}
+
+
 async def test_stopping_and_deleting(bench: Bench) -> None:
     await bench.tell(("a", 0, ME, 3), ("a", 1, 2, 3))
     assert await bench.stop("a", 0, 2, delete=False) == ErrorCode.FENCED_LEADER_EPOCH

@@ -460,10 +460,10 @@ class Candidate:
             if topic.name not in found:
                 self.metadata.remove(topic.name)
         for name, states in found.items():
-            infos = [
-                PartitionInfo(i, s.leader, s.leader_epoch, s.replicas, s.isr, s.offline_replicas)
+            infos = {
+                i: PartitionInfo(i, s.leader, s.leader_epoch, s.replicas, s.isr, s.offline_replicas)
                 for i, s in sorted(states.items())
-            ]
+            }
             self.metadata.put(
                 TopicInfo(name, ids[name], infos, False, {}, check_topic(self.config, name, {}))
             )

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 from ottla_broker.cluster.configs import ClusterConfigs, Settings
 from ottla_broker.cluster.reconcile import Reading, deleted, strays
 from ottla_broker.events import get_logger
+from ottla_broker.log.names import MAX_TOPIC_NAME, is_topic_name
 from ottla_broker.metadata.cache import INTERNAL_TOPICS, BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
 from ottla_broker.metadata.epoch_fencing import EpochFence
-from ottla_broker.replica.cluster import ClusterReplicas
+from ottla_broker.replica.cluster import ClusterReplicas, check_partition
 from ottla_broker.store.api import StoreError
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.leader_and_isr import (
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 log = get_logger()
 
 LEADER_DURING_DELETE: Final = -2
-_NO_LEADER: Final = -1
 _NO_TOPICS_SECONDS: Final = 20.0
 """How long a new controller may take until it tells of topics: it elects leaders first. All of it is waited for only
 where settings are left of topics that aren't there any more."""
@@ -85,9 +85,9 @@ class ControllerRequests:
         async with self._turn:
             code = await self._check(request)
             if code is ErrorCode.NONE:
-                names = {state.topic_name for state in request.ungrouped_partition_states}
-                names |= {topic.topic_name for topic in request.topic_states}
-                code = await self._know(names)
+                topics = {state.topic_name for state in request.ungrouped_partition_states}
+                topics |= {topic.topic_name for topic in request.topic_states}
+                code = await self._know(filter(is_topic_name, topics))
             if code is ErrorCode.NONE and self._replicas.contradicts(request):
                 code = await self._drop_missing(replicas=True)
             if code is not ErrorCode.NONE:
@@ -150,10 +150,10 @@ class ControllerRequests:
                 partitions[info.index].offline,
             )
             for info in told
-            if info.index < len(partitions) and info.leader_epoch > partitions[info.index].leader_epoch
+            if info.index in partitions and info.leader_epoch > partitions[info.index].leader_epoch
         }
         if newer:
-            self._put(name, topic_id, [newer.get(info.index, info) for info in partitions])
+            self._put(name, topic_id, {**partitions, **newer})
 
     async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
         async with self._turn:
@@ -170,6 +170,7 @@ class ControllerRequests:
                 states.setdefault(state.topic_name, (ZERO_UUID, []))[1].append(state)
             for topic in request.topic_states:
                 states[topic.topic_name] = (topic.topic_id, list(topic.partition_states))
+            _drop_invalid(states)
             if code is ErrorCode.NONE:
                 code = await self._know(states)
             if code is ErrorCode.NONE:
@@ -197,8 +198,10 @@ class ControllerRequests:
             request.controller_id, request.controller_epoch, request.broker_epoch
         )
         if code is not ErrorCode.NONE:
-            log.warning(
-                "a controller is not obeyed",
+            # Normal after a restart: the controller may still send requests meant for the process before.
+            write = log.info if code is ErrorCode.STALE_BROKER_EPOCH else log.warning
+            write(
+                "controller request refused",
                 controller=request.controller_id,
                 epoch=request.controller_epoch,
                 known_epoch=self._authority.controller_epoch,
@@ -292,7 +295,7 @@ class ControllerRequests:
             if known is not None and known.topic_id != topic_id:
                 self._forget(name)
                 known = None
-            infos = {} if known is None else {info.index: info for info in known.partitions}
+            infos = {} if known is None else dict(known.partitions)
             for state in partitions:
                 infos[state.partition_index] = PartitionInfo(
                     state.partition_index,
@@ -302,14 +305,9 @@ class ControllerRequests:
                     state.isr,
                     state.offline_replicas,
                 )
-            # A partition's number is its place: what has not been told yet has no leader.
-            told = [
-                infos.get(index) or PartitionInfo(index, _NO_LEADER, 0, (), ())
-                for index in range(max(infos) + 1)
-            ]
-            self._put(name, topic_id, told)
+            self._put(name, topic_id, dict(sorted(infos.items())))
 
-    def _put(self, name: str, topic_id: bytes, partitions: list[PartitionInfo]) -> None:
+    def _put(self, name: str, topic_id: bytes, partitions: dict[int, PartitionInfo]) -> None:
         settings = self._configs.topic(name)
         self._metadata.put(
             TopicInfo(
@@ -324,7 +322,7 @@ class ControllerRequests:
             return
         self._metadata.remove(name)
         for callback in self.on_topic_deleted:
-            callback(name, range(len(known.partitions)))
+            callback(name, list(known.partitions))
 
     def topic_configured(self, name: str) -> None:
         """A topic's settings have changed: they come into force."""
@@ -347,3 +345,14 @@ class ControllerRequests:
         except TimeoutError:
             return False
         return True
+
+
+def _drop_invalid(states: dict[str, tuple[bytes, list[UpdateMetadataPartitionState]]]) -> None:
+    """Take out partitions that can't exist, so that one bad node in ZooKeeper doesn't stop all metadata updates."""
+    for name, (_, partitions) in list(states.items()):
+        valid = [each for each in partitions if check_partition(name, each.partition_index) is ErrorCode.NONE]
+        if len(valid) < len(partitions):
+            log.warning("invalid partitions ignored", topic=name[:MAX_TOPIC_NAME])
+            partitions[:] = valid
+        if not valid:
+            del states[name]

@@ -306,7 +306,8 @@ class ClusterMember:
 
     def _is_said_to_lead(self, topic: str, partition: int) -> bool:
         known = self._metadata.topic(topic)
-        return known is None or known.partitions[partition].leader == self._config.broker_id
+        info = None if known is None else known.partitions.get(partition)
+        return info is None or info.leader == self._config.broker_id
 
     def _on_sign(self) -> None:
         # Under a new session the controller tells what is led; under the old one, nothing has changed.

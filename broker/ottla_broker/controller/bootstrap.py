@@ -84,7 +84,7 @@ def warn_of_strays(logs: LogManager, metadata: MetadataCache) -> None:
     strays = 0
     for found in logs.logs():
         topic = metadata.topic(found.topic)
-        if topic is None or found.partition >= len(topic.partitions):
+        if topic is None or found.partition not in topic.partitions:
             strays += 1
             if strays <= _NAMED_STRAYS:
                 log.warning(

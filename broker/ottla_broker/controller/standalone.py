@@ -13,7 +13,7 @@ Changes are made one after the other, in the order in which they were asked for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.config.topics import log_config
@@ -154,8 +154,8 @@ class StandaloneController:
         await self._raise_epochs()
         done = 0
         for topic in list(self._metadata.topics()):
-            for partition in topic.partitions:
-                self._lead(topic, partition.index)
+            for index in list(topic.partitions):
+                self._lead(topic, index)
                 done += 1
                 if done % _SLICE == 0:
                     await asyncio.sleep(0)
@@ -172,13 +172,13 @@ class StandaloneController:
         operations: list[Operation] = []
         raised: list[TopicInfo] = []
         for topic in self._metadata.topics():
-            partitions = [
-                PartitionInfo(p.index, self._config.broker_id, p.leader_epoch + 1, p.replicas, p.isr)
-                for p in topic.partitions
-            ]
+            partitions = {
+                index: PartitionInfo(index, self._config.broker_id, p.leader_epoch + 1, p.replicas, p.isr)
+                for index, p in topic.partitions.items()
+            }
             operations += [
                 Set(TopicPartitionStateNode.path(topic.name, p.index), self._state_of(p.leader_epoch))
-                for p in partitions
+                for p in partitions.values()
             ]
             raised.append(self._replaced(topic, partitions=partitions))
         if operations:
@@ -227,10 +227,13 @@ class StandaloneController:
                 )
             )
             operations += topic_store.creation(
-                info.name, info.topic_id, {p.index: p.replicas for p in info.partitions}, info.configs
+                info.name,
+                info.topic_id,
+                {p.index: p.replicas for p in info.partitions.values()},
+                info.configs,
             )
             state = self._state_of(info.partitions[0].leader_epoch)
-            operations += topic_store.partition_creation(info.name, range(len(info.partitions)), state)
+            operations += topic_store.partition_creation(info.name, info.partitions, state)
         if made and not validate_only:
             failures = await self._commit_creation(operations, made)
             outcomes = [
@@ -260,7 +263,7 @@ class StandaloneController:
             epoch = await topic_store.next_epoch(self._store, name)
         except BadNodeError as error:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
-        partitions = [PartitionInfo(i, r[0], epoch, r, r) for i, r in assignments.items()]
+        partitions = {i: PartitionInfo(i, r[0], epoch, r, r) for i, r in assignments.items()}
         return TopicInfo(
             name, new_topic_id(self._random), partitions, name in INTERNAL_TOPICS, configs, in_force
         )
@@ -280,7 +283,7 @@ class StandaloneController:
         failures: dict[str, KafkaError] = {}
         for topic in made:
             try:
-                await self._lead_new(topic, topic.partitions)
+                await self._lead_new(topic, topic.partitions.values())
             except KafkaError as error:
                 failures[topic.name] = error
                 await self._take_back(topic)
@@ -297,7 +300,7 @@ class StandaloneController:
             # The next start makes its folders, or finds it without; until then nobody can reach it.
             log.error("topic half created", topic=topic.name, reason=str(error))
 
-    async def _lead_new(self, topic: TopicInfo, partitions: Sequence[PartitionInfo]) -> None:
+    async def _lead_new(self, topic: TopicInfo, partitions: Iterable[PartitionInfo]) -> None:
         """Make and lead new partitions, letting others have their turn. Raises KafkaError."""
         for done, partition in enumerate(partitions, 1):
             self._replicas.become_leader(
@@ -373,7 +376,7 @@ class StandaloneController:
         else:
             log.info("topic deleted", topic=info.name)
         for listener in self.on_topic_deleted:
-            listener(info.name, range(len(info.partitions)))
+            listener(info.name, list(info.partitions))
         return DeletedTopic(name=info.name, topic_id=info.topic_id)
 
     async def _remove(self, stored: topic_store.StoredTopic) -> None:
@@ -404,9 +407,10 @@ class StandaloneController:
             return
         # New partitions begin in the topic's first epoch: no higher one is needed where there was no log
         # before.
-        epoch = min(p.leader_epoch for p in info.partitions)
-        added = [PartitionInfo(i, r[0], epoch, r, r) for i, r in given.items()]
-        assignments = {p.index: p.replicas for p in (*info.partitions, *added)}
+        epoch = min(p.leader_epoch for p in info.partitions.values())
+        added = {i: PartitionInfo(i, r[0], epoch, r, r) for i, r in given.items()}
+        partitions = {**info.partitions, **added}
+        assignments = {index: p.replicas for index, p in partitions.items()}
         state = self._state_of(epoch)
         try:
             await self._store.transaction(
@@ -417,17 +421,15 @@ class StandaloneController:
             )
         except StoreError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        grown = self._replaced(info, partitions=[*info.partitions, *added])
+        grown = self._replaced(info, partitions=partitions)
         try:
-            await self._lead_new(grown, added)
+            await self._lead_new(grown, added.values())
         except KafkaError as error:
             # They are in the store and stay; those without a log are offline until the next start.
             log.error("partitions offline", topic=info.name, reason=error.message)
-            for place, partition in enumerate(grown.partitions):
-                if self._replicas.partition(info.name, partition.index) is None:
-                    grown.partitions[place] = PartitionInfo(
-                        partition.index, -1, epoch, partition.replicas, partition.isr, partition.replicas
-                    )
+            for index, p in added.items():
+                if self._replicas.partition(info.name, index) is None:
+                    partitions[index] = PartitionInfo(index, -1, epoch, p.replicas, p.isr, p.replicas)
         self._metadata.put(grown)
         log.info("partitions created", topic=info.name, partitions=len(grown.partitions))
 
@@ -529,12 +531,12 @@ class StandaloneController:
 
     def _info_of(self, stored: topic_store.StoredTopic) -> TopicInfo:
         broker_id = self._config.broker_id
-        partitions = []
+        partitions = {}
         for index, assignment in stored.assignments.items():
             state = stored.states.get(index)
             epoch = state.leader_epoch if state is not None else 0
             isr = state.isr if state is not None else assignment.replicas
-            partitions.append(PartitionInfo(index, broker_id, epoch, assignment.replicas, isr))
+            partitions[index] = PartitionInfo(index, broker_id, epoch, assignment.replicas, isr)
         return TopicInfo(
             stored.name,
             stored.topic_id or ZERO_ID,
@@ -555,7 +557,7 @@ class StandaloneController:
     @staticmethod
     def _replaced(
         topic: TopicInfo,
-        partitions: list[PartitionInfo] | None = None,
+        partitions: dict[int, PartitionInfo] | None = None,
         configs: Mapping[str, str] | None = None,
         in_force: LogConfig | None = None,
     ) -> TopicInfo:

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from ottla_broker.controller.api import MorePartitions, NewTopic
+from ottla_broker.log.names import MAX_TOPIC_NAME, is_topic_name
 from ottla_protocol.errors import ErrorCode, KafkaError
 
-MAX_NAME_LENGTH: Final = 249
 MOST_NEW_PARTITIONS: Final = 10_000
 """In one request."""
-_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
     """Raises KafkaError(INVALID_TOPIC_EXCEPTION) for a name that no topic can have."""
+    if is_topic_name(name):
+        return
     if not name:
         reason = "the empty string is not allowed"
     elif name in (".", ".."):
         reason = f"'{name}' is not allowed"
-    elif len(name) > MAX_NAME_LENGTH:
-        reason = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
-    elif _LEGAL.fullmatch(name) is None:
-        reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    elif len(name) > MAX_TOPIC_NAME:
+        reason = f"the length of '{name}' is longer than the max allowed length {MAX_TOPIC_NAME}"
     else:
-        return
+        reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
-
-
-def is_legal_topic_name(name: str) -> bool:
-    return 0 < len(name) <= MAX_NAME_LENGTH and name not in (".", "..") and _LEGAL.fullmatch(name) is not None
 
 
 class Collisions:

@@ -86,7 +86,7 @@ def not_here(broker: Broker, topic: str, partition: int) -> KafkaError:
     if knows_nothing_yet(broker):
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     info = broker.metadata.topic(topic)
-    if info is not None and 0 <= partition < len(info.partitions):
+    if info is not None and partition in info.partitions:
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 

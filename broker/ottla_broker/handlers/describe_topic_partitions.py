@@ -7,9 +7,9 @@ are no eligible leader replicas beside those in sync.
 
 from __future__ import annotations
 
-from ottla_broker.controller.validation import is_legal_topic_name
 from ottla_broker.handlers.authorized_operations import TOPIC_OPERATIONS
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.log.names import is_topic_name
 from ottla_broker.metadata.cache import PartitionInfo, TopicInfo
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.describe_topic_partitions import (
@@ -55,7 +55,7 @@ def _topic(info: TopicInfo, start: int, end: int) -> DescribeTopicPartitionsResp
         name=info.name,
         topic_id=info.topic_id,
         is_internal=info.internal,
-        partitions=[_partition(partition) for partition in info.partitions[start:end]],
+        partitions=[_partition(info.partitions[i]) for i in range(start, end) if i in info.partitions],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
@@ -75,7 +75,7 @@ def _partition(info: PartitionInfo) -> DescribeTopicPartitionsResponsePartition:
 
 
 def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
-    legal = is_legal_topic_name(name)
+    legal = is_topic_name(name)
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION,
         name=name,

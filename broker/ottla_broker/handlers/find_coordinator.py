@@ -75,7 +75,9 @@ def _find(ctx: RequestContext, key_type: int, key: str) -> _Found:
     topic = metadata.topic(OFFSETS_TOPIC)
     if topic is None:
         return _NOT_AVAILABLE
-    partition = topic.partitions[ctx.broker.groups.partition_for(key)]
+    partition = topic.partitions.get(ctx.broker.groups.partition_for(key))
+    if partition is None:
+        return _NOT_AVAILABLE
     broker = metadata.brokers.get(partition.leader)
     if broker is None or metadata.is_leaderless(topic.name, partition):
         return _NOT_AVAILABLE

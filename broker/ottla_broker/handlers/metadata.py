@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Sequence
 from typing import NamedTuple
 
 from ottla_broker.controller.api import ZERO_ID
-from ottla_broker.controller.validation import is_legal_topic_name
 from ottla_broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.log.names import is_topic_name
 from ottla_broker.metadata.cache import INTERNAL_TOPICS, MetadataCache, TopicInfo
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.metadata import (
@@ -102,7 +102,8 @@ def _topic(ctx: RequestContext, request: MetadataRequest, info: TopicInfo) -> Me
 
 
 def _describe(info: TopicInfo, metadata: MetadataCache) -> _Answers:
-    leaders = [-1 if metadata.is_leaderless(info.name, p) else p.leader for p in info.partitions]
+    infos = info.partitions.values()
+    leaders = [-1 if metadata.is_leaderless(info.name, p) else p.leader for p in infos]
     partitions = [
         MetadataResponsePartition(
             error_code=0 if leader >= 0 else _LEADER_NOT_AVAILABLE,
@@ -113,7 +114,7 @@ def _describe(info: TopicInfo, metadata: MetadataCache) -> _Answers:
             isr_nodes=list(p.isr),
             offline_replicas=list(p.offline),
         )
-        for p, leader in zip(info.partitions, leaders, strict=True)
+        for p, leader in zip(infos, leaders, strict=True)
     ]
 
     def answer(operations: int) -> MetadataResponseTopic:
@@ -139,7 +140,7 @@ def _by_name(
     info = ctx.broker.metadata.topic(name)
     if info is not None:
         return _topic(ctx, request, info)
-    if not is_legal_topic_name(name):
+    if not is_topic_name(name):
         return _failed(request, ErrorCode.INVALID_TOPIC_EXCEPTION, name)
     code = (errors or {}).get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return _failed(request, code, name)

@@ -36,12 +36,12 @@ def handle(ctx: RequestContext, request: OffsetCommitRequest) -> Deferred | Offs
     topics: list[OffsetCommitResponseTopic] = []
     for topic in request.topics:
         info = broker.metadata.topic(topic.name)
-        count = 0 if info is None else len(info.partitions)
+        known = () if info is None else info.partitions
         answers = []
         for partition in topic.partitions:
             answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answer)
-            if not 0 <= partition.partition_index < count:
+            if partition.partition_index not in known:
                 answer.error_code = unknown
                 continue
             committed = Committed(

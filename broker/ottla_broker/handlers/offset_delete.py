@@ -23,11 +23,11 @@ def handle(ctx: RequestContext, request: OffsetDeleteRequest) -> Deferred:
     existing: list[tuple[str, int]] = []
     for topic in request.topics:
         info = ctx.broker.metadata.topic(topic.name)
-        count = 0 if info is None else len(info.partitions)
+        known = () if info is None else info.partitions
         for partition in topic.partitions:
             key = (topic.name, partition.partition_index)
             asked.append(key)
-            if 0 <= partition.partition_index < count:
+            if partition.partition_index in known:
                 existing.append(key)
     answer = Deferred()
 

@@ -7,6 +7,7 @@ segment are named by its base offset in twenty digits, so that names sort as off
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 LOG: Final = ".log"
@@ -34,8 +35,19 @@ META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 
+MAX_TOPIC_NAME: Final = 249
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _MAX_FOLDER_NAME: Final = 255
 _UNIQUE_LENGTH: Final = 32
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether a topic may have this name, which becomes a folder's (Kafka's ``Topic.isValid``)."""
+    return (
+        0 < len(name) <= MAX_TOPIC_NAME
+        and name not in (".", "..")
+        and _TOPIC_NAME.fullmatch(name) is not None
+    )
 
 
 def segment_name(base_offset: int) -> str:

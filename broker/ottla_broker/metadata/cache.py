@@ -56,7 +56,7 @@ class PartitionInfo:
 
 @dataclass(slots=True)
 class TopicInfo:
-    """One topic. Its partitions are numbered from 0, so that a partition's number is its place in the list.
+    """One topic, its partitions by their index: a request of the controller may name any.
 
     ``configs`` are the topic's own settings, as text; ``log_config`` is what is in force. ``answer`` holds
     what the Metadata handler has made of the topic, for as long as this object is in the cache.
@@ -64,7 +64,7 @@ class TopicInfo:
 
     name: str
     topic_id: bytes
-    partitions: list[PartitionInfo]
+    partitions: dict[int, PartitionInfo]
     internal: bool
     configs: Mapping[str, str]
     log_config: LogConfig

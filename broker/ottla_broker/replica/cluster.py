@@ -17,6 +17,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.log import Log
 from ottla_broker.log.manager import LogManager
+from ottla_broker.log.names import is_topic_name
 from ottla_broker.replica.fetcher import Fetcher, FetcherSettings, Leader
 from ottla_broker.replica.manager import ReplicaManager
 from ottla_broker.replica.partition import Partition
@@ -177,6 +178,9 @@ class ClusterReplicas(ReplicaManager):
         )
 
     def _apply(self, told: Told, config_of: Callable[[str], LogConfig]) -> ErrorCode:
+        code = check_partition(told.topic, told.partition)
+        if code is not ErrorCode.NONE:
+            return code
         state = told.state
         found = self._partitions.get((told.topic, told.partition))
         if found is not None:
@@ -292,6 +296,9 @@ class ClusterReplicas(ReplicaManager):
         return StopReplicaResponse(partition_errors=errors)
 
     def _stop_replica(self, topic: str, index: int, epoch: int, delete: bool) -> ErrorCode:
+        code = check_partition(topic, index)
+        if code is not ErrorCode.NONE:
+            return code
         found = self._partitions.get((topic, index))
         if found is not None:
             assert isinstance(found, ReplicatedPartition)
@@ -438,6 +445,13 @@ class ClusterReplicas(ReplicaManager):
     def leads(self) -> Iterable[Partition]:
         """The partitions that this broker leads."""
         return [partition for partition in self.replicated() if partition.role is Role.LEADER]
+
+
+def check_partition(topic: str, index: int) -> ErrorCode:
+    """Refuse a partition that can have no folder: a topic named ``../x`` would leave ``log.dirs``."""
+    if not is_topic_name(topic):
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return ErrorCode.NONE if index >= 0 else ErrorCode.INVALID_REQUEST
 
 
 def _setting(marks: Callable[[str, str], str], side: str, topic: str) -> str:

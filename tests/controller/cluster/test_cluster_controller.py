@@ -48,7 +48,7 @@ async def test_a_topic_that_is_used_first_is_made_once_for_all_who_ask(cluster: 
     )
     assert {topic.name for topic in found} == {"t"}
     assert all(len(topic.partitions) == 3 for topic in found)
-    assert all(partition.leader >= 0 for topic in found for partition in topic.partitions)
+    assert all(partition.leader >= 0 for topic in found for partition in topic.partitions.values())
     assert len((await cluster.state("t", 0)).isr) == 2
 
 

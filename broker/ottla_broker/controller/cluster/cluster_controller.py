@@ -163,7 +163,7 @@ class ClusterController:
             topic is not None
             and topic_id in (None, topic.topic_id)
             and len(topic.partitions) >= count
-            and all(partition.leader >= 0 for partition in topic.partitions)
+            and all(partition.leader >= 0 for partition in topic.partitions.values())
         )
 
     async def delete_topics(self, topics: Sequence[TopicToDelete]) -> list[DeletedTopic]:
