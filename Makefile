@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q install
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then command -v $$p; break; fi; done)
 
-.PHONY: help run test demo pipeline cluster faults check format bench interop compose-test clean
+.PHONY: help run test demo pipeline cluster faults check format bench docs interop compose-test clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ format: $(VENV)/.dev  ## put the sources into the style that `make check` asks f
 bench: $(VENV)/.dev  ## Ottla beside Apache Kafka 3.9.1 (ARGS="--quick", "--only start,memory", …)
 	@$(BIN)/python -m bench $(ARGS)
 
+docs: $(VENV)/.docs  ## build the site of the pages in dist/site, with search and an API reference; links are checked
+	@$(BIN)/python docs/site/build.py $(ARGS)
+
 interop: $(VENV)/.dev  ## other languages' clients and tools (Java, Node, Go), clusters with Kafka's brokers, our client on Kafka
 	@$(PYTEST) tests/interop -m interop -rs $(ARGS)
 	@$(PYTEST) tests/client tests/docs/test_client.py --kafka=3 -rs $(ARGS)
@@ -84,3 +87,8 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@$(PIP) -e '.[dev]'
 	@$(BIN)/python -m compileall -q broker protocol client pipeline
 	@touch $(VENV)/.broker $@
+
+$(VENV)/.docs: $(VENV)/.dev
+	@echo "installing what the site needs into $(VENV)"
+	@$(PIP) -e '.[docs]'
+	@touch $@

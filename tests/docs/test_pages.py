@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import inspect
 import json
 import re
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 from tests.docs.pages import PAGES, ROOT, blocks, inline_code, name, prose, text
 
+import ottla_client.admin
+import ottla_client.sync
 from ottla_broker.config.broker import BrokerConfig, all_keys
 from ottla_broker.config.properties import read_properties
 from ottla_broker.config.topics import TOPIC_KEYS
@@ -34,7 +37,10 @@ NO_KEYS = {
     "security.protocol",
     "transactional.id",
 }
+MIGRATION = ROOT / "docs/migration.md"
 KEY = re.compile(r"[a-z]+(?:\.[a-z0-9]+)+")
+NAMED = re.compile(r"\b([A-Za-z]\w*)(?=[(=]|$)")
+"""Names in code that are called, set, or stand at its end."""
 OTHERS = ("kafka.", "spark.", "ottla.")
 """Options of Spark and of its sources, and headers of records."""
 SUFFIXES = (".md", ".py", ".properties", ".journal", ".toml", ".metadata", ".service", ".log", ".so", ".db")
@@ -71,11 +77,45 @@ def test_paths_of_the_repository_exist(page: Path) -> None:
 
 @each_page
 def test_keys_exist(page: Path) -> None:
+    if page == MIGRATION:
+        return  # its keys are settings of clients
     known = all_keys().keys() | TOPIC_KEYS.keys() | NO_KEYS
     for code in inline_code(page):
         key, _, _ = code.removeprefix("--set ").partition("=")
         if KEY.fullmatch(key) and not key.startswith(OTHERS) and not key.endswith(SUFFIXES):
             assert key in known, f"{name(page)}: {code}"
+
+
+def test_names_on_the_migration_page_exist() -> None:
+    modules = (ottla_client, ottla_client.admin, ottla_client.sync)
+    classes = [
+        value
+        for module in modules
+        for name in dir(module)
+        if name[0] != "_"
+        for value in [getattr(module, name)]
+    ]
+    known = {name for module in modules for name in dir(module)}
+    for each in classes:
+        known.update(dir(each))
+        if isinstance(each, type) and not issubclass(each, Exception):
+            functions = [each, *(value for value in vars(each).values() if inspect.isfunction(value))]
+            known.update(name for function in functions for name in inspect.signature(function).parameters)
+    options = re.findall(r"^\| `(\w+)` \|", text(ROOT / "docs/client.md"), re.MULTILINE)
+    rows = re.findall(r"^\| .* \| (.*) \|$", text(MIGRATION), re.MULTILINE)
+    names = [name for cell in rows for code in re.findall(r"`([^`]+)`", cell) for name in NAMED.findall(code)]
+    assert len(names) > 60
+    elsewhere = {
+        "ottla_client",
+        "PLAINTEXT",
+        "SSL",
+        "with",
+        "ssl",
+        "partitioner",
+        "murmur2_random",
+        "message",
+    }
+    assert set(names) <= known | set(options) | elsewhere
 
 
 @each_page

@@ -35,9 +35,9 @@ def run(page: Path, program: str, broker: BrokerProcess) -> str:
 
 def test_the_pages_programs(broker: BrokerProcess) -> None:
     session = [
-        (README, "produce.py"),
-        (README, "consume.py"),
         (START, "topic.py"),
+        (START, "produce.py"),
+        (START, "consume.py"),
         (START, "historians.py"),
         (OPERATIONS, "lag.py"),
     ]
@@ -45,19 +45,26 @@ def test_the_pages_programs(broker: BrokerProcess) -> None:
         assert run(page, program, broker) == marked(page, "output")[program], program
     broker.kill()
     broker.start()
-    assert run(README, "consume.py", broker) == "", "the group's offset outlives a crash"
+    assert run(START, "consume.py", broker) == "", "the group's offset outlives a crash"
 
 
 def test_no_program_is_left_out() -> None:
-    assert set(marked(README, "file")) == {"produce.py", "consume.py", "test_orders.py"}
-    assert set(marked(START, "file")) == {"topic.py", "historians.py", "test_orders.py"}
+    assert set(marked(README, "file")) == {"test_orders.py"}
+    assert set(marked(START, "file")) == {
+        "topic.py",
+        "produce.py",
+        "consume.py",
+        "historians.py",
+        "test_orders.py",
+    }
     assert set(marked(OPERATIONS, "file")) == {"lag.py"}
 
 
-def test_the_first_session_at_the_terminal(broker: BrokerProcess, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", [README, START], ids=["README", "Getting started"])
+def test_the_first_session_at_the_terminal(page: Path, broker: BrokerProcess, tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "OTTLA_BOOTSTRAP_SERVER": broker.bootstrap}
-    shown = "".join(blocks(README, "console"))
+    shown = "".join(blocks(page, "console"))
     seen = ""
     for line in re.findall(r"^\$ (.*)$", shown, re.MULTILINE):
         done = subprocess.run(
