@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from ottla_client.sync import Producer
 from ottla_pipeline.landing.batches import BatchCommitter
+from ottla_pipeline.landing.deadletters import from_records
 from ottla_pipeline.landing.failures import Grown
 from ottla_pipeline.landing.graves import grave_of
 from ottla_pipeline.landing.parsing import formats
@@ -16,7 +17,7 @@ from ottla_pipeline.landing.settings import BatchDone, Landing
 from ottla_pipeline.landing.start import begin, columns, table_of, task_of
 from ottla_pipeline.landing.tables import Table
 from ottla_pipeline.landing.task import COLUMNS, Report, land_range
-from ottla_pipeline.reading import Range
+from ottla_pipeline.reading import Range, ReadSettings, read
 from ottla_pipeline.source.broker import Broker, ids_of
 from ottla_pipeline.source.offsets import Offsets
 from ottla_pipeline.source.options import resolve
@@ -118,3 +119,17 @@ def offsets(landing: Landing, topic: str) -> list[list[int]]:
         if where == topic:
             found.setdefault(partition, []).append(offset)
     return [sorted(found[partition]) for partition in sorted(found)]
+
+
+def sent_to_topic(landing: Landing) -> list[dict[str, Any]]:
+    """The rows of a topic of dead letters."""
+    assert landing.dead_letters is not None
+    topic = landing.dead_letters.removeprefix("topic:")
+    columns = ("key", "value", "offset", "timestamp", "headers")
+    settings = ReadSettings(landing.bootstrap_servers, {}, columns, segments="never")
+    found: list[dict[str, Any]] = []
+    with Broker(landing.bootstrap_servers) as broker:
+        for at, end in broker.latest(broker.partitions([topic])).items():
+            for batch in read(Range(topic, "", at.partition, 0, end), settings):
+                found += from_records(batch, topic, at.partition).to_pylist()
+    return found

@@ -7,19 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.pipeline.landing.rounds import Run, offsets, produce, rows, run
+from tests.pipeline.landing.rounds import Run, offsets, produce, rows, run, sent_to_topic
 from tests.support.processes import BrokerProcess
 
 from ottla_pipeline.landing import replay
 from ottla_pipeline.landing.compaction import compact
-from ottla_pipeline.landing.deadletters import SCHEMA, from_records
+from ottla_pipeline.landing.deadletters import SCHEMA
 from ottla_pipeline.landing.errors import BadSetting, Collision, LandingError
 from ottla_pipeline.landing.graves import Grave, TableGrave, TopicGrave, dead_table
 from ottla_pipeline.landing.settings import Landing
 from ottla_pipeline.landing.start import table_of
 from ottla_pipeline.landing.tables import FORMATS, Commit
-from ottla_pipeline.reading import Range, ReadSettings, read
-from ottla_pipeline.source.broker import Broker
 
 NewTopic = Callable[..., str]
 VALUES = [{"a": 1}, b"bad", {"a": "2"}, {"a": 3}]
@@ -58,17 +56,7 @@ def to_topic(broker: BrokerProcess, topic: str, new_topic: NewTopic, tmp_path: P
 
 
 def dead_in_topic(landing: Landing) -> list[tuple[int, bytes, str]]:
-    assert landing.dead_letters is not None
-    topic = landing.dead_letters.removeprefix("topic:")
-    settings = ReadSettings(
-        landing.bootstrap_servers, {}, ("key", "value", "offset", "timestamp", "headers"), segments="never"
-    )
-    found = []
-    with Broker(landing.bootstrap_servers) as broker:
-        for at, end in broker.latest(broker.partitions([topic])).items():
-            for batch in read(Range(topic, "", at.partition, 0, end), settings):
-                found += from_records(batch, topic, at.partition).to_pylist()
-    return sorted((one["offset"], one["value"], one["error"]) for one in found)
+    return sorted((one["offset"], one["value"], one["error"]) for one in sent_to_topic(landing))
 
 
 def dead_in_table(landing: Landing, *names: str) -> list[tuple[object, ...]]:
