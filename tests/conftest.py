@@ -8,8 +8,9 @@ the mark ``ottla_only``, one of what Kafka 4 does otherwise ``not_kafka_4``.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +40,16 @@ pytest_plugins = ["pytester"]
 # A test that has none of these has nothing to hold against Kafka.
 _BROKERS = {"_shared_broker", "own_broker"}
 
-_SPARK = "tests/pipeline/"
-_LONG = (_SPARK, "tests/faults/", "tests/crash/", "tests/cluster/", "tests/controller/cluster/")
+_SPARK = re.compile(r"\bspark(_cluster)?: ")
+"""A parameter of a test that uses Spark's session, or the cluster."""
+_LONG = (
+    "tests/pipeline/faults/",
+    "tests/faults/",
+    "tests/crash/",
+    "tests/cluster/",
+    "tests/controller/cluster/",
+    "tests/pipeline/",
+)
 
 _numbers = itertools.count(1)
 
@@ -57,12 +66,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With ``-n``: the tests of a file stay together, for what they share, and all that use Spark, for its session."""
+    """With ``-n``: one worker runs the tests of a file, and one all files with tests that use Spark's session."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return _SPARK if nodeid.startswith(_SPARK) else nodeid.partition("::")[0]
+            file = nodeid.partition("::")[0]
+            return "spark" if _uses_spark(str(config.rootpath / file)) else file
 
     if config.getoption("dist") != "load":
         return None
@@ -72,10 +82,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
-        # What takes longest comes first, so that no worker is left alone with it in the end.
-        items.sort(
-            key=lambda item: next((n for n, at in enumerate(_LONG) if item.nodeid.startswith(at)), len(_LONG))
-        )
+        # The longest first, so that no worker ends long after the others.
+        items.sort(key=_rank)
     kafka = config.getoption("--kafka")
     if kafka is None:
         return
@@ -90,6 +98,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker(mark):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _rank(item: pytest.Item) -> int:
+    if _uses_spark(str(item.path)):
+        return -1
+    return next((n for n, at in enumerate(_LONG) if item.nodeid.startswith(at)), len(_LONG))
+
+
+@cache
+def _uses_spark(file: str) -> bool:
+    return "pipeline" in file and _SPARK.search(Path(file).read_text(encoding="utf-8")) is not None
 
 
 @pytest.fixture(scope="session")
