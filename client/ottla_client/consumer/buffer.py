@@ -1,8 +1,7 @@
 """What has been fetched and not handed out yet, and the handing out itself.
 
-The application takes records one at a time straight from a list's iterator, with nothing of this module in
-between: how far it has come is read from the iterator when somebody wants to know. So ``sync`` brings a
-partition's position up to date, and ``halt`` makes whoever holds the iterator come back.
+The application takes records one at a time straight from a list iterator (``iteration``). ``sync`` brings positions up
+to date with it, and ``halt`` ends it, so that the application comes back before the next record.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import CorruptBatchError, DeserializationError
 from ..types import ConsumerRecord, TopicPartition
+from .iteration import Iteration
 from .positions import PartitionState, Stage
 from .records import Chunk, RecordReader
 from .rows import Rows
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 RUN = 2048
 """Records that are decoded at once, about, if there are as many: small batches cost more by themselves."""
+ENOUGH = 500
+"""Records that one iterator has at least, if there are as many, of as many partitions as it takes."""
 
 
 class Buffer:
@@ -33,10 +35,10 @@ class Buffer:
         self._room = room
         self._on_room = on_room
         self._chunks: deque[Chunk] = deque()
-        self._current: Chunk | None = None
-        """The chunk whose iterator the application may be holding."""
-        self._unsettled: set[PartitionState] = set()
-        self._one_by_one = False
+        self._iteration: Iteration | None = None
+        """What the application may be taking records from."""
+        self._unprocessed: set[PartitionState] = set()
+        """Partitions of which records were handed out since the application last asked for some."""
 
     # what comes in
 
@@ -55,7 +57,7 @@ class Buffer:
         """Forget partitions that are no longer assigned."""
         for state in states:
             self.drop(state)
-            self._unsettled.discard(state)
+            self._unprocessed.discard(state)
 
     def skip_to(self, state: PartitionState, offset: int) -> bool:
         """Move a partition's position forward inside what is buffered of it; False where it isn't there."""
@@ -67,42 +69,68 @@ class Buffer:
             return False
         for chunk in chunks:
             chunk.skip_to(offset)
-        state.position = state.settled = offset
+        state.position = state.processed_offset = offset
         return True
 
     # what goes out
 
-    def next_run(self) -> Iterator[ConsumerRecord[Any, Any]] | None:
-        """An iterator over the next records, None where nothing is ready. Raises as ``RecordReader.read``."""
-        self._one_by_one = True
-        try:
-            chunk = self._ready(None)
-        except (CorruptBatchError, DeserializationError) as error:
-            self._put_off(error)
-            raise
-        return None if chunk is None else chunk.one_by_one()
+    def iterate(self) -> Iterator[ConsumerRecord[Any, Any]] | None:
+        """An iterator over the next records, None where nothing is ready. Raises as ``RecordReader.read``.
+
+        An error behind records that can be handed out is left for the next call.
+        """
+        self.sync()
+        if self._iteration is not None:
+            if self._iteration.usable:
+                return self._iteration.iterator
+            self.halt()
+        chunks: dict[PartitionState, Chunk] = {}
+        count = 0
+        for chunk in self._usable(None):
+            # What follows in the same partition must not be decoded before: its position would move.
+            if chunk.state in chunks:
+                continue
+            try:
+                ready = self._decoded(chunk)
+            except (CorruptBatchError, DeserializationError) as error:
+                if chunks:
+                    break
+                self._put_off(error)
+                raise
+            if ready:
+                chunks[chunk.state] = chunk
+                count += chunk.rows.count - chunk.index
+                if count >= ENOUGH:
+                    break
+        if not chunks:
+            return None
+        self._iteration = Iteration(tuple(chunks.values()))
+        return self._iteration.iterator
 
     def take(self, count: int, only: Collection[TopicPartition] | None = None) -> list[Rows]:
         """Up to ``count`` records, at least one in each of the items. Raises as ``RecordReader.read``.
 
         An error behind records that can be handed out is left for the next call.
         """
-        self._one_by_one = False
+        self.halt()
         taken: list[Rows] = []
-        while count > 0:
+        for chunk in self._usable(only):
             try:
-                chunk = self._ready(only)
+                while count > 0 and self._decoded(chunk):
+                    rows = chunk.take(count)
+                    count -= rows.count
+                    taken.append(rows)
+                    self._moved(chunk)
+                    if chunk.exhausted:
+                        self._finish(chunk)
+                        break
             except (CorruptBatchError, DeserializationError) as error:
                 if taken:
                     break
                 self._put_off(error)
                 raise
-            if chunk is None:
+            if not count:
                 break
-            rows = chunk.take(count)
-            count -= rows.count
-            taken.append(rows)
-        self.sync()
         return taken
 
     def take_parts(self, count: int) -> list[Part]:
@@ -110,7 +138,6 @@ class Buffer:
 
         Raises CorruptBatchError as ``RecordReader.batches``, where it is the first.
         """
-        self._one_by_one = False
         self.halt()
         parts: list[Part] = []
         for chunk in self._usable(None):
@@ -146,32 +173,27 @@ class Buffer:
             elif only is None or state.partition in only:
                 yield chunk
 
-    def _ready(self, only: Collection[TopicPartition] | None) -> Chunk | None:
-        """The first chunk with decoded records, decoded now if need be."""
-        self.sync()
-        for chunk in self._usable(only):
-            if chunk.index == chunk.rows.count:
-                before = chunk.at
-                try:
-                    found = self._reader.read(chunk, RUN)
-                except (CorruptBatchError, DeserializationError):
-                    self._went_on(chunk, before)
-                    raise
-                if not found:
-                    self._went_on(chunk, before)
-                    self._finish(chunk)
-                    continue
-                self._shrink(chunk, chunk.at - before)
-            if chunk is not self._current:
-                self.halt()
-                self._current = chunk
-            return chunk
-        return None
+    def _decoded(self, chunk: Chunk) -> bool:
+        """Whether a chunk has rows to hand out, decoded now if need be; one that has none left is dropped."""
+        if chunk.index < chunk.rows.count:
+            return True
+        before = chunk.at
+        try:
+            found = self._reader.read(chunk, RUN)
+        except (CorruptBatchError, DeserializationError):
+            self._went_on(chunk, before)
+            raise
+        if found:
+            self._shrink(chunk, chunk.at - before)
+        else:
+            self._went_on(chunk, before)
+            self._finish(chunk)
+        return found
 
     def _went_on(self, chunk: Chunk, before: int) -> None:
         """A chunk was read from the byte ``before``, and the position goes with it."""
         chunk.state.position = chunk.offset
-        self._unsettled.add(chunk.state)
+        self._unprocessed.add(chunk.state)
         self._shrink(chunk, chunk.at - before)
 
     def _put_off(self, error: CorruptBatchError | DeserializationError) -> None:
@@ -192,70 +214,76 @@ class Buffer:
 
     def _finish(self, chunk: Chunk) -> None:
         self._chunks.remove(chunk)
-        if self._current is chunk:
-            self._current = None
         if not chunk.state.buffered:
             self._on_room(chunk.state)
 
     # how far it has come
 
-    def sync(self) -> None:
-        """Bring the position of the partition that is being handed out up to date."""
-        chunk = self._current
-        if chunk is None:
-            return
+    def _moved(self, chunk: Chunk) -> None:
+        """Rows of a chunk were handed out, and the position goes with it."""
         state = chunk.state
-        if chunk.version == state.version:
-            position = chunk.position
-            if position != state.position:
-                state.position = position
-                self._unsettled.add(state)
+        if chunk.version == state.version and chunk.position != state.position:
+            state.position = chunk.position
+            self._unprocessed.add(state)
             if chunk.epoch is not None:
                 state.epoch = chunk.epoch
-        if chunk.exhausted:
-            self._finish(chunk)
 
-    def settle(self) -> None:
-        """The application asks for records: it has done with all that it has been given."""
-        self.sync()
-        for state in self._unsettled:
-            state.settled = state.position
-        self._unsettled.clear()
-        if self._current is not None:
-            self._current.settled = self._current.index
-
-    @property
-    def unsettled(self) -> bool:
-        """Whether the application may be at work on records."""
-        self.sync()
-        return bool(self._unsettled)
-
-    def settled(self, state: PartitionState) -> int | None:
-        """The offset up to which the application has done with a partition, as far as can be known.
-
-        Where records are taken one by one, asking for the next means having done with the one before.
-        """
-        chunk = self._current
-        if chunk is not None and chunk.state is state and chunk.version == state.version and self._one_by_one:
-            index = chunk.index
-            if index > chunk.settled + 1:
-                return chunk.rows.offsets[index - 1]
-        return state.settled
+    def sync(self) -> None:
+        """Bring positions up to date with what the application has taken one by one."""
+        if self._iteration is not None:
+            taken = self._iteration.taken
+            self._follow(self._iteration, taken, ended=taken == self._iteration.count)
 
     def halt(self, state: PartitionState | None = None) -> None:
-        """Let whoever takes records one by one come back before the next; of one partition, or of any."""
-        chunk = self._current
-        if chunk is None or (state is not None and chunk.state is not state):
+        """Have an application that takes records one by one ask before the next; of one partition, or of any."""
+        iteration = self._iteration
+        if iteration is None or (
+            state is not None and all(each.state is not state for each in iteration.chunks)
+        ):
             return
+        self._follow(iteration, iteration.stop(), ended=True)
+
+    def _follow(self, iteration: Iteration, taken: int, *, ended: bool) -> None:
+        iteration.locate(taken)
+        for chunk in iteration.chunks:
+            self._moved(chunk)
+        if not ended:
+            return
+        for chunk in iteration.chunks:
+            processed = iteration.processed_offset(chunk.state, taken)
+            if processed is not None:
+                chunk.state.processed_offset = processed
+        self._iteration = None
+        for chunk in iteration.chunks:
+            if chunk.exhausted:
+                self._finish(chunk)
+
+    def mark_processed(self) -> None:
+        """The application asks for records: it is done with all that it has been given."""
         self.sync()
-        if self._current is None:
-            return
-        chunk.state.settled = self.settled(chunk.state)
-        chunk.halt()
-        self._current = None
+        for state in self._unprocessed:
+            state.processed_offset = state.position
+        self._unprocessed.clear()
+        if self._iteration is not None:
+            self._iteration.processed = self._iteration.taken
+
+    @property
+    def unprocessed(self) -> bool:
+        """Whether the application may be at work on records."""
+        self.sync()
+        return bool(self._unprocessed)
+
+    def processed_offset(self, state: PartitionState) -> int | None:
+        """The offset up to which the application is done with a partition, as far as can be known."""
+        iteration = self._iteration
+        if iteration is not None:
+            processed = iteration.processed_offset(state, iteration.taken)
+            if processed is not None:
+                return processed
+        return state.processed_offset
 
     @property
     def progress(self) -> object:
-        """Something that is another when a record has been handed out since."""
-        chunk = self._current
-        return None if chunk is None else (id(chunk), chunk.run_end, chunk.index)
+        """A value that changes when the application has taken another record one by one."""
+        iteration = self._iteration
+        return None if iteration is None else (id(iteration), iteration.taken)

@@ -286,19 +286,23 @@ class Consumer:
     async def _records(self) -> AsyncIterator[ConsumerRecord[Any, Any]]:
         # The loop that hands out has nothing else in it: this is done for every record.
         engine = self._engine
-        forever = Deadline(None)
         started = engine.started and not engine.closed
         while True:
             try:
-                run = await engine.poll(engine.buffer.next_run, forever)
+                records = await self._iterate()
             except ClosedError:
                 if engine.closed and started:
                     return
                 raise
-            assert run is not None
-            self._iterator = run
-            for record in run:
+            for record in records:
                 yield record
+
+    async def _iterate(self) -> Iterator[ConsumerRecord[Any, Any]]:
+        """An iterator over the next records, waited for; it ends early where partitions are paused or taken away."""
+        records = await self._engine.poll(self._engine.buffer.iterate, Deadline(None))
+        assert records is not None
+        self._iterator = records
+        return records
 
     async def getone(self) -> ConsumerRecord[Any, Any]:
         """The next record, waited for as long as it takes. Cancelling loses none.
@@ -308,11 +312,7 @@ class Consumer:
         """
         for record in self._iterator:
             return record
-        engine = self._engine
-        run = await engine.poll(engine.buffer.next_run, Deadline(None))
-        assert run is not None
-        self._iterator = run
-        return next(run)
+        return next(await self._iterate())
 
     async def poll(
         self, timeout_ms: int | None = 1_000, max_records: int | None = None

@@ -136,7 +136,7 @@ class Engine:
         self.closed = True
         self.buffer.halt()
         if settle:
-            self.buffer.settle()
+            self.buffer.mark_processed()
         self.gate.close()
         if not self.started:
             return

@@ -40,7 +40,7 @@ class Gate:
                 "another task is polling this consumer at this moment; a consumer is for one task, make one for each"
             )
         self.inside = True
-        self._buffer.settle()
+        self._buffer.mark_processed()
         if self._asked is not None and not self._asked.done():
             self._asked.set_result(None)
 
@@ -82,7 +82,7 @@ class Gate:
         try:
             self._buffer.halt()
             deadline = Deadline(limit)
-            while not self.inside and not self.closing and self._buffer.unsettled and not deadline.passed():
+            while not self.inside and not self.closing and self._buffer.unprocessed and not deadline.passed():
                 self._asked = asyncio.get_running_loop().create_future()
                 try:
                     async with deadline.timeout():
@@ -91,7 +91,7 @@ class Gate:
                     break
                 finally:
                     self._asked = None
-            yield self.inside or self.closing or not self._buffer.unsettled
+            yield self.inside or self.closing or not self._buffer.unprocessed
         finally:
             self._holders -= 1
             self.signal()

@@ -1,8 +1,8 @@
 """A consumer's side of its group: partitions that come and go, and offsets that are committed.
 
-Offsets are committed by themselves every ``auto_commit_interval_ms``, before partitions are given up, and at the
-close; always those that the application has done with (``PartitionState.settled``), never those of records that
-are fetched or at work. Source: Java's ``ConsumerCoordinator``.
+Offsets are committed automatically every ``auto_commit_interval_ms``, before partitions are given up, and at the
+close: only what the application is done with (``Buffer.processed_offset``), never records that are fetched or at work.
+Source: Java's ``ConsumerCoordinator``.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Membership:
         member, self._member = self._member, None
         if member is None:
             return
-        offsets = self.settled(self._positions.partitions) if self._settings.enable_auto_commit else {}
+        offsets = self.processed(self._positions.partitions) if self._settings.enable_auto_commit else {}
         before = self._leaving
 
         async def leaving() -> None:
@@ -136,7 +136,7 @@ class Membership:
         self._progress = progress
         committing = self._committing is not None and not self._committing.done()
         if self._settings.enable_auto_commit and monotonic() >= self._commit_at and not committing:
-            offsets = self.settled(self._positions.partitions)
+            offsets = self.processed(self._positions.partitions)
             self._commit_at = monotonic() + self._settings.auto_commit_interval_ms / 1000
             if offsets:
                 self._committing = asyncio.get_running_loop().create_task(self._auto_commit(offsets))
@@ -148,7 +148,7 @@ class Membership:
                 await asyncio.wait((task,), timeout=deadline.left())
                 task.cancel()
         if commit and self._settings.enable_auto_commit:
-            offsets = self.settled(self._positions.partitions)
+            offsets = self.processed(self._positions.partitions)
             await self._commit_quietly(
                 self._member, offsets, deadline.within(self._settings.request_timeout_ms / 1000)
             )
@@ -161,7 +161,7 @@ class Membership:
 
     # ---- offsets
 
-    def settled(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+    def processed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """What there is to commit of partitions; nothing of those that the cluster says have gone."""
         self._buffer.sync()
         offsets = {}
@@ -169,9 +169,9 @@ class Membership:
             state = self._positions.get(partition)
             if state is None or state.missing_since is not None:
                 continue
-            settled = self._buffer.settled(state)
-            if settled is not None and settled != state.committed:
-                offsets[partition] = OffsetAndMetadata(settled, "", state.epoch)
+            processed = self._buffer.processed_offset(state)
+            if processed is not None and processed != state.committed:
+                offsets[partition] = OffsetAndMetadata(processed, "", state.epoch)
         return offsets
 
     async def commit(
@@ -227,7 +227,7 @@ class Membership:
                 log.warning("partitions are given up while the application may be at work on their records")
             if self._settings.enable_auto_commit and self._commit_at < float("inf"):
                 deadline = Deadline(self._settings.request_timeout_ms / 1000)
-                await self._commit_quietly(self._member, self.settled(partitions), deadline)
+                await self._commit_quietly(self._member, self.processed(partitions), deadline)
             try:
                 if self.listener is not None:
                     await tell(self.listener.on_partitions_revoked, frozenset(partitions))

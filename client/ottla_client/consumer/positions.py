@@ -72,9 +72,9 @@ class PartitionState:
     """One assigned partition.
 
     ``position`` is the offset of the next record to hand out, ``fetch_offset`` of the next to fetch: what lies
-    between is buffered. ``settled`` is the position when the application last asked for records: it has done
-    with everything before. ``version`` changes whenever what is buffered or being asked for has become
-    worthless; answers carry the version that they were asked under.
+    between is buffered. ``processed_offset`` is the position when the application last asked for records: it is
+    done with everything before. ``version`` changes whenever what is buffered or being asked for has become worthless;
+    answers carry the version that they were asked under.
     """
 
     __slots__ = (
@@ -93,11 +93,11 @@ class PartitionState:
         "partition",
         "paused",
         "position",
+        "processed_offset",
         "replica",
         "replica_until",
         "reset_to",
         "retry_at",
-        "settled",
         "stage",
         "told",
         "topic_id",
@@ -110,7 +110,7 @@ class PartitionState:
         self.version = 0
         self.paused = False
         self.position: int | None = None
-        self.settled: int | None = None
+        self.processed_offset: int | None = None
         self.committed: int | None = None
         """What the group has of it, as far as known: there is no need to commit it again."""
         self.epoch: int | None = None
@@ -206,7 +206,7 @@ class PartitionState:
             self.fetch_epoch = self.epoch
 
     def _move(self, offset: int, epoch: int | None) -> None:
-        self.position = self.settled = offset
+        self.position = self.processed_offset = offset
         self.epoch = epoch
         self.forget_buffered()
         self.calm()

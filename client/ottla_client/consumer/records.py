@@ -7,8 +7,7 @@ columns, of which records are made when they are handed out. Source: Java's ``Co
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from operator import length_hint
+from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +26,8 @@ from ottla_protocol.records.columns import RecordColumns, decode_batches, decode
 from ottla_protocol.records.control import ABORT, control_type
 
 from ..errors import CorruptBatchError, DeserializationError
-from ..types import ConsumerRecord, TimestampType
-from .rows import NO_ROWS, Rows, to_records
+from ..types import TimestampType
+from .rows import NO_ROWS, Rows
 from .settings import ConsumerSettings, Deserializer
 
 if TYPE_CHECKING:
@@ -47,8 +46,8 @@ _APART = CONTROL | LOG_APPEND_TIME | TRANSACTIONAL
 class Chunk:
     """Whole batches of one partition, and how far they are handed out.
 
-    ``rows`` is the run that is decoded. Where records are taken one by one, ``iterator`` goes through those made of
-    it; emptying their list ends the iterator wherever somebody is holding it. ``offset`` is where the next run begins.
+    ``rows`` is the run that is decoded, of which the first ``index`` rows are handed out. ``offset`` is where the next
+    run begins.
     """
 
     __slots__ = (
@@ -57,14 +56,11 @@ class Chunk:
         "dropping",
         "end_offset",
         "epoch",
-        "handed",
-        "iterator",
+        "index",
         "offset",
-        "records",
         "rows",
         "run_at",
         "run_end",
-        "settled",
         "size",
         "state",
         "version",
@@ -89,64 +85,41 @@ class Chunk:
         self.dropping: set[int] = set()
         """Producers whose records are dropped, up to their transaction's marker."""
         self.rows = NO_ROWS
-        self.handed = 0
-        """How many rows had been handed out before ``records`` were made."""
-        self.records: list[ConsumerRecord[Any, Any]] = []
-        self.iterator: Iterator[ConsumerRecord[Any, Any]] = iter(self.records)
+        self.index = 0
         self.run_at = 0
         """Where the run's first batch is."""
         self.run_end = offset
-        self.settled = 0
-        """How many of the run's records the application had when it last asked for more."""
-
-    @property
-    def index(self) -> int:
-        """How many of the run's rows have been handed out."""
-        return self.handed + len(self.records) - length_hint(self.iterator)
 
     @property
     def position(self) -> int:
         """The offset of the next record to hand out."""
-        index = self.index
-        return self.rows.offsets[index] if index < self.rows.count else self.run_end
+        return self.offset_at(self.index)
 
     @property
     def exhausted(self) -> bool:
         return self.at >= self.size and self.index == self.rows.count
 
-    def run(self, rows: Rows, end: int) -> None:
-        """What to hand out next; what is behind it begins at ``end``."""
-        self.halt()
-        self.rows = rows
-        self.handed = self.settled = 0
-        self.run_end = self.offset = end
+    def offset_at(self, index: int) -> int:
+        """The offset of the run's row ``index``; behind the last row, where the run ends."""
+        return self.rows.offsets[index] if index < self.rows.count else self.run_end
 
-    def one_by_one(self) -> Iterator[ConsumerRecord[Any, Any]]:
-        """An iterator over the rest of the run."""
-        if not length_hint(self.iterator):
-            self.handed = self.index
-            self.records = to_records([self.rows.cut(self.handed, self.rows.count)])
-            self.iterator = iter(self.records)
-        return self.iterator
+    def run(self, rows: Rows, end: int) -> None:
+        """Hand out these rows next; what is behind them begins at ``end``."""
+        self.rows = rows
+        self.index = 0
+        self.run_end = self.offset = end
 
     def take(self, count: int) -> Rows:
         """The run's next rows, ``count`` at most."""
-        self.halt()
-        start = self.handed
-        self.handed = min(start + count, self.rows.count)
-        taken = self.rows.cut(start, self.handed)
-        if self.handed == self.rows.count:
+        start = self.index
+        self.index = min(start + count, self.rows.count)
+        taken = self.rows.cut(start, self.index)
+        if self.index == self.rows.count:
             self.run(NO_ROWS, self.run_end)
         return taken
 
-    def halt(self) -> None:
-        """End the iterator that somebody may hold; what it has not given out stays here."""
-        self.handed = self.settled = self.index
-        self.records.clear()
-        self.iterator = iter(self.records)
-
     def rewind(self) -> None:
-        """Forget what is decoded and not handed out: its batches are to be read once more."""
+        """Forget rows that are decoded and not handed out: their batches are read once more."""
         if self.index < self.rows.count:
             position = self.position
             self.state.buffered += self.at - self.run_at
@@ -155,8 +128,7 @@ class Chunk:
 
     def skip_to(self, offset: int) -> None:
         """Hand out nothing before ``offset``."""
-        self.halt()
-        self.handed = self.settled = bisect_left(self.rows.offsets, offset, lo=self.handed)
+        self.index = bisect_left(self.rows.offsets, offset, lo=self.index)
         self.offset = max(self.offset, offset)
         self.run_end = max(self.run_end, offset)
 

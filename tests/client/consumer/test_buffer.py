@@ -37,7 +37,7 @@ class Handing(RuleBasedStateMachine):
             self.expected[record.partition] += 1
 
     def _asked(self) -> None:
-        self.held.settle()
+        self.held.mark_processed()
         self.settled = list(self.expected)
         self.last = None
 
@@ -88,7 +88,7 @@ class Handing(RuleBasedStateMachine):
             record = next(self.run, None)
             if record is None:
                 self._asked()
-                run = self.held.next_run()
+                run = self.held.iterate()
                 if run is None:
                     return
                 self.run = run
@@ -137,7 +137,7 @@ class Handing(RuleBasedStateMachine):
     @invariant()
     def nothing_is_settled_that_may_be_at_work(self) -> None:
         for number, state in enumerate(self.states):
-            settled = self.held.settled(state)
+            settled = self.held.processed_offset(state)
             assert settled is not None
             assert settled <= self.expected[number]
             if self.last is not None and self.last[0] == number:
@@ -168,28 +168,28 @@ def test_what_was_polled_is_settled_by_the_next_poll() -> None:
     state = partition()
     held = buffer()
     held.add(chunk(state, batch(0, 10)))
-    held.settle()
+    held.mark_processed()
     held.take(4)
-    assert held.settled(state) == 0
-    assert held.unsettled
-    held.settle()
-    assert held.settled(state) == 4
-    assert not held.unsettled
+    assert held.processed_offset(state) == 0
+    assert held.unprocessed
+    held.mark_processed()
+    assert held.processed_offset(state) == 4
+    assert not held.unprocessed
 
 
 def test_one_by_one_the_next_settles_the_one_before() -> None:
     state = partition()
     held = buffer()
     held.add(chunk(state, batch(0, 10)))
-    held.settle()
-    run = held.next_run()
+    held.mark_processed()
+    run = held.iterate()
     assert run is not None
     for offset in range(10):
-        assert held.settled(state) == max(0, offset - 1)
+        assert held.processed_offset(state) == max(0, offset - 1)
         assert next(run).offset == offset
-    assert held.settled(state) == 9
-    held.settle()
-    assert held.settled(state) == 10
+    assert held.processed_offset(state) == 9
+    held.mark_processed()
+    assert held.processed_offset(state) == 10
 
 
 def test_records_that_were_polled_stay_as_they_are() -> None:

@@ -79,7 +79,7 @@ def test_small_batches_are_decoded_together() -> None:
     state = partition()
     held = buffer()
     held.add(chunk(state, *(batch(base, 3) for base in range(0, 3 * RUN, 3))))
-    run = held.next_run()
+    run = held.iterate()
     assert run is not None
     assert RUN <= len([int(record.value) for record in run]) < RUN + 3  # whole batches
 

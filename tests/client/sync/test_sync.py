@@ -160,6 +160,58 @@ def test_pausing_in_the_middle_of_a_list(broker: Any, new_topic: Callable[..., s
         assert consumer.poll(timeout_ms=20) == []
 
 
+@pytest.mark.parametrize("hold", ["pause", "getmany"])
+def test_no_commit_passes_a_record_that_was_not_handed_out(
+    broker: Any, new_topic: Callable[..., str], new_name: Callable[..., str], hold: str
+) -> None:
+    """Records of one partition are left aside in mid-list while others are read and committed automatically."""
+    topic = new_topic(2, prefix="aside")
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    with sync.Producer(broker.bootstrap) as producer:
+        for place in (first, second):
+            producer.send_batch(topic, [b"%d" % n for n in range(50)], partition=place.partition).result(10)
+    seen = {first: 0, second: 0}
+    with sync.Consumer(
+        bootstrap_servers=broker.bootstrap,
+        group_id=new_name("group"),
+        auto_offset_reset="earliest",
+        auto_commit_interval_ms=20,
+    ) as consumer:
+        consumer.assign([first, second])
+        consumer.position(first)
+        consumer.position(second)
+        # Both partitions' records have come, so that one list has records of both.
+        wait_for(lambda: consumer.lag(first) == consumer.lag(second) == 50, "the first fetch")
+        records = iter(consumer)
+        place = next(records).topic_partition
+        seen[place] += 1
+        other = first if place == second else second
+        if hold == "pause":
+            consumer.pause(place)
+            while seen[other] < 50:
+                record = next(records)
+                assert record.topic_partition == other
+                seen[other] += 1
+            assert consumer.poll(timeout_ms=50) == []
+        else:
+            while seen[other] < 50:
+                many = consumer.getmany(other, timeout_ms=5000)
+                assert set(many) == {other}
+                seen[other] += len(many[other])
+            assert consumer.getmany(other, timeout_ms=50) == {}
+
+        def committed(partition: TopicPartition) -> int:
+            found = consumer.committed(partition)[partition]
+            return 0 if found is None else found.offset
+
+        wait_for(lambda: committed(other) == 50, "the automatic commit")
+        assert committed(place) <= 1
+        assert consumer.position(place) == 1
+        if hold == "pause":
+            consumer.resume(place)
+        assert [record.offset for record in consumer.poll(timeout_ms=5000)] == list(range(1, 50))
+
+
 def test_arrow(broker: Any, new_topic: Callable[..., str]) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     topic = new_topic(1, prefix="arrow")
