@@ -1,4 +1,4 @@
-"""The demo's courses of events; see the package. ``python -m bench.demo [--broker kafka] [--only ottla_client]``."""
+"""Runs the demo described in the package: ``python -m bench.demo [--quick] [--broker kafka] [--only CLIENT]``."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from bench.demo.ledger import Ledger
 from bench.demo.producing import Acknowledged, produce
 from bench.demo.screen import Outcome, Screen, arrivals, outcomes, screen
 
-# Producer, and both members of the group: clients that were there before, then the bundled one as producer, as
-# consumers, and as both.
+# The producer, and both members of the group. The bundled client takes each part, and both.
 COURSES = [
     ("confluent-kafka", "kafka-python"),
     ("ottla_client", "aiokafka"),
     ("confluent-kafka", "ottla_client"),
     ("ottla_client", "ottla_client"),
 ]
-# What share of the flights must have been acknowledged and consumed before the broker is killed, and consumed
-# before a member leaves.
+# Shares of the flights: acknowledged and consumed before the broker is killed, and consumed before a member leaves.
 KILL_ACKNOWLEDGED, KILL_CONSUMED, LEAVE_CONSUMED = 0.40, 0.25, 0.60
-# Until the kill the producer is at most this many flights ahead of the consumers.
-LEAD = 100_000
+# How far, as a share of the flights, the producer may be ahead of the consumers until the kill.
+LEAD = 0.3
+# The flights of a quick run: those of January.
+QUICK_FLIGHTS = 27_000
 PATIENCE_SECONDS = 60.0
-# How long a group waits for its second member. By default it would be 3 s, in each course.
+# How long a group waits for its second member; the default is 3 s.
 SETTINGS = {"group.initial.rebalance.delay.ms": "1000"}
 
 
 class Stuck(Exception):
-    """Nothing has moved for so long that something must be broken."""
+    """No progress for ``PATIENCE_SECONDS``."""
 
 
 class Course:
-    """One course. Owns the three client processes; everything here runs in the main thread."""
+    """One course: three client processes and a kill. Everything here runs in the main thread."""
 
     def __init__(
         self, broker: Broker, out: Screen, rows: int, file: Path, number: int, producer: str, consumer: str
@@ -61,10 +61,10 @@ class Course:
         self._assigned: dict[int, int] = {}
         self._left: set[int] = set()
         self._moved = time.monotonic()
-        # Spawned, not forked: nothing of this process's threads and sockets goes into the clients'.
+        # Spawned, not forked, so that clients inherit no threads and sockets.
         self._context = multiprocessing.get_context("spawn")
         self._reports: Any = self._context.Queue()
-        self._lead: Any = self._context.Value("q", LEAD)
+        self._lead: Any = self._context.Value("q", int(LEAD * rows))
         self._ready, self._go = self._context.Event(), self._context.Event()
         self._leave = {1: self._context.Event(), 2: self._context.Event()}
         self._processes = [
@@ -88,7 +88,7 @@ class Course:
             self._processes.append(self._context.Process(target=consume, args=arguments, daemon=True))
 
     def run(self) -> None:
-        """The course of events; :class:`Stuck` when it does not go on."""
+        """Run the course. Raises Stuck if it makes no progress."""
         connection = wire.Connection(HOST, self.broker.port)
         connection.create(self._topic, flights.PARTITIONS)
         connection.close()
@@ -116,9 +116,9 @@ class Course:
         self._leave[2].set()
         self._until(lambda: self.acknowledged.done and self.ledger.lost == 0)
         self.consumed_seconds = time.monotonic() - began
-        # Whatever is stored twice would come now: what follows the last flight must be nothing.
+        # A flight stored twice would arrive now, after the last one.
         self._until(lambda: 2 in self._left)
-        self._settle(1.0)
+        self._drain(1.0)
         self._leave[1].set()
         self._until(lambda: 1 in self._left)
 
@@ -142,8 +142,8 @@ class Course:
         self._lead.value = self.rows
         self.broker.start()
         started = time.monotonic() - killed
-        # Reports that were still under way at the kill count for nothing here.
-        self._settle(0.1)
+        # Reports sent before the kill don't count.
+        self._drain(0.1)
         stored = self.acknowledged.count
         self._until(lambda: self.acknowledged.count > stored)
         self.outage_seconds = time.monotonic() - killed
@@ -152,21 +152,21 @@ class Course:
             f"acknowledges again after {self.outage_seconds:.2f} s"
         )
 
-    def _settle(self, seconds: float) -> None:
-        """Take reports for so long."""
+    def _drain(self, seconds: float) -> None:
+        """Process reports for this many seconds."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            self._take(0.05)
+            self._process_report(0.05)
 
     def _until(self, reached: Any) -> None:
         self._moved = time.monotonic()
         while not reached():
-            self._take(0.05)
+            self._process_report(0.05)
             if time.monotonic() - self._moved > PATIENCE_SECONDS:
                 raise Stuck(f"nothing has moved for {PATIENCE_SECONDS:.0f} s")
 
-    def _take(self, timeout: float) -> None:
-        """Enter one report of a client process."""
+    def _process_report(self, timeout: float) -> None:
+        """Process one report of a client process, if one comes in time."""
         for process in self._processes:
             if process.exitcode not in (None, 0):
                 raise Stuck(f"a client process ended with exit code {process.exitcode}")
@@ -196,11 +196,11 @@ class Course:
             self.ledger.enter(news.member, news.flights)
             self._moved = time.monotonic()
             if not self.acknowledged.done:
-                self._lead.value = max(self._lead.value, self.ledger.distinct + LEAD)
+                self._lead.value = max(self._lead.value, self.ledger.distinct + int(LEAD * self.rows))
         self.commits_failed += news.commits_failed
 
     def outcome(self, csv: flights.Delays) -> Outcome:
-        """What is to be told of it, and whether it is as it should be."""
+        """Return the results, and whether they are as expected."""
         ledger, sent = self.ledger, self.acknowledged
         seconds = max(sent.seconds, 0.001)
         return Outcome(
@@ -221,14 +221,14 @@ class Course:
         )
 
 
-def _run(broker: Broker, console: Console, folder: Path, only: str | None) -> bool:
-    """Run the courses and print their tables; whether all went as it should."""
+def _run(broker: Broker, console: Console, folder: Path, only: str | None, limit: int | None) -> bool:
+    """Run the courses and print their tables. Returns whether every flight arrived once."""
     file = folder / "flights.tsv"
-    rows, csv = flights.write_messages(file)
+    rows, csv = flights.write_messages(file, limit)
     results: list[Outcome] = []
     consumed = flights.Delays()
     with screen(console, rows) as out:
-        out.say(f"{broker.name} accepts clients on {broker.address}; {rows:,} flights are to go through")
+        out.say(f"{broker.name} accepts clients on {broker.address}; {rows:,} flights to send")
         for number, (producer, consumer) in enumerate(COURSES, 1):
             if only not in (None, producer, consumer):
                 continue
@@ -246,7 +246,9 @@ def _run(broker: Broker, console: Console, folder: Path, only: str | None) -> bo
     console.print(outcomes(results))
     good = bool(results) and all(result.good for result in results)
     console.print(
-        "[green]all there, once, and the delays agree[/]" if good else "[red]NOT as it should be[/]"
+        "[green]every flight arrived once, and the delays agree[/]"
+        if good
+        else "[red]the results are WRONG[/]"
     )
     return good
 
@@ -254,10 +256,11 @@ def _run(broker: Broker, console: Console, folder: Path, only: str | None) -> bo
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument(
-        "--broker", choices=["ottla", "kafka"], default="ottla", help="run it against Apache Kafka"
+        "--broker", choices=["ottla", "kafka"], default="ottla", help="broker to run; ottla by default"
     )
     clients = sorted({client for course in COURSES for client in course})
-    parser.add_argument("--only", choices=clients, help="only the courses with this client")
+    parser.add_argument("--only", choices=clients, help="run only the courses with this client")
+    parser.add_argument("--quick", action="store_true", help="send the flights of January only")
     options = parser.parse_args()
     kind = {"ottla": Ottla, "kafka": Kafka}[options.broker]
     console = Console()
@@ -265,11 +268,12 @@ def main() -> int:
         try:
             broker = kind(Path(folder), SETTINGS)
         except Unavailable as lack:
-            console.print(f"Apache Kafka is not to be had here: {lack}")
+            console.print(f"Apache Kafka can't run here: {lack}")
             return 1
         try:
             broker.start()
-            return 0 if _run(broker, console, Path(folder), options.only) else 1
+            limit = QUICK_FLIGHTS if options.quick else None
+            return 0 if _run(broker, console, Path(folder), options.only, limit) else 1
         finally:
             broker.stop()
 

@@ -1,4 +1,4 @@
-"""The members of the group, each in a process of its own, which commit what they have handed on."""
+"""The members of the group, each in its own process; they commit the flights that they handed on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST = 2000
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What a member has to tell: the partitions it was given, the flights it read, or that it has left."""
+    """A member's report: its assigned partitions, the flights it read, or that it left."""
 
     member: int
     flights: list[Flight]
@@ -39,7 +39,7 @@ def consume(
     Flights are handed on before their offsets are committed, so a kill in between has them delivered again:
     none can be missed.
     """
-    # What a client logs of the broken connection stays off the screen.
+    # Keep the client's log of the broken connection off the screen.
     logging.disable(logging.CRITICAL)
     if client == "kafka-python":
         _consume_with_kafka_python(member, address, topic, group, leave, reports)
@@ -69,7 +69,7 @@ def _consume_with_kafka_python(
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         def on_partitions_revoked(self, revoked: object) -> None:
-            """What was read is committed already."""
+            """Do nothing: every flight read is committed already."""
 
         def on_partitions_assigned(self, assigned: list[object]) -> None:
             reports.put(News(member, [], assigned=len(assigned)))
@@ -109,7 +109,7 @@ async def _consume_with_aiokafka(
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         async def on_partitions_revoked(self, revoked: object) -> None:
-            """What was read is committed already."""
+            """Do nothing: every flight read is committed already."""
 
         async def on_partitions_assigned(self, assigned: Collection[object]) -> None:
             reports.put(News(member, [], assigned=len(assigned)))

@@ -8,6 +8,7 @@ import json
 import zipfile
 from collections.abc import Iterator
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 
 PARTITIONS = 6
@@ -33,7 +34,7 @@ def airlines() -> dict[str, str]:
 
 
 def message(number: int, row: dict[str, str]) -> tuple[bytes, bytes]:
-    """A flight as key (carrier) and value (JSON with the number of its row)."""
+    """Encode a flight as key (carrier) and value (JSON with its row number)."""
     value: dict[str, int | str | None] = {"row": number}
     for name, text in row.items():
         if text in ("", "NA"):
@@ -63,7 +64,7 @@ class Delays:
         return self.minutes.get(carrier, 0) / max(self.arrived.get(carrier, 0), 1)
 
     def same(self, other: Delays, carrier: str) -> bool:
-        """Whether both know the same flights, arrivals and minutes of a carrier; whole numbers, so exact."""
+        """Whether both have the same flights, arrivals and minutes for a carrier, exactly."""
         return all(
             ours.get(carrier, 0) == theirs.get(carrier, 0)
             for ours, theirs in (
@@ -74,15 +75,15 @@ class Delays:
         )
 
 
-def write_messages(file: Path) -> tuple[int, Delays]:
-    """Write the flights as messages to a file, a line each: key, tab, value.
+def write_messages(file: Path, limit: int | None = None) -> tuple[int, Delays]:
+    """Write the first ``limit`` flights as messages to a file, one per line: key, tab, value.
 
-    Returns how many there are, and their delays straight from the CSV: what the consumed ones are held against.
+    Returns their number, and their delays straight from the CSV, to compare the consumed flights with.
     """
     delays = Delays()
     count = 0
     with file.open("wb") as lines:
-        for row in rows():
+        for row in islice(rows(), limit):
             lines.write(b"%b\t%b\n" % message(count, row))
             text = row["arr_delay"]
             delays.add(row["carrier"], None if text in ("", "NA") else int(float(text)))
@@ -91,7 +92,7 @@ def write_messages(file: Path) -> tuple[int, Delays]:
 
 
 def read_messages(file: Path) -> Iterator[tuple[bytes, bytes]]:
-    """The messages that were written, as key and value."""
+    """Read back the key and value of each message."""
     with file.open("rb") as lines:
         for line in lines:
             key, _, value = line.rstrip(b"\n").partition(b"\t")

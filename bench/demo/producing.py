@@ -1,4 +1,4 @@
-"""The producers: confluent-kafka and ottla_client, both idempotent (hence acks=all), in a process of their own."""
+"""The producers, each in its own process: confluent-kafka and ottla_client, both idempotent and so with acks=all."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from typing import Any
 from bench.demo import flights
 
 CLIENTS = ("confluent-kafka", "ottla_client")
-TELL_SECONDS = 0.02
-GLANCE = 500
-"""So many flights are handed to the client between two looks at everything else."""
+REPORT_SECONDS = 0.02
+CHECK_EVERY = 500
+"""Flights handed to the client between two checks of acknowledgements and of ``lead``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """How many flights are acknowledged so far; ``done`` after the last, with those that failed."""
+    """The flights acknowledged and failed so far; ``done`` after the last."""
 
     count: int
     failed: int
@@ -32,12 +32,12 @@ class Acknowledged:
 
 
 class Tally:
-    """Counts what was acknowledged, and tells of it now and then."""
+    """Counts acknowledged flights, and reports them every ``REPORT_SECONDS``."""
 
     def __init__(self, reports: Queue[Acknowledged]) -> None:
         self.acknowledged = self.failed = 0
         self._reports = reports
-        self._began = self._told = time.perf_counter()
+        self._began = self._reported = time.perf_counter()
 
     def add(self, error: object) -> None:
         if error is None:
@@ -45,10 +45,10 @@ class Tally:
         else:
             self.failed += 1
 
-    def tell(self, done: bool = False) -> None:
+    def report(self, done: bool = False) -> None:
         now = time.perf_counter()
-        if done or now - self._told > TELL_SECONDS:
-            self._told = now
+        if done or now - self._reported > REPORT_SECONDS:
+            self._reported = now
             self._reports.put(Acknowledged(self.acknowledged, self.failed, now - self._began, done))
 
 
@@ -64,10 +64,10 @@ def produce(
 ) -> None:
     """Produce every flight of the file once ``go`` is set.
 
-    ``lead`` is a shared number: how many flights may be handed to the client at most by now. It rises as they
-    are consumed, so that the kill comes while both sides are at work.
+    ``lead`` is a shared number: the flights that may be handed to the client by now. It rises as they are consumed,
+    so that both sides are busy when the kill comes.
     """
-    # What a client logs of the broken connection stays off the screen.
+    # Keep the client's log of the broken connection off the screen.
     logging.disable(logging.CRITICAL)
     messages = list(flights.read_messages(file))
 
@@ -108,16 +108,16 @@ def _produce_with_confluent(
         tally.add(error)
 
     for number, (key, value) in enumerate(messages):
-        if number % GLANCE == 0:
+        if number % CHECK_EVERY == 0:
             producer.poll(0)
-            tally.tell()
+            tally.report()
             while number >= lead.value:
                 producer.poll(0.005)
-                tally.tell()
+                tally.report()
         producer.produce(topic, value, key, on_delivery=delivered)
     while producer.flush(0.05):
-        tally.tell()
-    tally.tell(done=True)
+        tally.report()
+    tally.report(done=True)
 
 
 async def _produce_with_ottla(
@@ -135,13 +135,13 @@ async def _produce_with_ottla(
         pending: deque[Delivery] = deque()
 
         def count() -> None:
-            # Those behind one that is open may be done already; they are counted once it is.
+            # Deliveries behind an open one are counted when that one is done.
             while pending and pending[0].done():
                 tally.add(pending.popleft().exception())
-            tally.tell()
+            tally.report()
 
         for number, (key, value) in enumerate(messages):
-            if number % GLANCE == 0:
+            if number % CHECK_EVERY == 0:
                 count()
                 while number >= lead.value:
                     await asyncio.sleep(0.005)
@@ -150,4 +150,4 @@ async def _produce_with_ottla(
         while pending:
             await asyncio.sleep(0.01)
             count()
-    tally.tell(done=True)
+    tally.report(done=True)

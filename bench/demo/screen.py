@@ -1,4 +1,4 @@
-"""Bars at a terminal, plain lines otherwise."""
+"""Progress bars on a terminal, plain lines otherwise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bench.demo.flights import Delays
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a course of the demo went; ``good`` when every flight is there once and the delays are the CSV's."""
+    """The result of one course; ``good`` if every flight arrived once and the delays agree with the CSV."""
 
     producer: str
     consumer: str
@@ -38,7 +38,7 @@ BARS = ["acknowledged", "consumed by member 1", "consumed by member 2", "consume
 
 
 class Screen(Protocol):
-    """Where the demo tells what happens."""
+    """The demo's output."""
 
     def say(self, line: str) -> None: ...
     def course(self, name: str) -> None: ...
@@ -50,7 +50,7 @@ class Screen(Protocol):
 
 
 class Bars:
-    """Progress bars with the events above them."""
+    """Progress bars, with events above them."""
 
     def __init__(self, console: Console, total: int) -> None:
         self._console = console
@@ -86,7 +86,7 @@ class Bars:
 
 
 class Lines:
-    """A line an event, and one every two seconds with the counts."""
+    """One line per event, and the counts every two seconds."""
 
     def __init__(self, console: Console, total: int) -> None:
         self._console = console
@@ -124,7 +124,7 @@ def screen(console: Console, total: int) -> Screen:
 
 
 def arrivals(consumed: Delays, csv: Delays, names: dict[str, str]) -> Table:
-    """Flights and mean arrival delay by carrier, from what was consumed, beside the CSV's."""
+    """Flights and mean arrival delay by carrier: as consumed, beside the CSV's."""
     table = Table(
         title="Flights from New York in 2013 and their arrival delays, as consumed", box=box.SIMPLE_HEAD
     )
@@ -145,7 +145,7 @@ def arrivals(consumed: Delays, csv: Delays, names: dict[str, str]) -> Table:
 
 
 def outcomes(results: Sequence[Outcome]) -> Table:
-    """A column a course: who produced and who consumed, and what has become of the flights. Fits into 80 columns."""
+    """One column per course: its clients and the outcome for the flights. Fits into 80 columns."""
     table = Table(
         title="By client; the broker was killed in each course, and a member left",
         caption="doubled: stored twice. read again: the same stored flight, as a commit did not get through;"

@@ -1,4 +1,4 @@
-"""The demo's course of events; see the package. ``python -m bench.pipeline [--keep FOLDER] [--seed N]``."""
+"""Runs the demo described in the package: ``python -m bench.pipeline [--quick] [--keep FOLDER] [--seed N]``."""
 
 from __future__ import annotations
 
@@ -23,23 +23,27 @@ from harness.children import ending_with_parent
 from rich.console import Console
 
 from bench.pipeline import data, picture
-from bench.pipeline.driver import BATCH, GROUP
+from bench.pipeline.driver import GROUP
 from bench.pipeline.story import Story, audits, delays
 from ottla_client.admin import NewTopic
 from ottla_client.sync import Admin, Producer
 
-# The driver is killed so many flights' batches after its start, and up to so many seconds later.
+# The driver is killed after this many batches of flights, and up to this many seconds later.
 KILL_AFTER, KILL_WITHIN = 2, 0.5
+# Records in a batch of a table: few enough that the kill comes among the flights.
+BATCH = 50_000
+# A quick run has every tenth flight, and batches of a tenth.
+QUICK = 10
 # Records that go to the producer at once.
-_AT_ONCE = 20_000
+_CHUNK = 20_000
 
 
 class Failed(Exception):
-    """The demo can't go on."""
+    """The demo can't continue."""
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C, SIGTERM, or the terminal has gone. ``sign`` is the signal's number."""
+    """SIGINT, SIGTERM or SIGHUP arrived; ``sign`` is the signal's number."""
 
     def __init__(self, sign: int) -> None:
         super().__init__()
@@ -47,14 +51,11 @@ class Stopped(KeyboardInterrupt):
 
 
 class Driver:
-    """A process of :mod:`bench.pipeline.driver`, with Java and Python workers below it.
+    """A process of :mod:`bench.pipeline.driver`, which ends with this program, and Java and Python workers with it."""
 
-    It is killed when this program ends, and Java and the workers end when the driver has.
-    """
-
-    def __init__(self, servers: str, lake: Path, result: Path, log: Path) -> None:
+    def __init__(self, servers: str, lake: Path, result: Path, log: Path, batch: int) -> None:
         self._log = log
-        command = [sys.executable, "-m", "bench.pipeline.driver", servers, str(lake), str(result)]
+        command = [sys.executable, "-m", "bench.pipeline.driver", servers, str(lake), str(result), str(batch)]
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
                 command,
@@ -68,7 +69,7 @@ class Driver:
             )
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """What it tells, until it ends."""
+        """Yield its events until it ends. Raises Failed if it fails."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             yield json.loads(line)
@@ -79,7 +80,7 @@ class Driver:
             )
 
     def kill(self) -> None:
-        """SIGKILL to Python and Java at once; a driver that has ended is fine."""
+        """Send SIGKILL to Python and Java together, if they still run."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -96,7 +97,7 @@ def _running(driver: Driver) -> Iterator[Driver]:
 
 
 def produce(servers: str, frames: dict[str, Any], story: Story) -> dict[str, int]:
-    """The CSV files into topics; how many records each got."""
+    """Produce the CSV files into topics. Returns the number of records by topic."""
     with Admin(servers) as admin:
         admin.create_topics([NewTopic(source.topic, source.partitions) for source in data.SOURCES])
     counts = {}
@@ -108,7 +109,7 @@ def produce(servers: str, frames: dict[str, Any], story: Story) -> dict[str, int
                 keys.append(key)
                 values.append(value)
                 size += len(value)
-                if len(values) == _AT_ONCE:
+                if len(values) == _CHUNK:
                     deliveries.append(producer.send_batch(source.topic, values, keys=keys))
                     keys, values = [], []
             if values:
@@ -124,44 +125,44 @@ def produce(servers: str, frames: dict[str, Any], story: Story) -> dict[str, int
     return counts
 
 
-def land(servers: str, folder: Path, story: Story, seed: int) -> None:
-    """Run the driver, kill it amid the flights, run it again to its end."""
+def land(servers: str, folder: Path, story: Story, seed: int, batch: int) -> None:
+    """Run the driver, kill it among the flights, and run it again to its end."""
     lake, result, log = folder / "lake", folder / "result.json", folder / "driver.log"
     chance = random.Random(seed)
-    with _running(Driver(servers, lake, result, log)) as driver:
+    with _running(Driver(servers, lake, result, log, batch)) as driver:
         batches = 0
         for event in driver.events():
-            _tell(story, event)
+            _narrate(story, event)
             batches += event["event"] == "batch" and event["topic"] == "flights"
             if batches == KILL_AFTER:
                 break
         time.sleep(chance.uniform(0, KILL_WITHIN))
         driver.kill()
-    rows, left = _left(lake / "flights")
-    amid = (
-        f"amid a batch: {left} of its files lie there, and no commit names them"
-        if left
+    rows, uncommitted = _count_files(lake / "flights")
+    moment = (
+        f"in mid-batch: {uncommitted} of its files are written, but not committed"
+        if uncommitted
         else "between two commits"
     )
-    story.say(f"SIGKILL to the driver, Python and Java, {amid}")
+    story.say(f"SIGKILL to the driver, Python and Java, {moment}")
     story.say(f"the table has {rows:,} flights; the driver is started again")
-    with _running(Driver(servers, lake, result, log)) as driver:
+    with _running(Driver(servers, lake, result, log, batch)) as driver:
         for event in driver.events():
-            _tell(story, event)
+            _narrate(story, event)
 
 
-def _left(place: Path) -> tuple[int, int]:
-    """Rows of a table, and Parquet files beside it that aren't its own."""
+def _count_files(folder: Path) -> tuple[int, int]:
+    """Return a table's rows, and the number of Parquet files in its folder that aren't committed."""
     from ottla_pipeline.landing.tables import open_table
 
-    table = open_table("delta", str(place))
+    table = open_table("delta", str(folder))
     table.refresh()
     files = table.data_files()
-    there = [file for file in place.rglob("*.parquet") if "_delta_log" not in file.parts]
-    return sum(file.rows for file in files), len(there) - len(files)
+    written = [file for file in folder.rglob("*.parquet") if "_delta_log" not in file.parts]
+    return sum(file.rows for file in files), len(written) - len(files)
 
 
-def _tell(story: Story, event: dict[str, Any]) -> None:
+def _narrate(story: Story, event: dict[str, Any]) -> None:
     kind = event["event"]
     if kind == "started":
         story.say(f"Spark {event['version']} has started, local[2]")
@@ -176,7 +177,7 @@ def _tell(story: Story, event: dict[str, Any]) -> None:
 def check(
     servers: str, folder: Path, story: Story, frames: dict[str, Any], counts: dict[str, int], png: Path
 ) -> bool:
-    """Audit, compare, draw; whether all is as it should be."""
+    """Audit the tables, compare the result and draw it. Returns whether everything is right."""
     import pandas  # type: ignore[import-untyped,unused-ignore]
 
     from ottla_pipeline.audit import audit
@@ -188,7 +189,9 @@ def check(
         found.append(audit(servers, table, [source.topic], whole=True))
     present = {each.partitions[0].topic: sum(part.present for part in each.partitions) for each in found}
     whole = all(each.clean for each in found) and present == counts
-    story.say(f"the tables are audited: {'every offset there once' if whole else 'NOT as the topics are'}")
+    story.say(
+        f"the tables are audited: {'every offset is there once' if whole else 'they DIFFER from the topics'}"
+    )
     with Admin(servers) as admin:
         committed = sum(each.offset for each in admin.list_group_offsets(GROUP).values())
     behind = sum(counts.values()) - committed
@@ -196,7 +199,7 @@ def check(
     result = data.in_order(pandas.read_json(folder / "result.json", orient="records"))
     same = result.equals(data.expected(*(frames[name] for name in ("flights", "weather", "planes"))))
     story.say(
-        f"{len(result)} means by carrier and hour, the same by pandas from the CSV: {'yes' if same else 'NO'}"
+        f"{len(result)} means by carrier and hour, {'as' if same else 'NOT as'} pandas computes from the CSV"
     )
     picture.draw(result, data.airlines(), png)
     story.console.print()
@@ -210,24 +213,26 @@ def check(
     story.console.print(
         f"[green]nothing lost, nothing doubled, and Spark agrees with pandas[/], in {seconds}"
         if good
-        else f"[bold red]NOT as it should be[/], after {seconds}",
+        else f"[bold red]the results are WRONG[/], after {seconds}",
         highlight=False,
     )
     return good
 
 
-def run(folder: Path, story: Story, seed: int, png: Path) -> int:
-    """All of it in ``folder``: a broker, the topics, the driver, the checks. The exit code."""
+def run(folder: Path, story: Story, seed: int, png: Path, quick: bool) -> int:
+    """Run the demo in ``folder``: a broker, the topics, the driver, the checks. Returns the exit code."""
     frames = {source.topic: data.frame(source) for source in data.SOURCES}
+    batch = BATCH
+    if quick:
+        frames["flights"] = frames["flights"].iloc[::QUICK]
+        batch //= QUICK
     broker = Ottla(folder / "broker", ends_with_parent=True)
     try:
         broker.start()
         story.say(f"{broker.name} accepts clients on {broker.address}")
         counts = produce(broker.address, frames, story)
-        story.say(
-            f"a driver lands them in Delta tables, {BATCH:,} flights a batch; seed of its death: {seed}"
-        )
-        land(broker.address, folder, story, seed)
+        story.say(f"a driver lands them in Delta tables, {batch:,} records a batch; seed of the kill: {seed}")
+        land(broker.address, folder, story, seed, batch)
         return 0 if check(broker.address, folder, story, frames, counts, png) else 1
     except Failed as failure:
         story.say(str(failure))
@@ -242,15 +247,18 @@ def _stopped(number: int, frame: FrameType | None) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make pipeline", description=__doc__)
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="work there, and leave the tables")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="work in this folder, and keep the tables"
+    )
     parser.add_argument(
         "--picture",
         type=Path,
         default=Path(__file__).parents[1] / "results" / "pipeline.png",
         metavar="FILE",
-        help="where the picture goes",
+        help="write the picture to this file",
     )
-    parser.add_argument("--seed", type=int, default=None, metavar="N", help="of the moment of the kill")
+    parser.add_argument("--seed", type=int, default=None, metavar="N", help="seed for the moment of the kill")
+    parser.add_argument("--quick", action="store_true", help="land every tenth flight only")
     options = parser.parse_args()
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         print(
@@ -263,11 +271,11 @@ def main() -> int:
     story = Story(Console())
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     try:
-        # Workers of a driver that was killed may write their last file while the folder is removed.
+        # Workers of a killed driver may still write a file while the folder is removed.
         with tempfile.TemporaryDirectory(prefix="ottla-pipeline-", ignore_cleanup_errors=True) as temporary:
             folder = options.keep or Path(temporary)
             folder.mkdir(parents=True, exist_ok=True)
-            return run(folder, story, seed, options.picture.absolute())
+            return run(folder, story, seed, options.picture.absolute(), options.quick)
     except Stopped as stopped:
         story.say("stopped")
         return 128 + stopped.sign

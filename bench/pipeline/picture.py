@@ -1,4 +1,4 @@
-"""The picture: delays by carrier and hour, and what the rain adds."""
+"""Draws the delays by carrier and hour, and the effect of rain."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped,unused-ignore]
 
-# A mean of fewer arrivals says nothing.
+# A mean of fewer arrivals is left out.
 FEWEST = 20
-# Minutes at which the colours end: nearly all means lie within.
+# Minutes at which the colours end; nearly all means lie within.
 _STRONGEST = 40
 _INK, _FAINT = "#1f2933", "#7b8794"
 _DRY, _WET = "#d08c2f", "#2467a8"
 
 
 def draw(found: pandas.DataFrame, names: dict[str, str], file: Path) -> None:
-    """Draw the query's result (columns as in :mod:`bench.pipeline.data`) into a PNG file."""
+    """Draw the query's result (columns as in :mod:`bench.pipeline.data`) into a PNG file, making its folder."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -65,12 +65,13 @@ def draw(found: pandas.DataFrame, names: dict[str, str], file: Path) -> None:
             size=10.5,
             color=_FAINT,
         )
+        file.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(file)
         pyplot.close(figure)
 
 
 def _delays(axes: Any, found: pandas.DataFrame, names: dict[str, str], hours: list[int]) -> Any:
-    """Carriers with the most flights on top; a cell's number is its mean."""
+    """Draw carriers by number of flights; each cell shows its mean."""
     means = (found["minutes"] / found["arrived"]).where(found["arrived"] >= FEWEST)
     table = found.assign(mean=means).pivot(index="carrier", columns="hour", values="mean")
     flights = found.groupby("carrier")["flights"].sum().sort_values(ascending=False)
@@ -99,7 +100,7 @@ def _delays(axes: Any, found: pandas.DataFrame, names: dict[str, str], hours: li
 
 
 def _rain(axes: Any, found: pandas.DataFrame, hours: list[int]) -> None:
-    """All carriers together, in the rain and without."""
+    """Draw all carriers together, with and without rain."""
     by_hour = found.groupby("hour").sum(numeric_only=True).reindex(hours)
     dry = (by_hour["minutes"] - by_hour["wet_minutes"]) / (by_hour["arrived"] - by_hour["wet_arrived"])
     wet = by_hour["wet_minutes"] / by_hour["wet_arrived"].where(by_hour["wet_arrived"] >= FEWEST)

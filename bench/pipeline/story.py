@@ -1,4 +1,4 @@
-"""Where the demo tells what happens, and the tables that it ends with."""
+"""The demo's running commentary, and the tables at its end."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
     from ottla_pipeline.audit import Audit
 
-# As in the picture: a mean of fewer arrivals says nothing.
+# As in the picture, a mean of fewer arrivals is left out.
 _FEWEST = 20
 
 
 class Story:
-    """A line an event, with the seconds since the beginning."""
+    """One line per event, with the seconds since the start."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -34,7 +34,7 @@ class Story:
 
 
 def delays(found: pandas.DataFrame) -> Table:
-    """Mean arrival delays in whole minutes, a row a carrier and a column an hour. Fits into 80 columns."""
+    """Mean arrival delays in whole minutes: carriers as rows, hours as columns. Fits into 80 columns."""
     table = Table(
         title="Mean arrival delay in minutes, by carrier and scheduled hour of departure",
         title_justify="left",
@@ -65,7 +65,7 @@ def _coloured(minutes: int) -> str:
 
 
 def audits(found: list[Audit]) -> Table:
-    """A row a partition."""
+    """One row per partition."""
     table = Table(
         title="Every offset of the topics, and the tables",
         title_justify="left",

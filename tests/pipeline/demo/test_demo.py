@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from bench.pipeline import data, driver, picture
-from bench.pipeline.__main__ import produce
+from bench.pipeline.__main__ import BATCH, produce
 from bench.pipeline.story import Story, audits, delays
 from rich.console import Console
 from tests.support.processes import BrokerProcess
@@ -77,7 +77,7 @@ def test_topics_to_tables_to_an_answer(
     broker = own_broker()
     counts = produce(broker.bootstrap, frames, Story(terminal()))
     assert counts == {"planes": 3322, "weather": ROWS, "flights": ROWS}
-    driver.land_all(spark, broker.bootstrap, tmp_path)
+    driver.land_all(spark, broker.bootstrap, tmp_path, BATCH)
     driver.ask(spark, tmp_path, tmp_path / "result.json")
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [event["event"] for event in events] == ["batch", "batch", "batch", "asked"]

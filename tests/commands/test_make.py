@@ -1,0 +1,189 @@
+"""Every command of ``make help`` works in a fresh clone with a fresh home, at least in its quick form."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from harness.java import Unavailable, find_java
+from harness.ports import free_port
+from tests.support.waiting import wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("broker", "protocol", "client", "pipeline")
+
+# The commands that end, the longest first: arguments, and the files that they make.
+END: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "pipeline": (("ARGS=--quick",), "bench/results/pipeline.png"),
+    "demo": (("ARGS=--quick --only aiokafka",), ""),
+    "bench": (("ARGS=--quick --only start --brokers ottla",), "bench/results/*.json"),
+    "faults": (("MINUTES=1", "ARGS=--collect-only -q"), ""),
+    "test": (("ARGS=tests/config/test_properties.py -q",), ""),
+    "format": ((), ""),
+    "help": ((), ""),
+}
+SERVE = {"run", "cluster"}
+# The gate runs these in full, in its own fresh clone.
+IN_GATE = set(re.findall(r"^ *step ([a-z-]+)", (ROOT / ".ci/run").read_text(), re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the files under version control, with the environment of this test as its ``.venv``."""
+    folder = tmp_path_factory.mktemp("clone")
+    if (ROOT / ".git").exists():
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        for name in filter(None, listed.stdout.split("\0")):
+            if (ROOT / name).exists():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, folder / name)
+    else:
+        ignored = [line.strip("/\n") for line in (ROOT / ".gitignore").open()]
+        names = shutil.ignore_patterns(*(name.rpartition("/")[2] for name in ignored))
+        shutil.copytree(ROOT, folder, ignore=names, dirs_exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def make(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.Popen[str]]:
+    """Starts ``make TARGET`` in the clone. Packages come from the clone, everything else from this environment."""
+    venv = clone / ".venv"
+    venv.mkdir()
+    for entry in Path(sys.prefix).iterdir():
+        if not entry.name.startswith("."):
+            (venv / entry.name).symlink_to(entry)
+    for stamp in (".broker", ".dev"):
+        (venv / stamp).touch()
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("OTTLA_", "PYTEST_"))
+    }
+    environment |= {
+        "HOME": str(tmp_path_factory.mktemp("home")),
+        "PYTHONPATH": os.pathsep.join(str(clone / package) for package in PACKAGES),
+    }
+
+    def start(target: str, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["make", target, *arguments],
+            cwd=clone,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    return start
+
+
+def output_of(process: subprocess.Popen[str], seconds: float) -> str:
+    """Wait for the end of a process, and kill its whole session if it takes longer."""
+    try:
+        return process.communicate(timeout=seconds)[0]
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def without_java() -> str | None:
+    try:
+        find_java()
+    except Unavailable as lack:
+        return str(lack)
+    return None
+
+
+@pytest.mark.parametrize("target", END)
+def test_it_ends_well(target: str, clone: Path, make: Callable[..., subprocess.Popen[str]]) -> None:
+    if target == "pipeline" and (lack := without_java()):
+        pytest.skip(lack)
+    arguments, made = END[target]
+    process = make(target, *arguments)
+    output = output_of(process, 300)
+    assert process.returncode == 0, output
+    assert not made or list(clone.glob(made)), output
+
+
+def test_run_serves_until_it_is_stopped(make: Callable[..., subprocess.Popen[str]]) -> None:
+    port = free_port()
+    process = make("run", f"LISTEN=127.0.0.1:{port}")
+    stop_when_serving(process, [port])
+
+
+def test_cluster_serves_until_it_is_stopped(make: Callable[..., subprocess.Popen[str]]) -> None:
+    if lack := without_java():
+        pytest.skip(lack)
+    ports = successive_ports(3)
+    process = make("cluster", f"ARGS=--port {ports[0]} --zookeeper-port {free_port()}")
+    stop_when_serving(process, ports)
+
+
+def successive_ports(count: int) -> list[int]:
+    while True:
+        first = free_port()
+        ports = list(range(first, first + count))
+        with suppress(OSError):
+            for port in ports:
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+            return ports
+
+
+def stop_when_serving(process: subprocess.Popen[str], ports: list[int]) -> None:
+    """Wait until all ports accept connections, then send SIGTERM as a service manager does, to the whole session."""
+
+    def accepts() -> bool:
+        assert process.poll() is None, process.communicate()[0]
+        with suppress(OSError):
+            for port in ports:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+            return True
+        return False
+
+    family: list[psutil.Process] = []
+    try:
+        wait_for(accepts, f"ports {ports}", 120)
+        time.sleep(0.2)
+        family = psutil.Process(process.pid).children(recursive=True)
+        os.killpg(process.pid, signal.SIGTERM)
+    finally:
+        output_of(process, 60)
+    assert not [each for each in psutil.wait_procs(family, 60)[1] if each.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_clean_leaves_what_was_cloned(
+    clone: Path, tmp_path: Path, make: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """Against a folder of its own, as the environment is shared."""
+    environment = tmp_path / "venv"
+    (environment / "bin").mkdir(parents=True)
+    process = make("clean", f"VENV={environment}")
+    output = output_of(process, 60)
+    assert process.returncode == 0, output
+    assert not environment.exists()
+    assert not list((clone / "broker").rglob("__pycache__"))
+    assert (clone / "Makefile").exists()
+
+
+def test_every_target_is_covered() -> None:
+    """Targets in the help, and commands on the pages for beginners."""
+    covered = END.keys() | SERVE | IN_GATE | {"clean"}
+    targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert targets == covered
+    for page in ("README.md", "CONTRIBUTING.md", "docs/getting-started.md"):
+        text = (ROOT / page).read_text()
+        assert set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE)) <= targets, page
