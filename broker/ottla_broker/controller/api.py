@@ -106,6 +106,19 @@ class ConfigChange:
     value: str | None
 
 
+Partition = tuple[str, int]
+"""A topic and an index."""
+
+
+@dataclass(slots=True)
+class Reassignment:
+    """A partition that moves: all its replicas, and which of them come and go."""
+
+    replicas: Sequence[int]
+    adding: Sequence[int]
+    removing: Sequence[int]
+
+
 class Controller(Protocol):
     """Owned by the loop thread. Outcomes come in the order of what was asked for."""
 
@@ -140,6 +153,34 @@ class Controller(Protocol):
         self, kind: ResourceType, name: str, changes: Sequence[ConfigChange], validate_only: bool
     ) -> Outcome:
         """IncrementalAlterConfigs: what isn't named stays."""
+        ...
+
+    async def elect_leaders(
+        self, partitions: Sequence[Partition] | None, *, unclean: bool, timeout: float
+    ) -> dict[Partition, Outcome]:
+        """Have preferred replicas lead, or with ``unclean`` any that is alive; ``None`` stands for all partitions.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER.
+        """
+        ...
+
+    async def alter_reassignments(
+        self, wanted: Mapping[Partition, Sequence[int] | None], timeout: float
+    ) -> dict[Partition, Outcome]:
+        """Move partitions to other replicas, or (``None``) cancel their moves.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER.
+        """
+        ...
+
+    async def reassignments(self, timeout: float) -> dict[Partition, Reassignment]:
+        """The moves under way.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER.
+        """
         ...
 
     async def next_producer_id(self) -> int:

@@ -26,6 +26,8 @@ from ottla_broker.controller.api import (
     MorePartitions,
     NewTopic,
     Outcome,
+    Partition,
+    Reassignment,
     ResourceType,
     TopicToDelete,
 )
@@ -45,6 +47,7 @@ from ottla_broker.controller.validation import (
     assignments_of,
     assignments_of_more,
     check_batch_size,
+    check_reassignment,
 )
 from ottla_broker.events import get_logger
 from ottla_broker.log.config import LogConfig
@@ -74,6 +77,8 @@ log = get_logger()
 
 # Partitions made, led or removed before others get their turn on the event loop.
 _SLICE: Final = 64
+
+_NO_PARTITION: Final = Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
 
 TopicDeletedListener = Callable[[str, Sequence[int]], None]
 
@@ -509,6 +514,51 @@ class StandaloneController:
             if in_force != topic.log_config:
                 self._metadata.put(self._replaced(topic, in_force=in_force))
                 self._replicas.update_config(topic.name, in_force)
+
+    # ---- leaders and replicas: this broker is the only replica there can be
+
+    async def elect_leaders(
+        self, partitions: Sequence[Partition] | None, *, unclean: bool, timeout: float
+    ) -> dict[Partition, Outcome]:
+        if partitions is None:
+            partitions = [
+                (topic.name, index) for topic in self._metadata.topics() for index in topic.partitions
+            ]
+        return {partition: self._elect(partition, unclean) for partition in partitions}
+
+    def _elect(self, partition: Partition, unclean: bool) -> Outcome:
+        info = self._info(partition)
+        if info is None:
+            return _NO_PARTITION
+        if info.leader >= 0:
+            return Outcome(ErrorCode.ELECTION_NOT_NEEDED)
+        code = (
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE if unclean else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        )
+        return Outcome(code, f"The log of partition {partition[0]}-{partition[1]} is offline.")
+
+    async def alter_reassignments(
+        self, wanted: Mapping[Partition, Sequence[int] | None], timeout: float
+    ) -> dict[Partition, Outcome]:
+        return {partition: self._reassign(partition, replicas) for partition, replicas in wanted.items()}
+
+    def _reassign(self, partition: Partition, replicas: Sequence[int] | None) -> Outcome:
+        if self._info(partition) is None:
+            return _NO_PARTITION
+        if replicas is None:
+            return Outcome(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        try:
+            check_reassignment(replicas, (), self._alive())
+        except KafkaError as error:
+            return Outcome(error.code, error.message)
+        return Outcome()
+
+    def _info(self, partition: Partition) -> PartitionInfo | None:
+        topic = self._metadata.topic(partition[0])
+        return None if topic is None else topic.partitions.get(partition[1])
+
+    async def reassignments(self, timeout: float) -> dict[Partition, Reassignment]:
+        return {}
 
     # ---- producers
 

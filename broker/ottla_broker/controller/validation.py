@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from ottla_broker.controller.api import MorePartitions, NewTopic
@@ -164,3 +164,28 @@ def _check_replicas(given: Mapping[int, Sequence[int]], size: int, brokers: Sequ
             )
         if len(replicas) != size:
             refuse("All partitions should have the same number of replicas")
+
+
+def check_reassignment(replicas: Sequence[int], current: Collection[int], live: Collection[int]) -> None:
+    """Refuse replicas that a partition can't move to, with Kafka's messages (``KafkaController.validateReplicas``).
+
+    Raises:
+        KafkaError: INVALID_REPLICA_ASSIGNMENT.
+    """
+    given = ",".join(map(str, replicas))
+    dead = [broker for broker in replicas if broker not in current and broker not in live]
+    if not replicas:
+        reason = "Empty replica list specified in partition reassignment."
+    elif len(set(replicas)) != len(replicas):
+        reason = f"Duplicate replica ids in partition reassignment replica list: {given}"
+    elif min(replicas) < 0:
+        reason = f"Invalid broker id in replica list: {given}"
+    elif dead:
+        new = ",".join(str(broker) for broker in replicas if broker not in current)
+        reason = (
+            f"Replica assignment has brokers that are not alive. Replica list: {new},"
+            f" live broker list: {','.join(map(str, sorted(live)))}"
+        )
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)

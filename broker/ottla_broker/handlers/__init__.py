@@ -38,28 +38,36 @@ SERVED: dict[int, Served] = {
     21: Served("delete_records", 0, 2),
     22: Served("init_producer_id", 0, 5),
     23: Served("offset_for_leader_epoch", 0, 4),
+    29: Served("describe_acls", 0, 3),
+    30: Served("create_acls", 0, 3),
+    31: Served("delete_acls", 0, 3),
     32: Served("describe_configs", 0, 4),
     33: Served("alter_configs", 0, 2),
     35: Served("describe_log_dirs", 0, 4),
     37: Served("create_partitions", 0, 3),
     42: Served("delete_groups", 0, 2),
+    43: Served("elect_leaders", 0, 2),
     44: Served("incremental_alter_configs", 0, 1),
+    45: Served("alter_partition_reassignments", 0, 0),
+    46: Served("list_partition_reassignments", 0, 0),
     47: Served("offset_delete", 0, 0),
+    48: Served("describe_client_quotas", 0, 1),
+    50: Served("describe_user_scram_credentials", 0, 0),
     60: Served("describe_cluster", 0, 1),
     61: Served("describe_producers", 0, 0),
+    74: Served("list_client_metrics_resources", 0, 0),
     75: Served("describe_topic_partitions", 0, 0),
 }
+
+WITH_ONE_LOG_DIR: dict[int, Served] = {34: Served("alter_replica_log_dirs", 0, 2)}
+"""Served by a broker with one folder in ``log.dirs``: replicas don't move between several."""
 
 IN_CLUSTERS: dict[int, Served] = {
     4: Served("leader_and_isr", 0, 7),
     5: Served("stop_replica", 0, 4),
     6: Served("update_metadata", 0, 8),
     7: Served("controlled_shutdown", 0, 3),
-    43: Served("elect_leaders", 0, 2),
-    45: Served("alter_partition_reassignments", 0, 0),
-    46: Served("list_partition_reassignments", 0, 0),
     56: Served("alter_partition", 0, 3),
     67: Served("allocate_producer_ids", 0, 0),
 }
-"""What a broker in a cluster serves beside that: what brokers and their controller say to each other, and what only a
-cluster can do."""
+"""Requests between brokers and their controller, which a broker in a cluster serves as well."""

@@ -1,18 +1,34 @@
-"""AlterPartitionReassignments, version 0: partitions move to other replicas. The controller serves it."""
+"""AlterPartitionReassignments (key 45), version 0: move partitions to other replicas (KIP-455).
+
+Only the controller serves it. Null replicas cancel a move.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
-from ottla_broker.controller.cluster import serve
-from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.context import RequestContext, client_timeout
+from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
 )
 
 
-def handle(
+async def handle(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
-) -> Awaitable[AlterPartitionReassignmentsResponse]:
-    return serve.alter_partition_reassignments(ctx.broker.member.active(), request)
+) -> AlterPartitionReassignmentsResponse:
+    wanted = {(t.name, each.partition_index): each.replicas for t in request.topics for each in t.partitions}
+    try:
+        outcomes = await ctx.broker.controller.alter_reassignments(wanted, client_timeout(request.timeout_ms))
+    except KafkaError as error:
+        return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
+    topics: dict[str, ReassignableTopicResponse] = {}
+    for (name, index), outcome in outcomes.items():
+        topic = topics.setdefault(name, ReassignableTopicResponse(name=name, partitions=[]))
+        topic.partitions.append(
+            ReassignablePartitionResponse(
+                partition_index=index, error_code=outcome.error, error_message=outcome.message
+            )
+        )
+    return AlterPartitionReassignmentsResponse(error_message=None, responses=list(topics.values()))

@@ -93,3 +93,8 @@ def not_here(broker: Broker, topic: str, partition: int) -> KafkaError:
 
 Answer = Any | Deferred | Awaitable[Any] | None
 """A response message at once, one that comes later, or none at all (produce with acks=0)."""
+
+
+def client_timeout(timeout_ms: int) -> float:
+    """Seconds that a client waits for an answer: at least one, so that a request with no patience is still tried."""
+    return max(1.0, timeout_ms / 1000)

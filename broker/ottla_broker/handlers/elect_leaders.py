@@ -1,13 +1,60 @@
-"""ElectLeaders, versions 0-2: preferred and unclean elections. The controller serves it."""
+"""ElectLeaders (key 43), versions 0-2: preferred and unclean elections (KIP-460). Only the controller serves it.
+
+Version 0 reports errors of partitions only. When all partitions are asked for, those that needed no election are left
+out of the answer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from typing import Final
 
-from ottla_broker.controller.cluster import serve
-from ottla_broker.handlers.context import RequestContext
-from ottla_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from ottla_broker.controller.api import Outcome, Partition
+from ottla_broker.handlers.context import RequestContext, client_timeout
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+_PREFERRED: Final = 0
+_UNCLEAN: Final = 1
+_ERROR_CODE_SINCE: Final = 1
 
 
-def handle(ctx: RequestContext, request: ElectLeadersRequest) -> Awaitable[ElectLeadersResponse]:
-    return serve.elect_leaders(ctx.broker.member.active(), request, ctx.version)
+async def handle(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    asked = request.topic_partitions
+    wanted = (
+        None if asked is None else [(topic.topic, index) for topic in asked for index in topic.partitions]
+    )
+    code = ErrorCode.NONE
+    try:
+        if request.election_type not in (_PREFERRED, _UNCLEAN):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        outcomes = await ctx.broker.controller.elect_leaders(
+            wanted, unclean=request.election_type == _UNCLEAN, timeout=client_timeout(request.timeout_ms)
+        )
+    except KafkaError as error:
+        code = error.code
+        outcomes = {partition: Outcome(code) for partition in wanted or ()}
+    if wanted is None:
+        outcomes = {
+            partition: outcome
+            for partition, outcome in outcomes.items()
+            if outcome.error is not ErrorCode.ELECTION_NOT_NEEDED
+        }
+    return ElectLeadersResponse(
+        error_code=code if ctx.version >= _ERROR_CODE_SINCE else ErrorCode.NONE,
+        replica_election_results=_results(outcomes),
+    )
+
+
+def _results(outcomes: dict[Partition, Outcome]) -> list[ReplicaElectionResult]:
+    topics: dict[str, ReplicaElectionResult] = {}
+    for (name, index), outcome in outcomes.items():
+        topic = topics.setdefault(name, ReplicaElectionResult(topic=name, partition_result=[]))
+        topic.partition_result.append(
+            PartitionResult(partition_id=index, error_code=outcome.error, error_message=outcome.message)
+        )
+    return list(topics.values())

@@ -1,18 +1,39 @@
-"""ListPartitionReassignments, version 0: the moves that are under way. The controller serves it."""
+"""ListPartitionReassignments (key 46), version 0: the moves under way (KIP-455). Only the controller serves it.
+
+Null topics ask for all moves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
-from ottla_broker.controller.cluster import serve
-from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.context import RequestContext, client_timeout
+from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
 )
 
 
-def handle(
+async def handle(
     ctx: RequestContext, request: ListPartitionReassignmentsRequest
-) -> Awaitable[ListPartitionReassignmentsResponse]:
-    return serve.list_partition_reassignments(ctx.broker.member.active(), request)
+) -> ListPartitionReassignmentsResponse:
+    asked = request.topics
+    wanted = None if asked is None else {(t.name, index) for t in asked for index in t.partition_indexes}
+    try:
+        moves = await ctx.broker.controller.reassignments(client_timeout(request.timeout_ms))
+    except KafkaError as error:
+        return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
+    topics: dict[str, OngoingTopicReassignment] = {}
+    for (name, index), move in moves.items():
+        if wanted is None or (name, index) in wanted:
+            topic = topics.setdefault(name, OngoingTopicReassignment(name=name, partitions=[]))
+            topic.partitions.append(
+                OngoingPartitionReassignment(
+                    partition_index=index,
+                    replicas=list(move.replicas),
+                    adding_replicas=list(move.adding),
+                    removing_replicas=list(move.removing),
+                )
+            )
+    return ListPartitionReassignmentsResponse(error_message=None, topics=list(topics.values()))

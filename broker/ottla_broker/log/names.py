@@ -37,7 +37,7 @@ LOCK: Final = ".lock"
 
 MAX_TOPIC_NAME: Final = 249
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
-_MAX_FOLDER_NAME: Final = 255
+MAX_FOLDER_NAME: Final = 255
 _UNIQUE_LENGTH: Final = 32
 
 
@@ -79,8 +79,13 @@ def stray_folder(topic: str, partition: int, unique: str) -> str:
     return _renamed_folder(topic, f"-{partition}.{unique}{STRAY_FOLDER}")
 
 
+def future_folder(topic: str, partition: int) -> str:
+    """The form of the name a replica has in the folder it moves to; a topic's name isn't shortened for it."""
+    return f"{topic}-{partition}.{'0' * _UNIQUE_LENGTH}{FUTURE_FOLDER}"
+
+
 def _renamed_folder(topic: str, suffix: str) -> str:
-    return topic[: _MAX_FOLDER_NAME - len(suffix)] + suffix
+    return topic[: MAX_FOLDER_NAME - len(suffix)] + suffix
 
 
 def is_deleted_folder(folder: str) -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +15,12 @@ from tests.support.waiting import until
 
 from ottla_broker.controller.api import MorePartitions, NewTopic, TopicToDelete
 from ottla_broker.controller.cluster import serve
+from ottla_broker.handlers import (
+    alter_partition_reassignments,
+    elect_leaders,
+    list_partition_reassignments,
+)
+from ottla_broker.handlers.context import RequestContext
 from ottla_broker.store.api import UnknownOutcomeError
 from ottla_broker.store.keys import (
     Assignment,
@@ -261,12 +270,26 @@ async def test_a_block_that_cannot_be_read_is_not_guessed_at(cluster: FakeCluste
 # ---- ElectLeaders
 
 
-async def elect(candidate: Candidate | None, kind: int, *partitions: tuple[str, int]) -> dict[Any, Any]:
+def context(candidate: Candidate, version: int) -> RequestContext:
+    """What a handler gets on a candidate's broker."""
+    broker: Any = SimpleNamespace(controller=candidate.api)
+    return RequestContext(broker, version, "test", "127.0.0.1", "connection", "PLAINTEXT", 1)
+
+
+@contextmanager
+def replaced(candidate: Candidate) -> Iterator[None]:
+    """Have the broker no longer be the controller."""
+    active, candidate.active = candidate.active, None
+    yield
+    candidate.active = active
+
+
+async def elect(candidate: Candidate, kind: int, *partitions: tuple[str, int]) -> dict[Any, Any]:
     asked = None
     if partitions:
         asked = [TopicPartitions(topic=name, partitions=[index]) for name, index in partitions]
     request = ElectLeadersRequest(election_type=kind, topic_partitions=asked, timeout_ms=10000)
-    answer = await serve.elect_leaders(None if candidate is None else candidate.active, request, 2)
+    answer = await elect_leaders.handle(context(candidate, 2), request)
     return {
         (topic.topic, result.partition_id): ErrorCode(result.error_code)
         for topic in answer.replica_election_results
@@ -298,7 +321,8 @@ async def test_the_preferred_replica_leads_again_when_asked_to(cluster: FakeClus
     assert (await cluster.state("t", 0)).leader == 2
     # All of them: those that need none are left out.
     assert await elect(candidate, 0) == {}
-    assert await elect(None, 0, ("t", 0)) == {("t", 0): ErrorCode.NOT_CONTROLLER}
+    with replaced(candidate):
+        assert await elect(candidate, 0, ("t", 0)) == {("t", 0): ErrorCode.NOT_CONTROLLER}
     assert await elect(candidate, 7, ("t", 0)) == {("t", 0): ErrorCode.INVALID_REQUEST}
 
 
@@ -398,16 +422,15 @@ async def move(candidate: Candidate, replicas: list[int] | None, name: str = "t"
             )
         ],
     )
-    answer = await serve.alter_partition_reassignments(candidate.active, request)
+    answer = await alter_partition_reassignments.handle(context(candidate, 0), request)
     assert answer.error_code == ErrorCode.NONE
     return ErrorCode(answer.responses[0].partitions[0].error_code)
 
 
-async def moving(candidate: Candidate | None, *names: str) -> Any:
+async def moving(candidate: Candidate, *names: str) -> Any:
     topics = [ListPartitionReassignmentsTopics(name=name, partition_indexes=[0]) for name in names]
     request = ListPartitionReassignmentsRequest(topics=topics or None)
-    active = None if candidate is None else candidate.active
-    answer = await serve.list_partition_reassignments(active, request)
+    answer = await list_partition_reassignments.handle(context(candidate, 0), request)
     if answer.error_code:
         return ErrorCode(answer.error_code)
     return [
@@ -427,7 +450,8 @@ async def test_a_partition_moves_to_other_replicas(cluster: FakeCluster) -> None
     assert await moving(candidate) == [("t", [1, 4, 2, 3], [1, 4], [2, 3])]
     assert await moving(candidate, "t", "u") == await moving(candidate)
     assert await moving(candidate, "u") == []
-    assert await moving(None) == ErrorCode.NOT_CONTROLLER
+    with replaced(candidate):
+        assert await moving(candidate) == ErrorCode.NOT_CONTROLLER
     brokers = cluster.brokers
     await until(lambda: all(("t", 0) in brokers[each].states for each in (1, 2, 3, 4)))
     await until(lambda: brokers[2].states["t", 0].leader_epoch == 1)
@@ -497,7 +521,9 @@ async def test_moves_that_cannot_be_are_refused(cluster: FakeCluster) -> None:
     for replicas in ([], [1, 1], [-1], [9]):
         assert await move(candidate, replicas) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert await move(candidate, [1], "absent") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    answer = await serve.alter_partition_reassignments(None, AlterPartitionReassignmentsRequest())
+    with replaced(candidate):
+        request = AlterPartitionReassignmentsRequest()
+        answer = await alter_partition_reassignments.handle(context(candidate, 0), request)
     assert answer.error_code == ErrorCode.NOT_CONTROLLER
     assert await assignment(cluster) == Assignment([2, 3])
 

@@ -18,9 +18,12 @@ from ottla_broker.controller.api import (
     MorePartitions,
     NewTopic,
     Outcome,
+    Partition,
+    Reassignment,
     ResourceType,
     TopicToDelete,
 )
+from ottla_broker.controller.cluster.batch import Replies
 from ottla_broker.controller.cluster.serve import allocate_producer_ids
 from ottla_broker.controller.configs import apply_changes, check_broker, check_topic, keys_for
 from ottla_broker.controller.new_topics import OFFSETS_TOPIC, offsets_topic
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
     from random import Random
 
     from ottla_broker.config import BrokerConfig
-    from ottla_broker.controller.cluster.batch import Replies
     from ottla_broker.controller.cluster.controller import ActiveController
 
 log = get_logger()
@@ -49,6 +51,8 @@ TIMEOUT_SECONDS: Final = 25.0
 """How long a request to the controller may take: less than clients wait by default."""
 ENSURE_SECONDS: Final = 10.0
 """How long to wait for a topic that is made when it is first used."""
+_ELECTED_SECONDS: Final = 2.0
+"""How long to wait for the new leaders to answer."""
 _APPLIED_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.005
 _RETRY_SECONDS: Final = 0.1
@@ -353,6 +357,57 @@ class ClusterController:
             return Outcome(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         return Outcome()
 
+    # ---- leaders and replicas
+
+    async def elect_leaders(
+        self, partitions: Sequence[Partition] | None, *, unclean: bool, timeout: float
+    ) -> dict[Partition, Outcome]:
+        active = self._check_active()
+        replies = Replies()
+
+        async def elect() -> dict[Partition, KafkaError | None]:
+            chosen = list(active.context.partitions()) if partitions is None else partitions
+            return await active.leader_balancer.elect(chosen, unclean=unclean, replies=replies)
+
+        results = await active.do(elect, timeout)
+        await replies.wait(_ELECTED_SECONDS)
+        return {partition: _outcome_of(error) for partition, error in results.items()}
+
+    async def alter_reassignments(
+        self, wanted: Mapping[Partition, Sequence[int] | None], timeout: float
+    ) -> dict[Partition, Outcome]:
+        active = self._check_active()
+
+        async def alter() -> dict[Partition, Outcome]:
+            outcomes: dict[Partition, Outcome] = {}
+            for partition, replicas in wanted.items():
+                try:
+                    await active.reassignments.begin(partition, replicas)
+                except KafkaError as error:
+                    outcomes[partition] = _outcome_of(error)
+                else:
+                    outcomes[partition] = Outcome()
+            return outcomes
+
+        return await active.do(alter, timeout)
+
+    async def reassignments(self, timeout: float) -> dict[Partition, Reassignment]:
+        active = self._check_active()
+
+        async def current() -> dict[Partition, Reassignment]:
+            moving = active.reassignments.current()
+            return {
+                key: Reassignment(each.replicas, each.adding, each.removing) for key, each in moving.items()
+            }
+
+        return await active.do(current, timeout)
+
+    def _check_active(self) -> ActiveController:
+        active = self._active()
+        if active is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        return active
+
     # ---- producers
 
     async def next_producer_id(self) -> int:
@@ -411,6 +466,10 @@ class ClusterController:
 
 def _or(number: int, default: int, version: int) -> int:
     return default if number == -1 and version < _DEFAULTS_SINCE else number
+
+
+def _outcome_of(error: KafkaError | None) -> Outcome:
+    return Outcome() if error is None else Outcome(error.code, error.message)
 
 
 def _kind(kind: ResourceType) -> str:

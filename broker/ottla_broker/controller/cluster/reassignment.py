@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla_broker.controller.cluster.context import NO_LEADER, Partition, Topic
 from ottla_broker.controller.cluster.leader_election import Elected
+from ottla_broker.controller.validation import check_reassignment
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import BadVersionError
 from ottla_broker.store.keys import Assignment, PartitionState
@@ -102,7 +103,7 @@ class Reassignments:
                     raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
                 wanted = towards(assignment, origin(assignment))
             else:
-                self._check(assignment, replicas)
+                check_reassignment(replicas, origin(assignment), context.live())
                 wanted = towards(assignment, replicas)
             self._check_safe(partition, wanted)
             try:
@@ -114,25 +115,6 @@ class Reassignments:
             await self.resume([partition])
             return
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition[0]}: somebody else goes on changing it")
-
-    def _check(self, assignment: Assignment, replicas: Sequence[int]) -> None:
-        """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT), in Kafka's words (``validateReplicas``)."""
-        reason = None
-        given = ",".join(map(str, replicas))
-        new = [broker for broker in replicas if broker not in origin(assignment)]
-        if not replicas:
-            reason = "Empty replica list specified in partition reassignment."
-        elif len(set(replicas)) != len(replicas):
-            reason = f"Duplicate replica ids in partition reassignment replica list: {given}"
-        elif min(replicas) < 0:
-            reason = f"Invalid broker id in replica list: {given}"
-        elif not self._context.live().issuperset(new):
-            reason = (
-                "Replica assignment has brokers that are not alive. Replica list:"
-                f" {','.join(map(str, new))}, live broker list: {','.join(map(str, sorted(self._context.live())))}"
-            )
-        if reason is not None:
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 
     def _check_safe(self, partition: Partition, wanted: Assignment) -> None:
         """A replica that is dropped at once, as when a move is stopped, must not be the last one in sync."""

@@ -6,10 +6,8 @@ Every function takes the controller that this broker is, or None: then the answe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from ottla_broker.controller.cluster.batch import Replies
 from ottla_broker.controller.cluster.context import Partition, PartitionView
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import StoreError
@@ -26,28 +24,10 @@ from ottla_protocol.messages.alter_partition import (
     ResponsePartitionData,
     ResponseTopicData,
 )
-from ottla_protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ReassignablePartitionResponse,
-    ReassignableTopicResponse,
-)
 from ottla_protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     RemainingPartition,
-)
-from ottla_protocol.messages.elect_leaders import (
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    PartitionResult,
-    ReplicaElectionResult,
-)
-from ottla_protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-    OngoingPartitionReassignment,
-    OngoingTopicReassignment,
 )
 
 if TYPE_CHECKING:
@@ -58,15 +38,11 @@ log = get_logger()
 BLOCK_SIZE: Final = 1000
 """Producer ids that a broker gets at once."""
 _LAST_ID: Final = 2**63 - 1
-_PREFERRED: Final = 0
-_UNCLEAN: Final = 1
-_CODE_SINCE: Final = 1
 _NAMES_BEFORE: Final = 2
 _EPOCHS_SINCE: Final = 3
 _LEADERS_SECONDS: Final = 2.0
 """How long who asks for other leaders is kept waiting for them to lead."""
 _EVENT_SECONDS: Final = 30.0
-_LEAST_SECONDS: Final = 1.0
 
 
 # ---- AlterPartition
@@ -228,124 +204,3 @@ async def allocate_producer_ids(
         return await controller.do(take, _EVENT_SECONDS)
     except KafkaError as error:
         return AllocateProducerIdsResponse(error_code=error.code)
-
-
-# ---- ElectLeaders
-
-
-async def elect_leaders(
-    controller: ActiveController | None, request: ElectLeadersRequest, version: int
-) -> ElectLeadersResponse:
-    """Preferred or unclean elections (KIP-460). Where all partitions are meant, those that need none are left out.
-
-    Version 0 has errors of partitions only.
-    """
-    asked = request.topic_partitions
-    wanted = None if asked is None else [(t.topic, index) for t in asked for index in t.partitions]
-    code = ErrorCode.NONE
-    results: dict[Partition, KafkaError | None] = {}
-    if controller is None:
-        code = ErrorCode.NOT_CONTROLLER
-    elif request.election_type not in (_PREFERRED, _UNCLEAN):
-        code = ErrorCode.INVALID_REQUEST
-    else:
-        chosen: Callable[[], Iterable[Partition]] = (
-            (lambda: list(controller.context.partitions())) if wanted is None else (lambda: wanted)
-        )
-        replies = Replies()
-        unclean = request.election_type == _UNCLEAN
-        try:
-            results = await controller.do(
-                lambda: controller.leader_balancer.elect(chosen(), unclean=unclean, replies=replies),
-                _seconds(request.timeout_ms),
-            )
-            await replies.wait(_LEADERS_SECONDS)
-        except KafkaError as error:
-            code = error.code
-    if code is not ErrorCode.NONE:
-        results = {partition: KafkaError(code) for partition in wanted or ()}
-    response = ElectLeadersResponse(
-        error_code=code if version >= _CODE_SINCE else ErrorCode.NONE, replica_election_results=[]
-    )
-    topics: dict[str, ReplicaElectionResult] = {}
-    for (name, index), failure in results.items():
-        if wanted is None and failure is not None and failure.code is ErrorCode.ELECTION_NOT_NEEDED:
-            continue
-        if name not in topics:
-            topics[name] = ReplicaElectionResult(topic=name, partition_result=[])
-            response.replica_election_results.append(topics[name])
-        topics[name].partition_result.append(
-            PartitionResult(
-                partition_id=index,
-                error_code=ErrorCode.NONE if failure is None else failure.code,
-                error_message=None if failure is None else failure.message,
-            )
-        )
-    return response
-
-
-# ---- reassignments
-
-
-async def alter_partition_reassignments(
-    controller: ActiveController | None, request: AlterPartitionReassignmentsRequest
-) -> AlterPartitionReassignmentsResponse:
-    """Moves to begin or to stop (KIP-455)."""
-    if controller is None:
-        return AlterPartitionReassignmentsResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message=None)
-
-    async def begin() -> AlterPartitionReassignmentsResponse:
-        response = AlterPartitionReassignmentsResponse(error_message=None, responses=[])
-        for topic in request.topics:
-            answered = ReassignableTopicResponse(name=topic.name, partitions=[])
-            response.responses.append(answered)
-            for asked in topic.partitions:
-                answer = ReassignablePartitionResponse(
-                    partition_index=asked.partition_index, error_message=None
-                )
-                answered.partitions.append(answer)
-                try:
-                    await controller.reassignments.begin((topic.name, asked.partition_index), asked.replicas)
-                except KafkaError as error:
-                    answer.error_code, answer.error_message = error.code, error.message
-        return response
-
-    try:
-        return await controller.do(begin, _seconds(request.timeout_ms))
-    except KafkaError as error:
-        return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
-
-
-async def list_partition_reassignments(
-    controller: ActiveController | None, request: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse:
-    """Moves that are going on."""
-    if controller is None:
-        return ListPartitionReassignmentsResponse(error_code=ErrorCode.NOT_CONTROLLER, error_message=None)
-    asked = request.topics
-    wanted = None if asked is None else {(t.name, index) for t in asked for index in t.partition_indexes}
-
-    async def look() -> ListPartitionReassignmentsResponse:
-        topics: dict[str, OngoingTopicReassignment] = {}
-        for (name, index), assignment in controller.reassignments.current().items():
-            if wanted is None or (name, index) in wanted:
-                found = topics.setdefault(name, OngoingTopicReassignment(name=name, partitions=[]))
-                found.partitions.append(
-                    OngoingPartitionReassignment(
-                        partition_index=index,
-                        replicas=list(assignment.replicas),
-                        adding_replicas=list(assignment.adding),
-                        removing_replicas=list(assignment.removing),
-                    )
-                )
-        return ListPartitionReassignmentsResponse(error_message=None, topics=list(topics.values()))
-
-    try:
-        return await controller.do(look, _seconds(request.timeout_ms))
-    except KafkaError as error:
-        return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
-
-
-def _seconds(timeout_ms: int) -> float:
-    """How long a client lets a request take; who doesn't want to wait gets it done all the same."""
-    return max(_LEAST_SECONDS, timeout_ms / 1000)

@@ -1,0 +1,44 @@
+"""AlterReplicaLogDirs (key 34), versions 0-2: where replicas are to be on this broker's disks (KIP-113).
+
+Served with a single folder in ``log.dirs`` only, where no replica can move: moving between folders, through a future
+replica, is not built. Kafka: ``ReplicaManager.alterReplicaLogDirs``.
+"""
+
+from __future__ import annotations
+
+import os.path
+
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.log.names import MAX_FOLDER_NAME, future_folder
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+
+def handle(ctx: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    wanted = {
+        (t.name, index): each.path for each in request.dirs for t in each.topics for index in t.partitions
+    }
+    topics: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for (name, index), path in wanted.items():
+        topic = topics.setdefault(name, AlterReplicaLogDirTopicResult(topic_name=name, partitions=[]))
+        code = _check(ctx, name, index, path)
+        topic.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
+    return AlterReplicaLogDirsResponse(results=list(topics.values()))
+
+
+def _check(ctx: RequestContext, topic: str, index: int, path: str) -> ErrorCode:
+    if len(future_folder(topic, index)) > MAX_FOLDER_NAME:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    folder = next((each for each in ctx.broker.logs.folders if os.path.abspath(each.path) == path), None)
+    if folder is None:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    if folder.failed:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    if ctx.broker.replicas.partition(topic, index) is None:
+        return ErrorCode.REPLICA_NOT_AVAILABLE
+    return ErrorCode.NONE
