@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
-from ..cluster import Backoff, Cluster
+from ..cluster import Cluster
 from ..deadline import Deadline
 from ..errors import ClosedError, ConfigurationError
+from ..settings import DEFAULT_BOOTSTRAP, ConnectionOptions, ConnectionSettings, accepts
 from .results import results_or_raise
 from .routes import Ask, Node, Route, ToNodes, drive
 
 if TYPE_CHECKING:
-    import ssl
-
     from ottla_protocol.api_keys import ApiKey
     from ottla_protocol.schema import Message
 
@@ -25,59 +25,51 @@ V = TypeVar("V")
 _ANSWER_MARGIN: Final = 0.9
 
 
+class AdminOptions(ConnectionOptions, total=False):
+    """The keyword arguments of Admin."""
+
+    default_api_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminSettings(ConnectionSettings):
+    """The options' values; ``Admin`` has their meaning. Raises ConfigurationError for invalid values."""
+
+    client_id: str = "ottla-admin"
+    connections_max_idle_ms: int = 300_000
+    default_api_timeout_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        ConnectionSettings.__post_init__(self)
+        if self.default_api_timeout_ms <= 0:
+            raise ConfigurationError(
+                f"default_api_timeout_ms must be above 0, not {self.default_api_timeout_ms}"
+            )
+
+
 class AdminBase:
     """Starting, closing, and asking; the calls themselves are in the modules beside this one."""
 
+    @accepts(AdminSettings)
     def __init__(
         self,
-        bootstrap_servers: str | Sequence[str] = "127.0.0.1:9092",
-        *,
-        client_id: str = "ottla-admin",
-        default_api_timeout_ms: int = 60_000,
-        request_timeout_ms: int = 30_000,
-        retry_backoff_ms: int = 100,
-        retry_backoff_max_ms: int = 1_000,
-        metadata_max_age_ms: int = 300_000,
-        connections_max_idle_ms: int = 300_000,
-        reconnect_backoff_ms: int = 50,
-        reconnect_backoff_max_ms: int = 1_000,
-        security_protocol: str = "PLAINTEXT",
-        ssl_context: ssl.SSLContext | None = None,
+        bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP,
+        **options: Unpack[AdminOptions],
     ) -> None:
-        """Options as in the Java client; times in milliseconds.
+        """Options as in the Java client.
 
-        :param bootstrap_servers: ``host:port`` of brokers to ask first, with commas between, or a list of them.
-        :param client_id: how brokers call this client in their logs and quotas.
-        :param default_api_timeout_ms: how long a call may take in all, tries and waits included, unless it is given a
-            ``timeout``; that is in seconds.
-        :param request_timeout_ms: how long a broker may take for an answer.
-        :param retry_backoff_ms: the pause before something is tried again, doubled each time up to
-            ``retry_backoff_max_ms``; ``reconnect_backoff_ms`` and its maximum the same for connections.
-        :param metadata_max_age_ms: the cluster is looked at anew after so long, if nothing tells earlier.
-        :param connections_max_idle_ms: a connection that is not used for so long is closed.
-        :param security_protocol: "PLAINTEXT" or "SSL"; with "SSL", ``ssl_context`` or else the system's authorities.
+        :param bootstrap_servers: ``host:port`` of the brokers to try first, separated by commas, or a list.
+        :param default_api_timeout_ms: how long a call may take in all, retries included, unless its ``timeout``, in
+            seconds, says otherwise.
 
-        Raises ConfigurationError for an option that can't be right.
+        All clients have the options of `ConnectionSettings` as well. Raises ConfigurationError for an invalid option.
         """
-        if default_api_timeout_ms <= 0:
-            raise ConfigurationError(f"default_api_timeout_ms must be above 0, not {default_api_timeout_ms}")
-        self._timeout = default_api_timeout_ms / 1000
-        self._request_timeout = request_timeout_ms / 1000
-        self._backoff = Backoff(retry_backoff_ms / 1000, retry_backoff_max_ms / 1000)
+        settings = AdminSettings.of(options, "Admin")
+        self._timeout = settings.default_api_timeout_ms / 1000
+        self._request_timeout = settings.request_timeout
         self._running = False
-        self._cluster = Cluster(
-            bootstrap_servers,
-            client_id=client_id,
-            request_timeout_ms=request_timeout_ms,
-            retry_backoff_ms=retry_backoff_ms,
-            retry_backoff_max_ms=retry_backoff_max_ms,
-            metadata_max_age_ms=metadata_max_age_ms,
-            connections_max_idle_ms=connections_max_idle_ms,
-            reconnect_backoff_ms=reconnect_backoff_ms,
-            reconnect_backoff_max_ms=reconnect_backoff_max_ms,
-            security_protocol=security_protocol,
-            ssl_context=ssl_context,
-        )
+        self._cluster = Cluster(bootstrap_servers, settings)
+        self._backoff = self._cluster.backoff
 
     def __repr__(self) -> str:
         return f"<Admin of {self._cluster}>"

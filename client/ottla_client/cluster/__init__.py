@@ -3,4 +3,3 @@
 from .backoff import Backoff as Backoff
 from .backoff import retrying as retrying
 from .cluster import Cluster as Cluster
-from .names import near_names as near_names

@@ -11,35 +11,34 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla_client.connection import MAX_RESPONSE_BYTES, Connection
+from ottla_client.connection import Connection
 from ottla_client.deadline import Deadline
 from ottla_client.errors import (
     BootstrapError,
     BrokerError,
     ClientError,
     ClosedError,
-    ConfigurationError,
     ConnectError,
     NotABrokerError,
     RequestTimeoutError,
     UnknownTopicError,
     is_retriable,
 )
+from ottla_client.settings import ConnectionSettings
 from ottla_client.staggered import AllFailed, staggered_race
+from ottla_client.suggestions import near_names
 from ottla_client.types import Node, TopicMetadata
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import RETRIABLE, ErrorCode, error_code
 
+from .addresses import parse_servers
 from .backoff import Backoff, retrying
-from .connection_pool import CONNECT_SECONDS, ConnectionPool, PoolSettings
+from .connection_pool import ConnectionPool
 from .coordinators import coordinator_of, coordinator_request
 from .metadata import MetadataCache, metadata_request, unsettled
-from .names import near_names, parse_servers
 from .tasks import Tasks, joined
 
 if TYPE_CHECKING:
-    import ssl
-
     from ottla_protocol.schema import Message
 
 T = TypeVar("T")
@@ -53,6 +52,8 @@ _REFUSED = {
 }
 """What it means that a topic is not told of."""
 
+_DEFAULTS = ConnectionSettings()
+
 STAGGER = 1.0
 """Seconds after which the next broker is tried beside one that has not answered yet."""
 
@@ -63,50 +64,14 @@ class Cluster:
     def __init__(
         self,
         bootstrap_servers: str | Sequence[str],
-        *,
-        client_id: str = "ottla",
-        request_timeout_ms: int = 30_000,
-        retry_backoff_ms: int = 100,
-        retry_backoff_max_ms: int = 1_000,
-        metadata_max_age_ms: int = 300_000,
-        connections_max_idle_ms: int = 540_000,
-        reconnect_backoff_ms: int = 50,
-        reconnect_backoff_max_ms: int = 1_000,
-        max_response_bytes: int = MAX_RESPONSE_BYTES,
-        security_protocol: str = "PLAINTEXT",
-        ssl_context: ssl.SSLContext | None = None,
+        settings: ConnectionSettings = _DEFAULTS,
     ) -> None:
-        """Options as Kafka's clients name them. Raises ConfigurationError."""
-        times = {
-            "request_timeout_ms": request_timeout_ms,
-            "retry_backoff_ms": retry_backoff_ms,
-            "retry_backoff_max_ms": retry_backoff_max_ms,
-            "metadata_max_age_ms": metadata_max_age_ms,
-            "connections_max_idle_ms": connections_max_idle_ms,
-            "reconnect_backoff_ms": reconnect_backoff_ms,
-            "reconnect_backoff_max_ms": reconnect_backoff_max_ms,
-        }
-        for name, value in times.items():
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise ConfigurationError(f"{name} is {value!r}; a number of milliseconds above 0 is needed")
-        if not isinstance(client_id, str):
-            raise ConfigurationError(f"client_id is {client_id!r}; a text is needed")
+        """Raises ConfigurationError for addresses that can't be parsed, and TLS files that can't be read."""
         self.bootstrap = parse_servers(bootstrap_servers)
-        self.client_id = client_id
-        self.request_timeout = request_timeout_ms / 1000
-        self.backoff = Backoff(retry_backoff_ms / 1000, retry_backoff_max_ms / 1000)
-        self._max_age = metadata_max_age_ms / 1000
-        self._pool = ConnectionPool(
-            PoolSettings(
-                client_id,
-                min(CONNECT_SECONDS, self.request_timeout),
-                connections_max_idle_ms / 1000,
-                Backoff(reconnect_backoff_ms / 1000, reconnect_backoff_max_ms / 1000),
-                _tls(security_protocol, ssl_context),
-                max_response_bytes,
-            ),
-            self._lost,
-        )
+        self.request_timeout = settings.request_timeout
+        self.backoff = Backoff(settings.retry_backoff_ms / 1000, settings.retry_backoff_max_ms / 1000)
+        self._max_age = settings.metadata_max_age_ms / 1000
+        self._pool = ConnectionPool(settings, self._lost)
         self._cache = MetadataCache()
         self._told_by = ""
         self._tasks = Tasks()
@@ -546,20 +511,3 @@ def _not_there(name: str, code: ErrorCode, near: str | None) -> ClientError:
         return UnknownTopicError(f"topic {name!r} does not exist{near or ''}; make it, or mend its name")
     reason = code.name if code else "none of its partitions has a leader"
     return RequestTimeoutError(f"topic {name!r} can't be used yet: {reason}")
-
-
-def _tls(security_protocol: str, ssl_context: ssl.SSLContext | None) -> ssl.SSLContext | None:
-    """The context to connect with, None for plain text. Raises ConfigurationError."""
-    if security_protocol == "PLAINTEXT":
-        if ssl_context is not None:
-            raise ConfigurationError('an ssl_context is given, which wants security_protocol="SSL"')
-        return None
-    if security_protocol == "SSL":
-        if ssl_context is None:
-            from ssl import create_default_context
-
-            return create_default_context()
-        return ssl_context
-    raise ConfigurationError(
-        f"security_protocol is {security_protocol!r}; supported are 'PLAINTEXT' and 'SSL', no SASL yet"
-    )

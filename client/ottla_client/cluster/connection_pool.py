@@ -4,34 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING
 
-from ottla_client.connection import MAX_RESPONSE_BYTES, Connection
+from ottla_client.connection import Connection
 from ottla_client.deadline import Deadline
 from ottla_client.errors import ClientError, ClosedError, ConnectError
+from ottla_client.settings import ConnectionSettings
 
 from .backoff import Backoff
 from .tasks import Tasks, joined
 
-if TYPE_CHECKING:
-    import ssl
-
 CONNECT_SECONDS = 10.0
 """How long one attempt to connect may take, handshakes included (Java: socket.connection.setup.timeout.ms)."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolSettings:
-    """What all connections of a cluster have in common. Times in seconds."""
-
-    client_id: str
-    connect_timeout: float
-    max_idle: float
-    backoff: Backoff
-    ssl_context: ssl.SSLContext | None = None
-    max_response_bytes: int = MAX_RESPONSE_BYTES
 
 
 class Endpoint:
@@ -52,8 +36,15 @@ class Endpoint:
 class ConnectionPool:
     """Keyed by whatever the cluster tells its connections apart by."""
 
-    def __init__(self, settings: PoolSettings, lost: Callable[[Connection], None]) -> None:
-        self._settings = settings
+    def __init__(self, settings: ConnectionSettings, lost: Callable[[Connection], None]) -> None:
+        """Raises ConfigurationError for TLS files that can't be read."""
+        self._client_id = settings.client_id
+        self._connect_timeout = min(CONNECT_SECONDS, settings.request_timeout)
+        self._max_idle = settings.connections_max_idle_ms / 1000
+        self._backoff = Backoff(
+            settings.reconnect_backoff_ms / 1000, settings.reconnect_backoff_max_ms / 1000
+        )
+        self._ssl_context = settings.tls_context()
         self._lost = lost
         self._endpoints: dict[Hashable, Endpoint] = {}
         self._tasks = Tasks()
@@ -110,23 +101,21 @@ class ConnectionPool:
             raise ConnectError(f"{host}:{port} is not the address any more") from None
 
     async def _open(self, endpoint: Endpoint) -> Connection:
-        settings = self._settings
         host, port = endpoint.address
         try:
             await asyncio.sleep(max(0.0, endpoint.not_before - monotonic()))
             connection = await Connection.open(
                 host,
                 port,
-                client_id=settings.client_id,
-                timeout=settings.connect_timeout,
-                ssl_context=settings.ssl_context,
-                max_response_bytes=settings.max_response_bytes,
-                max_idle=settings.max_idle,
+                client_id=self._client_id,
+                timeout=self._connect_timeout,
+                ssl_context=self._ssl_context,
+                max_idle=self._max_idle,
             )
         except ClientError as error:
             endpoint.error = error
             endpoint.failures += 1
-            endpoint.not_before = monotonic() + settings.backoff.after(endpoint.failures)
+            endpoint.not_before = monotonic() + self._backoff.after(endpoint.failures)
             raise
         finally:
             endpoint.opening = None

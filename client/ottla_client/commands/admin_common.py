@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 async def admin_of(console: Console) -> AsyncIterator[Admin]:
     """An Admin for the command's cluster; each of its calls has the command's timeout."""
     from ..admin import Admin
+    from ..admin.base import AdminSettings
 
     own = {"default_api_timeout_ms": max(1, round(console.timeout * 1000))}
     try:
-        admin = Admin(**console.settings.options_of(Admin, **own))
+        admin = Admin(**console.settings.of(AdminSettings, **own))
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
     try:
@@ -58,14 +59,6 @@ async def unknown_group(admin: Admin, group_id: str) -> click.ClickException:
 
 
 # What users write ---------------------------------------------------------------------------------------------------
-
-
-def pair(text: str, option: str) -> tuple[str, str]:
-    """``key=value``"""
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
-    return key.strip(), value.strip()
 
 
 def partitions_in(text: str, option: str) -> tuple[str, list[int] | None]:

@@ -24,6 +24,7 @@ from .topic_checks import require_topics
 if TYPE_CHECKING:
     from ..consumer import Consumer
     from ..producer import BatchDelivery, Producer
+    from ..settings import ConnectionSettings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -261,11 +262,11 @@ class _Bench:
         return latencies
 
     async def consume(self, topic: str | None) -> None:
-        from ..consumer import Consumer
+        from ..consumer.settings import ConsumerSettings
         from ..types import TopicPartition
 
         if topic is not None:
-            await require_topics(self._console, Consumer, [topic])
+            await require_topics(self._console, ConsumerSettings, [topic])
         async with self._topic(topic) as name, self._consumer() as consumer:
             if topic is None:
                 async with self._producer() as producer:
@@ -374,8 +375,9 @@ class _Bench:
             yield name
             return
         from ..admin import Admin, NewTopic
+        from ..admin.base import AdminSettings
 
-        admin = Admin(**self._console.settings.options_of(Admin, _clients()))
+        admin = Admin(**self._console.settings.of(AdminSettings, _all_settings()))
         await admin.start(self._console.settings.connect_timeout)
         try:
             made = f"ottla-bench-{uuid4().hex[:8]}"
@@ -391,11 +393,12 @@ class _Bench:
     @asynccontextmanager
     async def _producer(self) -> AsyncIterator[Producer]:
         from ..producer import Producer
+        from ..producer.settings import ProducerSettings
 
         compression, acks = self._facts["compression"], self._facts["acks"]
-        options = self._console.settings.options_of(
-            Producer,
-            _clients(),
+        options = self._console.settings.of(
+            ProducerSettings,
+            _all_settings(),
             client_id="ottla-bench",
             acks=acks if acks == "all" else int(acks),
             compression_type=None if compression == "none" else compression,
@@ -411,8 +414,9 @@ class _Bench:
     @asynccontextmanager
     async def _consumer(self) -> AsyncIterator[Consumer]:
         from ..consumer import Consumer
+        from ..consumer.settings import ConsumerSettings
 
-        options = self._console.settings.options_of(Consumer, _clients(), client_id="ottla-bench")
+        options = self._console.settings.of(ConsumerSettings, _all_settings(), client_id="ottla-bench")
         consumer = Consumer(**options)
         await consumer.start()
         try:
@@ -421,13 +425,13 @@ class _Bench:
             await consumer.close()
 
 
-def _clients() -> list[Callable[..., Any]]:
-    """What a bench makes: an option that one of them has may be given."""
-    from ..admin import Admin
-    from ..consumer import Consumer
-    from ..producer import Producer
+def _all_settings() -> tuple[type[ConnectionSettings], ...]:
+    """The settings of every client that a bench makes: ``-X`` takes options of any of them."""
+    from ..admin.base import AdminSettings
+    from ..consumer.settings import ConsumerSettings
+    from ..producer.settings import ProducerSettings
 
-    return [Admin, Consumer, Producer]
+    return AdminSettings, ConsumerSettings, ProducerSettings
 
 
 async def _is_behind(consumer: Consumer, end: dict[Any, int]) -> bool:

@@ -9,7 +9,8 @@ import os
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from .console import DEFAULT_BOOTSTRAP, ENVIRONMENT
+from ..settings import DEFAULT_BOOTSTRAP
+from .console import ENVIRONMENT
 
 # Seconds that the cluster gets while somebody waits behind the tabulator key.
 _PATIENCE = 1.0

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ..errors import UnknownTopicError
-from .admin_common import admin_of, pair, plural
+from .admin_common import admin_of, plural
+from .client_options import pair
 from .completion import complete_topics
 from .console import Column, Console, options, printable, run, unknown, unknown_topic
 

@@ -33,7 +33,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from ..errors import ClientError, ConfigurationError
-from .client_options import Settings, did_you_mean
+from ..settings import DEFAULT_BOOTSTRAP
+from ..suggestions import did_you_mean
+from .client_options import ClientOptions
 
 if TYPE_CHECKING:
     from .progress import Progress
@@ -41,10 +43,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 # Objects made, less those freed, before garbage is collected.
 _COLLECT_AFTER = 200_000
 ENVIRONMENT = "OTTLA_BOOTSTRAP_SERVER"
+CLIENT_OPTION_HELP = (
+    "Set a client option, by its name in Python or in Kafka: ssl_cafile=ca.pem or ssl.truststore.location=ca.pem, "
+    "request_timeout_ms=5000, …. Repeat it for several options."
+)
 
 
 class OutputClosedError(Exception):
@@ -97,7 +102,7 @@ class Console:
     ``settings`` knows the bootstrap servers, the timeout in seconds, and what options a client is made with.
     """
 
-    def __init__(self, settings: Settings, *, as_json: bool = False) -> None:
+    def __init__(self, settings: ClientOptions, *, as_json: bool = False) -> None:
         if sys.stdout is None:  # so Python has it when whoever started the process closed it
             raise click.ClickException("standard output is closed; send it to a file, or to /dev/null")
         self.settings = settings
@@ -207,7 +212,7 @@ def options(command: Command) -> Command:
         client_settings: tuple[str, ...],
         **rest: Any,
     ) -> Any:
-        settings = Settings(bootstrap_server, timeout, client_settings)
+        settings = ClientOptions(bootstrap_server, timeout, client_settings)
         return command(Console(settings, as_json=as_json), *args, **rest)
 
     for option in (
@@ -217,8 +222,7 @@ def options(command: Command) -> Command:
             "client_settings",
             multiple=True,
             metavar="KEY=VALUE",
-            help="An option of the client, by its name in Python: security_protocol=SSL, ssl_cafile=ca.pem, "
-            "request_timeout_ms=5000, …; may be repeated.",
+            help=CLIENT_OPTION_HELP,
         ),
         click.option(
             "--timeout",

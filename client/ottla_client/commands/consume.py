@@ -199,11 +199,11 @@ def _unescape(text: str) -> bytes:
 
 
 def _client_options(console: Console, wanted: ConsumeOptions, isolation: str) -> dict[str, Any]:
-    from ..consumer import Consumer
+    from ..consumer.settings import ConsumerSettings
 
     ms = int(console.timeout * 1000)
-    return console.settings.options_of(
-        Consumer,
+    return console.settings.of(
+        ConsumerSettings,
         client_id="ottla-consume",
         group_id=wanted.group,
         auto_offset_reset="latest" if wanted.begin.kind == END else "earliest",

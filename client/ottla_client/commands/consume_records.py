@@ -66,7 +66,7 @@ class ConsumeRun:
         from ..consumer import Consumer
 
         consumer = Consumer(**client_options)  # first of all, as it looks at the options
-        topics = await self._topics(Consumer)
+        topics = await self._topics()
         output = Output(self._path)
         task = asyncio.current_task()
         gone = False
@@ -100,12 +100,14 @@ class ConsumeRun:
             output.close()
             self._tell(output, monotonic() - started)
 
-    async def _topics(self, client: type[Consumer]) -> list[str]:
+    async def _topics(self) -> list[str]:
         """Names of the topics. Raises click.ClickException where there are none."""
+        from ..consumer.settings import ConsumerSettings
+
         if self._wanted.pattern is not None:
-            return await matching_topics(self._console, client, self._wanted.pattern)
+            return await matching_topics(self._console, ConsumerSettings, self._wanted.pattern)
         await require_topics(
-            self._console, client, self._wanted.topics, max(self._wanted.partitions, default=None)
+            self._console, ConsumerSettings, self._wanted.topics, max(self._wanted.partitions, default=None)
         )
         return list(dict.fromkeys(self._wanted.topics))
 

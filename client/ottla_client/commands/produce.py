@@ -212,11 +212,11 @@ def _unescape(text: str) -> bytes:
 def _client_options(
     console: Console, compression: str, acks: str, linger: int, create: bool
 ) -> dict[str, Any]:
-    from ..producer import Producer
+    from ..producer.settings import ProducerSettings
 
     ms = int(console.timeout * 1000)
-    return console.settings.options_of(
-        Producer,
+    return console.settings.of(
+        ProducerSettings,
         client_id="ottla-produce",
         acks=acks if acks == "all" else int(acks),
         compression_type=None if compression == "none" else compression,

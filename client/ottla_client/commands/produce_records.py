@@ -71,11 +71,12 @@ class ProduceRun:
     async def run(self, client_options: dict[str, Any], parser: Parser, files: Sequence[str]) -> None:
         """Send all. Ends the process with 1 if a broken line has stopped it, or a delivery failed."""
         from ..producer import Producer
+        from ..producer.settings import ProducerSettings
 
         producer = Producer(**client_options)  # first of all, as it looks at the options
         self._limits = client_options["max_request_size"], client_options["buffer_memory"]
         if not client_options["allow_auto_create_topics"]:
-            await require_topics(self._console, Producer, [self._topic], self._partition)
+            await require_topics(self._console, ProducerSettings, [self._topic], self._partition)
         if STDIN in files and self._console.talks and sys.stdin is not None and sys.stdin.isatty():
             self._console.note("A line is a record; Ctrl-D ends.")
         started = monotonic()

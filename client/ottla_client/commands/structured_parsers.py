@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from .client_options import did_you_mean
+from ..suggestions import did_you_mean
 from .record_parsers import LONGEST, Fields, ParseFailure, Parser, Records
 from .timefmt import parse_time
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,14 +16,17 @@ from .console import Console, printable, unknown_topic
 
 if TYPE_CHECKING:
     from ..cluster import Cluster
+    from ..settings import ConnectionSettings
 
 
 @asynccontextmanager
-async def _cluster(console: Console, client: Callable[..., Any]) -> AsyncIterator[Cluster]:
-    """The cluster; ``client`` is the class that the command is going to make with the same options."""
+async def _cluster(console: Console, settings: type[ConnectionSettings]) -> AsyncIterator[Cluster]:
+    """The cluster; ``settings`` are those of the client that the command makes with the same options."""
     from ..cluster import Cluster
+    from ..settings import ConnectionSettings
 
-    cluster = Cluster(**console.settings.options_of(Cluster, [client]))
+    options = console.settings.of(ConnectionSettings, [settings])
+    cluster = Cluster(options.pop("bootstrap_servers"), ConnectionSettings(**options))
     try:
         await cluster.start(Deadline(console.settings.connect_timeout))
         yield cluster
@@ -32,12 +35,12 @@ async def _cluster(console: Console, client: Callable[..., Any]) -> AsyncIterato
 
 
 async def require_topics(
-    console: Console, client: Callable[..., Any], names: Collection[str], partition: int | None = None
+    console: Console, settings: type[ConnectionSettings], names: Collection[str], partition: int | None = None
 ) -> None:
     """Raises click.ClickException for a topic that isn't there, with the nearest names, and where one of them doesn't
     have a partition of that number; BootstrapError.
     """
-    async with _cluster(console, client) as cluster:
+    async with _cluster(console, settings) as cluster:
         deadline = Deadline(console.timeout)
         topics = await cluster.fetch_topics(names, deadline)
         for name in names:
@@ -54,13 +57,13 @@ async def require_topics(
                 )
 
 
-async def matching_topics(console: Console, client: Callable[..., Any], pattern: str) -> list[str]:
+async def matching_topics(console: Console, settings: type[ConnectionSettings], pattern: str) -> list[str]:
     """Names of the topics whose whole name matches, internal ones left out.
 
     Raises click.ClickException where there is none; BootstrapError.
     """
     matches = re.compile(pattern).fullmatch
-    async with _cluster(console, client) as cluster:
+    async with _cluster(console, settings) as cluster:
         topics = await cluster.fetch_topics(None, Deadline(console.timeout))
     names = sorted(name for name, topic in topics.items() if matches(name) and not topic.is_internal)
     if not names:

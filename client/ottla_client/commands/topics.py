@@ -11,9 +11,10 @@ import click
 from ottla_protocol.errors import ErrorCode
 
 from ..errors import BrokerError, ClientError, UnknownTopicError
+from ..suggestions import did_you_mean
 from ..types import TopicPartition
-from .admin_common import admin_of, count_of, known_partitions, numbers_in, pair, plural, topics_of
-from .client_options import did_you_mean
+from .admin_common import admin_of, count_of, known_partitions, numbers_in, plural, topics_of
+from .client_options import pair
 from .completion import complete_topics
 from .console import Column, Console, options, run, unknown_topic
 from .progress import amount_of_bytes

@@ -7,23 +7,22 @@ import re
 import warnings
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from ..cluster import Cluster
 from ..deadline import Deadline
 from ..errors import ClosedError, ConfigurationError
-from ..group.assignors import Assignor, assignors_named, common_protocol
+from ..group.assignors import assignors_named, common_protocol
+from ..settings import DEFAULT_BOOTSTRAP, accepts
 from ..types import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from .engine import Engine
 from .listener import RebalanceListener
 from .lookups import find_offsets
 from .positions import EARLIEST, LATEST, PartitionState
 from .rows import Rows, to_records
-from .settings import ConsumerSettings, Deserializer, IsolationLevel, OffsetReset
+from .settings import ConsumerOptions, ConsumerSettings
 
 if TYPE_CHECKING:
-    import ssl
-
     import pyarrow
 
 CLOSE_SECONDS = 30.0
@@ -47,48 +46,17 @@ class Consumer:
 
     _closed_properly = True  # also where the constructor has not come far
 
+    @accepts(ConsumerSettings)
     def __init__(
         self,
         *topics: str,
-        bootstrap_servers: str | Sequence[str] = "127.0.0.1:9092",
-        group_id: str | None = None,
-        group_instance_id: str | None = None,
-        client_id: str = "ottla-consumer",
-        auto_offset_reset: OffsetReset = "latest",
-        enable_auto_commit: bool = True,
-        auto_commit_interval_ms: int = 5_000,
-        isolation_level: IsolationLevel = "read_uncommitted",
-        fetch_min_bytes: int = 1,
-        fetch_max_wait_ms: int = 500,
-        fetch_max_bytes: int = 52_428_800,
-        max_partition_fetch_bytes: int = 1_048_576,
-        max_poll_records: int = 500,
-        max_poll_interval_ms: int = 300_000,
-        session_timeout_ms: int = 45_000,
-        heartbeat_interval_ms: int = 3_000,
-        partition_assignment_strategy: Sequence[str | Assignor] = ("range", "cooperative-sticky"),
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
-        check_crcs: bool = True,
-        exclude_internal_topics: bool = True,
-        allow_auto_create_topics: bool = False,
-        client_rack: str = "",
-        request_timeout_ms: int = 30_000,
-        default_api_timeout_ms: int = 60_000,
-        metadata_max_age_ms: int = 300_000,
-        connections_max_idle_ms: int = 540_000,
-        retry_backoff_ms: int = 100,
-        retry_backoff_max_ms: int = 1_000,
-        reconnect_backoff_ms: int = 50,
-        reconnect_backoff_max_ms: int = 1_000,
-        security_protocol: str = "PLAINTEXT",
-        ssl_context: ssl.SSLContext | None = None,
+        bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP,
+        **options: Unpack[ConsumerOptions],
     ) -> None:
         """Options as Kafka's consumers name them; times in milliseconds, sizes in bytes.
 
         :param topics: to subscribe to; ``subscribe`` and ``assign`` can be called instead.
         :param bootstrap_servers: ``host:port`` of brokers to ask first, with commas between, or a list of them.
-        :param client_id: how brokers call this client in their logs and quotas.
         :param group_id: None: no group, nothing is committed.
         :param group_instance_id: makes the member static: it keeps its partitions through a restart (KIP-345).
         :param auto_offset_reset: where to begin without a committed offset, or when the log doesn't have the
@@ -114,60 +82,16 @@ class Consumer:
         :param allow_auto_create_topics: have the broker make subscribed topics that don't exist, if it is set to.
             Off, unlike with Java's consumer, as a mistyped name is seldom meant to become a topic.
         :param client_rack: where this consumer is, for reading from the closest replica (KIP-392).
-        :param request_timeout_ms: how long a broker may take for an answer.
         :param default_api_timeout_ms: for calls that have no timeout of their own.
-        :param metadata_max_age_ms: leaders, partitions and topics that match a pattern are looked up anew after so
-            long, if nothing tells earlier.
-        :param connections_max_idle_ms: a connection that is not used for so long is closed.
-        :param retry_backoff_ms: the pause before something is tried again, doubled each time up to
-            ``retry_backoff_max_ms``; ``reconnect_backoff_ms`` and its maximum the same for connections.
-        :param security_protocol: "PLAINTEXT" or "SSL"; with "SSL", ``ssl_context`` or else the system's authorities.
 
-        Raises ConfigurationError for options that can't be right.
+        All clients have the options of `ConnectionSettings` as well. Raises ConfigurationError for an invalid option.
         """
-        settings = ConsumerSettings(
-            group_id=group_id,
-            group_instance_id=group_instance_id,
-            auto_offset_reset=auto_offset_reset,
-            enable_auto_commit=enable_auto_commit,
-            auto_commit_interval_ms=auto_commit_interval_ms,
-            isolation_level=isolation_level,
-            fetch_min_bytes=fetch_min_bytes,
-            fetch_max_wait_ms=fetch_max_wait_ms,
-            fetch_max_bytes=fetch_max_bytes,
-            max_partition_fetch_bytes=max_partition_fetch_bytes,
-            max_poll_records=max_poll_records,
-            max_poll_interval_ms=max_poll_interval_ms,
-            session_timeout_ms=session_timeout_ms,
-            heartbeat_interval_ms=heartbeat_interval_ms,
-            key_deserializer=key_deserializer,
-            value_deserializer=value_deserializer,
-            check_crcs=check_crcs,
-            exclude_internal_topics=exclude_internal_topics,
-            allow_auto_create_topics=allow_auto_create_topics,
-            client_rack=client_rack,
-            request_timeout_ms=request_timeout_ms,
-            default_api_timeout_ms=default_api_timeout_ms,
-            metadata_max_age_ms=metadata_max_age_ms,
-            retry_backoff_ms=retry_backoff_ms,
-            retry_backoff_max_ms=retry_backoff_max_ms,
-        )
-        common_protocol(assignors_named(partition_assignment_strategy))
-        cluster = Cluster(
-            bootstrap_servers,
-            client_id=client_id,
-            request_timeout_ms=request_timeout_ms,
-            retry_backoff_ms=retry_backoff_ms,
-            retry_backoff_max_ms=retry_backoff_max_ms,
-            metadata_max_age_ms=metadata_max_age_ms,
-            connections_max_idle_ms=connections_max_idle_ms,
-            reconnect_backoff_ms=reconnect_backoff_ms,
-            reconnect_backoff_max_ms=reconnect_backoff_max_ms,
-            security_protocol=security_protocol,
-            ssl_context=ssl_context,
-        )
+        settings = ConsumerSettings.of(options, "Consumer")
+        strategies = settings.partition_assignment_strategy
+        common_protocol(assignors_named(strategies))
+        cluster = Cluster(bootstrap_servers, settings)
         self._settings = settings
-        self._engine = Engine(settings, cluster, partition_assignment_strategy)
+        self._engine = Engine(settings, cluster, strategies)
         self._iterator: Iterator[ConsumerRecord[Any, Any]] = iter(())
         self._manual = False
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..errors import ConfigurationError
+from ..group.assignors import Assignor
+from ..settings import ConnectionOptions, ConnectionSettings
 
 Deserializer: TypeAlias = Callable[[bytes], Any]
 """Makes an object of a record's key or value; null is not given to it, it stays None."""
@@ -15,7 +17,7 @@ OffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
 IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
 # In milliseconds, bytes or records: what can't be below 0, and what can't be below 1.
-_NOT_NEGATIVE = ("fetch_max_wait_ms", "retry_backoff_ms", "retry_backoff_max_ms")
+_NOT_NEGATIVE = ("fetch_max_wait_ms",)
 _POSITIVE = (
     "auto_commit_interval_ms",
     "fetch_min_bytes",
@@ -32,12 +34,8 @@ _POSITIVE = (
 _INT32_MAX = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSettings:
-    """The options of ``Consumer`` that its parts work by; their meaning is written there.
-
-    Raises ConfigurationError for a value that can't be right.
-    """
+class ConsumerOptions(ConnectionOptions, total=False):
+    """The keyword arguments of Consumer."""
 
     group_id: str | None
     group_instance_id: str | None
@@ -53,19 +51,47 @@ class ConsumerSettings:
     max_poll_interval_ms: int
     session_timeout_ms: int
     heartbeat_interval_ms: int
+    partition_assignment_strategy: Sequence[str | Assignor]
     key_deserializer: Deserializer | None
     value_deserializer: Deserializer | None
     check_crcs: bool
     exclude_internal_topics: bool
     allow_auto_create_topics: bool
     client_rack: str
-    request_timeout_ms: int
     default_api_timeout_ms: int
-    metadata_max_age_ms: int
-    retry_backoff_ms: int
-    retry_backoff_max_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings(ConnectionSettings):
+    """The options' values; ``Consumer`` has their meaning. Raises ConfigurationError for invalid values."""
+
+    client_id: str = "ottla-consumer"
+
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    auto_offset_reset: OffsetReset = "latest"
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    isolation_level: IsolationLevel = "read_uncommitted"
+    fetch_min_bytes: int = 1
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 52_428_800
+    max_partition_fetch_bytes: int = 1_048_576
+    max_poll_records: int = 500
+    max_poll_interval_ms: int = 300_000
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    partition_assignment_strategy: Sequence[str | Assignor] = ("range", "cooperative-sticky")
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+    check_crcs: bool = True
+    exclude_internal_topics: bool = True
+    allow_auto_create_topics: bool = False
+    client_rack: str = ""
+    default_api_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
+        ConnectionSettings.__post_init__(self)
         for names, least in ((_NOT_NEGATIVE, 0), (_POSITIVE, 1)):
             for name in names:
                 value = getattr(self, name)

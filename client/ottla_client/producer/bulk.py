@@ -8,12 +8,12 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigurationError
-from .records import HeadersLike, Serializer, Sizes, check_size, check_timestamp, column, to_headers
+from .records import HeadersLike, Sizes, check_size, check_timestamp, column, to_headers
 
 if TYPE_CHECKING:
     from ottla_protocol.records.record import Headers
 
-    from .settings import Settings
+    from .settings import ProducerSettings, Serializer
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Bulk:
     def checked(
         cls,
         given: Columns,
-        settings: Settings,
+        settings: ProducerSettings,
         key_serializer: Serializer | None,
         value_serializer: Serializer | None,
     ) -> Bulk:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .bulk import Bulk
     from .delivery import BatchDelivery
     from .partitioner import Partitioner
-    from .settings import Settings
+    from .settings import ProducerSettings
 
 KEYED_AT_ONCE = 65_536
 """Records with keys of a ``send_batch`` are dealt out to partitions so many at a time: all get some early."""
@@ -32,7 +32,7 @@ class Filling:
         self,
         cluster: Cluster,
         accumulator: Accumulator,
-        settings: Settings,
+        settings: ProducerSettings,
         partitioner: Partitioner | None,
         *,
         short_way: bool,
@@ -57,7 +57,7 @@ class Filling:
         buffer = self._accumulator.topics.get(name)
         if buffer is None:
             found = await self._cluster.wait_for_topic(
-                name, deadline, allow_auto_create=self._settings.auto_create
+                name, deadline, allow_auto_create=self._settings.allow_auto_create_topics
             )
             self._check_open()
             if name not in self._accumulator.topics:

@@ -7,11 +7,12 @@ import logging
 from collections.abc import Sequence
 from random import Random
 from time import time_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..cluster import Cluster
 from ..deadline import Deadline
-from ..errors import ClosedError, ConfigurationError, RequestTimeoutError
+from ..errors import ClosedError, RequestTimeoutError
+from ..settings import DEFAULT_BOOTSTRAP, accepts
 from .accumulator import Accumulator
 from .batch import RECORD_OVERHEAD
 from .bulk import Bulk, Columns
@@ -20,7 +21,6 @@ from .filling import Filling
 from .queue import Patience
 from .records import (
     HeadersLike,
-    Serializer,
     check_size,
     check_timestamp,
     record_size,
@@ -29,16 +29,14 @@ from .records import (
 )
 from .sender import Sender
 from .sequences import IdentityHolder
-from .settings import checked
+from .settings import ProducerOptions, ProducerSettings
 
 if TYPE_CHECKING:
-    import ssl
     from types import TracebackType
 
     import pyarrow
 
     from ..types import RecordMetadata
-    from .partitioner import Partitioner
 
 logger = logging.getLogger("ottla_client.producer")
 
@@ -60,40 +58,15 @@ class Producer:
     A send that is cancelled, or raises, has buffered nothing. A producer belongs to the event loop that started it.
     """
 
+    @accepts(ProducerSettings)
     def __init__(
         self,
-        bootstrap_servers: str | Sequence[str] = "127.0.0.1:9092",
-        *,
-        client_id: str = "ottla-producer",
-        acks: int | str = "all",
-        enable_idempotence: bool | None = None,
-        linger_ms: float = 5,
-        batch_size: int = 131_072,
-        max_request_size: int = 1_048_576,
-        compression_type: str | None = None,
-        compression_level: int | None = None,
-        buffer_memory: int = 33_554_432,
-        max_block_ms: float = 60_000,
-        delivery_timeout_ms: float = 120_000,
-        request_timeout_ms: int = 30_000,
-        max_in_flight_requests_per_connection: int = 5,
-        partitioner: Partitioner | None = None,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
-        allow_auto_create_topics: bool = True,
-        metadata_max_age_ms: int = 300_000,
-        retry_backoff_ms: int = 100,
-        retry_backoff_max_ms: int = 1_000,
-        connections_max_idle_ms: int = 540_000,
-        reconnect_backoff_ms: int = 50,
-        reconnect_backoff_max_ms: int = 1_000,
-        security_protocol: str = "PLAINTEXT",
-        ssl_context: ssl.SSLContext | None = None,
+        bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP,
+        **options: Unpack[ProducerOptions],
     ) -> None:
         """Options as in the Java client, where there are such; times in milliseconds, sizes in bytes.
 
         :param bootstrap_servers: ``host:port`` of brokers to ask first, with commas between, or a list of them.
-        :param client_id: how brokers call this client in their logs and quotas.
         :param acks: "all": acknowledged when all in-sync replicas have it; 1: when the leader has; 0: nobody is asked.
         :param enable_idempotence: None is True as long as ``acks`` and ``max_in_flight_requests_per_connection`` (at
             most 5) allow it. True insists: a ConfigurationError where they don't. Without idempotence a retry may
@@ -107,81 +80,42 @@ class Producer:
         :param max_block_ms: the longest such wait, also for a topic's metadata, and in ``start``.
         :param delivery_timeout_ms: from ``send`` until a record is acknowledged or given up, tries included; at least
             ``linger_ms`` + ``request_timeout_ms``.
-        :param request_timeout_ms: how long a broker may take for an answer.
         :param max_in_flight_requests_per_connection: requests on the way to one broker.
         :param partitioner: called as ``partitioner(topic, key, partitions)``. By default keys go where the Java client
             sends them, and records without a key fill a batch of one partition before the next.
         :param key_serializer: takes what ``send`` is given as key and returns bytes; ``value_serializer`` likewise.
             None is not passed to them.
         :param allow_auto_create_topics: have the broker make topics that don't exist, if it is set to.
-        :param metadata_max_age_ms: leaders and partitions are looked up anew after so long, if nothing tells earlier.
-        :param retry_backoff_ms: the pause before something is tried again, doubled each time up to
-            ``retry_backoff_max_ms``; ``reconnect_backoff_ms`` and its maximum the same for connections.
-        :param connections_max_idle_ms: a connection that is not used for so long is closed.
-        :param security_protocol: "PLAINTEXT" or "SSL"; with "SSL", ``ssl_context`` or else the system's authorities.
 
-        Raises ConfigurationError for options that can't be right.
+        All clients have the options of `ConnectionSettings` as well. Raises ConfigurationError for an invalid option.
         """
-        self._settings = settings = checked(
-            acks=acks,
-            enable_idempotence=enable_idempotence,
-            linger_ms=linger_ms,
-            batch_size=batch_size,
-            max_request_size=max_request_size,
-            compression_type=compression_type,
-            compression_level=compression_level,
-            buffer_memory=buffer_memory,
-            max_block_ms=max_block_ms,
-            delivery_timeout_ms=delivery_timeout_ms,
-            request_timeout_ms=request_timeout_ms,
-            max_in_flight_requests_per_connection=max_in_flight_requests_per_connection,
-            allow_auto_create_topics=allow_auto_create_topics,
-        )
-        for name, given in (
-            ("partitioner", partitioner),
-            ("key_serializer", key_serializer),
-            ("value_serializer", value_serializer),
-        ):
-            if given is not None and not callable(given):
-                raise ConfigurationError(f"{name} is {given!r}; something callable is needed")
-        self._cluster = Cluster(
-            bootstrap_servers,
-            client_id=client_id,
-            request_timeout_ms=request_timeout_ms,
-            retry_backoff_ms=retry_backoff_ms,
-            retry_backoff_max_ms=retry_backoff_max_ms,
-            metadata_max_age_ms=metadata_max_age_ms,
-            connections_max_idle_ms=connections_max_idle_ms,
-            reconnect_backoff_ms=reconnect_backoff_ms,
-            reconnect_backoff_max_ms=reconnect_backoff_max_ms,
-            security_protocol=security_protocol,
-            ssl_context=ssl_context,
-        )
-        self._key_serializer = key_serializer
-        self._value_serializer = value_serializer
+        self._settings = settings = ProducerSettings.of(options, "Producer")
+        self._cluster = Cluster(bootstrap_servers, settings)
+        self._key_serializer = settings.key_serializer
+        self._value_serializer = settings.value_serializer
         self._identities = IdentityHolder() if settings.idempotent else None
         self._accumulator = Accumulator(
-            batch_size=settings.batch_size,
+            batch_size=settings.batch_bytes,
             buffer_memory=settings.buffer_memory,
             linger=settings.linger,
             patience=Patience(
                 settings.delivery_timeout,
                 self._cluster.backoff.after,
-                one_at_a_time=settings.max_in_flight == 1,
+                one_at_a_time=settings.max_in_flight_requests_per_connection == 1,
             ),
             identities=self._identities,
             random=Random(),
         )
         self._plain = self._accumulator.plain
-        self._large = min(settings.batch_size, settings.buffer_memory // 2)
+        self._large = min(settings.batch_bytes, settings.buffer_memory // 2)
         """A record of more bytes may be too large; what fits into a batch is not."""
         self._filling = Filling(
             self._cluster,
             self._accumulator,
             settings,
-            partitioner,
+            settings.partitioner,
             # Only records that need no look at all may take the short way.
-            short_way=value_serializer is None and partitioner is None,
+            short_way=settings.value_serializer is None and settings.partitioner is None,
             check_open=self._check_open,
         )
         self._sender: Sender | None = None

@@ -14,9 +14,8 @@ from .batch import BATCH_OVERHEAD, HEADER_OVERHEAD, KEY_OVERHEAD, MAX_RECORD_OVE
 if TYPE_CHECKING:
     from ottla_protocol.records.record import Headers
 
-    from .settings import Settings
+    from .settings import ProducerSettings, Serializer
 
-Serializer: TypeAlias = Callable[[Any], bytes | None]
 HeadersLike: TypeAlias = "Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]"
 
 _INT64 = 2**63
@@ -82,7 +81,7 @@ def record_size(value: bytes | None, key: bytes | None, headers: Headers) -> int
     return size
 
 
-def check_size(size: int, settings: Settings) -> None:
+def check_size(size: int, settings: ProducerSettings) -> None:
     """Raise RecordTooLargeError for a record of ``size`` (by ``record_size``) that can never be sent."""
     size += BATCH_OVERHEAD + MAX_RECORD_OVERHEAD - RECORD_OVERHEAD
     if size > settings.max_request_size:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .batch import Batch
     from .queue import PartitionQueue
     from .sequences import IdentityHolder
-    from .settings import Settings
+    from .settings import ProducerSettings
 
 _RECORD_BATCHES = 3
 """The first version of ProduceRequest that carries them."""
@@ -48,7 +48,7 @@ class Sender:
         self,
         cluster: Cluster,
         accumulator: Accumulator,
-        settings: Settings,
+        settings: ProducerSettings,
         identities: IdentityHolder | None,
         on_fatal: Callable[[Exception], None],
     ) -> None:
@@ -132,7 +132,7 @@ class Sender:
         if self.cluster.topic(name) is None:
             if self.cluster.topic_error(name) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 queue.batches[0].last_error = UnknownTopicError(f"topic {name!r} does not exist")
-            if self.settings.auto_create and name not in self._reviving:
+            if self.settings.allow_auto_create_topics and name not in self._reviving:
                 self._reviving.add(name)
                 self.spawn(self._revive(name))
 
@@ -271,7 +271,7 @@ class NodeSender:
     def add(self, queue: PartitionQueue) -> None:
         """``queue`` may have something to send."""
         self._queues[queue] = None
-        if self._in_flight < self._settings.max_in_flight:
+        if self._in_flight < self._settings.max_in_flight_requests_per_connection:
             self._wake.set()
 
     async def run(self) -> None:
@@ -280,7 +280,7 @@ class NodeSender:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._queues and self._in_flight < self._settings.max_in_flight:
+            while self._queues and self._in_flight < self._settings.max_in_flight_requests_per_connection:
                 if (quiet := self._quiet_until - monotonic()) > 0:
                     await asyncio.sleep(quiet)
                 try:
@@ -355,7 +355,7 @@ class NodeSender:
             topics.setdefault(queue.topic, []).append(
                 PartitionProduceData(index=queue.partition, records=batch.encoded)
             )
-        acks = self._settings.acks
+        acks = self._settings.required_acks
         request = ProduceRequest(
             acks=acks,
             timeout_ms=int(self._settings.request_timeout * 1000),

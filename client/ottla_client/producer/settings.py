@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, TypeAlias
 
 from ottla_protocol.errors import LocalProtocolError
 from ottla_protocol.records.compression import CODEC_NAMES, check_level
 
 from ..errors import ConfigurationError
+from ..settings import ConnectionOptions, ConnectionSettings
+from .partitioner import Partitioner
 from .sequences import MAX_OUTSTANDING
+
+Serializer: TypeAlias = Callable[[Any], bytes | None]
+"""Makes bytes of a record's key or value; None is not passed to it."""
 
 REQUEST_OVERHEAD = 512
 """Bytes of a request besides its records, with some to spare for long names of topics."""
@@ -18,101 +24,140 @@ REQUEST_OVERHEAD = 512
 _ACKS = {0: 0, 1: 1, -1: -1, "0": 0, "1": 1, "-1": -1, "all": -1}
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Options in the units that the code uses: seconds, bytes, the codec's number."""
+class ProducerOptions(ConnectionOptions, total=False):
+    """The keyword arguments of Producer."""
 
-    acks: int
-    idempotent: bool
-    linger: float
+    acks: int | str
+    enable_idempotence: bool | None
+    linger_ms: float
     batch_size: int
     max_request_size: int
-    codec: int
+    compression_type: str | None
     compression_level: int | None
     buffer_memory: int
-    max_block: float
-    delivery_timeout: float
-    request_timeout: float
-    max_in_flight: int
-    auto_create: bool
+    max_block_ms: float
+    delivery_timeout_ms: float
+    max_in_flight_requests_per_connection: int
+    partitioner: Partitioner | None
+    key_serializer: Serializer | None
+    value_serializer: Serializer | None
+    allow_auto_create_topics: bool
 
 
-def checked(
-    *,
-    acks: Any,
-    enable_idempotence: bool | None,
-    linger_ms: float,
-    batch_size: int,
-    max_request_size: int,
-    compression_type: str | None,
-    compression_level: int | None,
-    buffer_memory: int,
-    max_block_ms: float,
-    delivery_timeout_ms: float,
-    request_timeout_ms: float,
-    max_in_flight_requests_per_connection: int,
-    allow_auto_create_topics: bool,
-) -> Settings:
-    """The settings of these options. Raises ConfigurationError, which names the option and what it may be."""
-    level = _ACKS.get(acks) if isinstance(acks, int | str) and not isinstance(acks, bool) else None
-    if level is None:
-        raise ConfigurationError(f'acks is {acks!r}; it may be 0, 1 or "all"')
-    in_flight = max_in_flight_requests_per_connection
-    _number("linger_ms", linger_ms, at_least=0)
-    _number("max_block_ms", max_block_ms, at_least=0)
-    _number("request_timeout_ms", request_timeout_ms, at_least=1)
-    _number("delivery_timeout_ms", delivery_timeout_ms, at_least=1)
-    for name, value, least in (
-        ("batch_size", batch_size, 0),
-        ("max_request_size", max_request_size, 1),
-        ("buffer_memory", buffer_memory, 1),
-        ("max_in_flight_requests_per_connection", in_flight, 1),
-    ):
-        if not isinstance(value, int):
-            raise ConfigurationError(f"{name} is {value!r}; a whole number is needed")
-        _number(name, value, at_least=least)
-    if delivery_timeout_ms < linger_ms + request_timeout_ms:
-        raise ConfigurationError(
-            f"delivery_timeout_ms is {delivery_timeout_ms}; it has to be at least linger_ms + request_timeout_ms, "
-            f"which is {linger_ms + request_timeout_ms}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings(ConnectionSettings):
+    """The options' values; ``Producer`` has their meaning. Raises ConfigurationError for invalid values."""
+
+    client_id: str = "ottla-producer"
+    acks: int | str = "all"
+    enable_idempotence: bool | None = None
+    linger_ms: float = 5
+    batch_size: int = 131_072
+    max_request_size: int = 1_048_576
+    compression_type: str | None = None
+    compression_level: int | None = None
+    buffer_memory: int = 33_554_432
+    max_block_ms: float = 60_000
+    delivery_timeout_ms: float = 120_000
+    max_in_flight_requests_per_connection: int = 5
+    partitioner: Partitioner | None = None
+    key_serializer: Serializer | None = None
+    value_serializer: Serializer | None = None
+    allow_auto_create_topics: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.acks, bool) or not isinstance(self.acks, int | str) or self.acks not in _ACKS:
+            raise ConfigurationError(f'acks is {self.acks!r}; it may be 0, 1 or "all"')
+        for name in ("linger_ms", "max_block_ms"):
+            _number(name, getattr(self, name), at_least=0)
+        for name in ("request_timeout_ms", "delivery_timeout_ms"):
+            _number(name, getattr(self, name), at_least=1)
+        for name, least in (
+            ("batch_size", 0),
+            ("max_request_size", 1),
+            ("buffer_memory", 1),
+            ("max_in_flight_requests_per_connection", 1),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, int):
+                raise ConfigurationError(f"{name} is {value!r}; a whole number is needed")
+            _number(name, value, at_least=least)
+        needed = self.linger_ms + self.request_timeout_ms
+        if self.delivery_timeout_ms < needed:
+            raise ConfigurationError(
+                f"delivery_timeout_ms is {self.delivery_timeout_ms}; it has to be at least linger_ms + "
+                f"request_timeout_ms, which is {needed}"
+            )
+        self._check_idempotence()
+        self._check_compression()
+        for name in ("partitioner", "key_serializer", "value_serializer"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise ConfigurationError(f"{name} is {value!r}; something callable is needed")
+        ConnectionSettings.__post_init__(self)
+
+    def _check_idempotence(self) -> None:
+        if not self.enable_idempotence:
+            return
+        if self.required_acks != -1:
+            raise ConfigurationError(
+                f'enable_idempotence=True needs acks="all", not {self.acks!r}: records that only the leader has can '
+                "be lost"
+            )
+        if self.max_in_flight_requests_per_connection > MAX_OUTSTANDING:
+            raise ConfigurationError(
+                f"enable_idempotence=True allows max_in_flight_requests_per_connection up to {MAX_OUTSTANDING}, not "
+                f"{self.max_in_flight_requests_per_connection}: a broker remembers no more batches"
+            )
+
+    def _check_compression(self) -> None:
+        if self.compression_type is not None and self.compression_type not in CODEC_NAMES:
+            raise ConfigurationError(
+                f"compression_type is {self.compression_type!r}; it may be {', '.join(CODEC_NAMES[1:])} or none"
+            )
+        if self.compression_level is not None:
+            try:
+                check_level(self.codec, self.compression_level)
+            except LocalProtocolError as error:
+                raise ConfigurationError(f"compression_level: {error}") from None
+
+    @property
+    def required_acks(self) -> int:
+        """``acks`` on the wire: -1 for "all"."""
+        return _ACKS[self.acks]
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether the producer is idempotent: by default if the other options allow it."""
+        in_flight = self.max_in_flight_requests_per_connection
+        return (
+            self.enable_idempotence is not False and self.required_acks == -1 and in_flight <= MAX_OUTSTANDING
         )
-    if enable_idempotence:
-        if level != -1:
-            raise ConfigurationError(
-                f'enable_idempotence=True needs acks="all", not {acks!r}: what only the leader has can be lost'
-            )
-        if in_flight > MAX_OUTSTANDING:
-            raise ConfigurationError(
-                "enable_idempotence=True allows max_in_flight_requests_per_connection up to "
-                f"{MAX_OUTSTANDING}, not {in_flight}: a broker remembers no more batches"
-            )
-    codec = 0
-    if compression_type is not None:
-        if compression_type not in CODEC_NAMES:
-            raise ConfigurationError(
-                f"compression_type is {compression_type!r}; it may be {', '.join(CODEC_NAMES[1:])} or none"
-            )
-        codec = CODEC_NAMES.index(compression_type)
-    if compression_level is not None:
-        try:
-            check_level(codec, compression_level)
-        except LocalProtocolError as error:
-            raise ConfigurationError(f"compression_level: {error}") from None
-    return Settings(
-        acks=level,
-        idempotent=enable_idempotence is not False and level == -1 and in_flight <= MAX_OUTSTANDING,
-        linger=linger_ms / 1000,
-        batch_size=max(1, min(batch_size, max_request_size - REQUEST_OVERHEAD)),
-        max_request_size=max_request_size,
-        codec=codec,
-        compression_level=compression_level,
-        buffer_memory=buffer_memory,
-        max_block=max_block_ms / 1000,
-        delivery_timeout=delivery_timeout_ms / 1000,
-        request_timeout=request_timeout_ms / 1000,
-        max_in_flight=in_flight,
-        auto_create=bool(allow_auto_create_topics),
-    )
+
+    @property
+    def codec(self) -> int:
+        """The codec's number on the wire."""
+        return 0 if self.compression_type is None else CODEC_NAMES.index(self.compression_type)
+
+    @property
+    def batch_bytes(self) -> int:
+        """``batch_size``, as far as a request has room for it."""
+        return max(1, min(self.batch_size, self.max_request_size - REQUEST_OVERHEAD))
+
+    @property
+    def linger(self) -> float:
+        """``linger_ms`` in seconds."""
+        return self.linger_ms / 1000
+
+    @property
+    def max_block(self) -> float:
+        """``max_block_ms`` in seconds."""
+        return self.max_block_ms / 1000
+
+    @property
+    def delivery_timeout(self) -> float:
+        """``delivery_timeout_ms`` in seconds."""
+        return self.delivery_timeout_ms / 1000
 
 
 def _number(name: str, value: Any, *, at_least: float) -> None:

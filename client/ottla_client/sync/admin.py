@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Unpack
 
 from ..admin import Admin as AsyncAdmin
-from .face import Face, blocking, given
-
-if TYPE_CHECKING:
-    import ssl
+from ..admin.base import AdminOptions, AdminSettings
+from ..settings import DEFAULT_BOOTSTRAP, accepts
+from .face import Face, blocking
 
 
 class Admin(Face[AsyncAdmin]):
@@ -21,24 +20,14 @@ class Admin(Face[AsyncAdmin]):
     May be used from several threads at once.
     """
 
+    @accepts(AdminSettings)
     def __init__(
         self,
-        bootstrap_servers: str | Sequence[str] = "127.0.0.1:9092",
-        *,
-        client_id: str = "ottla-admin",
-        default_api_timeout_ms: int = 60_000,
-        request_timeout_ms: int = 30_000,
-        retry_backoff_ms: int = 100,
-        retry_backoff_max_ms: int = 1_000,
-        metadata_max_age_ms: int = 300_000,
-        connections_max_idle_ms: int = 300_000,
-        reconnect_backoff_ms: int = 50,
-        reconnect_backoff_max_ms: int = 1_000,
-        security_protocol: str = "PLAINTEXT",
-        ssl_context: ssl.SSLContext | None = None,
+        bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP,
+        **options: Unpack[AdminOptions],
     ) -> None:
         """Options as of the async class."""
-        super().__init__(AsyncAdmin(**given(locals())))
+        super().__init__(AsyncAdmin(bootstrap_servers, **options))
 
     list_topics = blocking(AsyncAdmin.list_topics)
     describe_topics = blocking(AsyncAdmin.describe_topics)

@@ -8,20 +8,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..consumer import Consumer as AsyncConsumer
 from ..consumer import RebalanceListener
 from ..consumer.consumer import CLOSE_SECONDS
-from ..consumer.settings import Deserializer, IsolationLevel, OffsetReset
+from ..consumer.settings import ConsumerOptions, ConsumerSettings
 from ..errors import ClosedError
-from ..group.assignors import Assignor
+from ..settings import DEFAULT_BOOTSTRAP, accepts
 from ..types import ConsumerRecord, TopicPartition
-from .face import EXIT_SECONDS, Face, blocking, given, in_loop
+from .face import EXIT_SECONDS, Face, blocking, in_loop
 
 if TYPE_CHECKING:
-    import ssl
-
     import pyarrow
 
 _Record = ConsumerRecord[Any, Any]
@@ -56,46 +54,15 @@ class Consumer(Face[AsyncConsumer]):
     ``for`` gets records from the background a list at a time. Positions and commits still follow each record.
     """
 
+    @accepts(ConsumerSettings)
     def __init__(
         self,
         *topics: str,
-        bootstrap_servers: str | Sequence[str] = "127.0.0.1:9092",
-        group_id: str | None = None,
-        group_instance_id: str | None = None,
-        client_id: str = "ottla-consumer",
-        auto_offset_reset: OffsetReset = "latest",
-        enable_auto_commit: bool = True,
-        auto_commit_interval_ms: int = 5_000,
-        isolation_level: IsolationLevel = "read_uncommitted",
-        fetch_min_bytes: int = 1,
-        fetch_max_wait_ms: int = 500,
-        fetch_max_bytes: int = 52_428_800,
-        max_partition_fetch_bytes: int = 1_048_576,
-        max_poll_records: int = 500,
-        max_poll_interval_ms: int = 300_000,
-        session_timeout_ms: int = 45_000,
-        heartbeat_interval_ms: int = 3_000,
-        partition_assignment_strategy: Sequence[str | Assignor] = ("range", "cooperative-sticky"),
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
-        check_crcs: bool = True,
-        exclude_internal_topics: bool = True,
-        allow_auto_create_topics: bool = False,
-        client_rack: str = "",
-        request_timeout_ms: int = 30_000,
-        default_api_timeout_ms: int = 60_000,
-        metadata_max_age_ms: int = 300_000,
-        connections_max_idle_ms: int = 540_000,
-        retry_backoff_ms: int = 100,
-        retry_backoff_max_ms: int = 1_000,
-        reconnect_backoff_ms: int = 50,
-        reconnect_backoff_max_ms: int = 1_000,
-        security_protocol: str = "PLAINTEXT",
-        ssl_context: ssl.SSLContext | None = None,
+        bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP,
+        **options: Unpack[ConsumerOptions],
     ) -> None:
         """Options as of the async class."""
-        options = given(locals())
-        super().__init__(AsyncConsumer(*options.pop("topics"), **options))
+        super().__init__(AsyncConsumer(*topics, bootstrap_servers=bootstrap_servers, **options))
 
     # ---- life
 

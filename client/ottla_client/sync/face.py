@@ -131,11 +131,6 @@ async def _within(coroutine: Coroutine[Any, Any, None], timeout: float | None) -
         await coroutine
 
 
-def given(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a constructor out of its ``locals()``."""
-    return {name: value for name, value in arguments.items() if name not in ("self", "__class__")}
-
-
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Any, P], T]:

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..deadline import Deadline
-from ..errors import ClosedError, ConfigurationError, RequestTimeoutError
+from ..errors import ClosedError, RequestTimeoutError
 from ..producer import Producer as AsyncProducer
 from ..producer.batch import RECORD_OVERHEAD
 from ..producer.records import (
     HeadersLike,
-    Serializer,
     check_size,
     check_timestamp,
     record_size,
     to_bytes,
     to_headers,
 )
+from ..producer.settings import ProducerOptions, ProducerSettings
+from ..settings import DEFAULT_BOOTSTRAP, accepts
 from .delivery import BatchDelivery, Delivery
-from .face import EXIT_SECONDS, Face, blocking, given, log
+from .face import EXIT_SECONDS, Face, blocking, log
 from .handover import Handover
 
 if TYPE_CHECKING:
-    import ssl
-
     import pyarrow
 
     from ottla_protocol.records.record import Headers
 
-    from ..producer import Partitioner
     from ..types import RecordMetadata
 
 
@@ -45,50 +43,24 @@ class Producer(Face[AsyncProducer]):
     that sends, the partitioner and the callbacks of deliveries in the background thread.
     """
 
+    @accepts(ProducerSettings)
     def __init__(
         self,
-        bootstrap_servers: str | Sequence[str] = "127.0.0.1:9092",
-        *,
-        client_id: str = "ottla-producer",
-        acks: int | str = "all",
-        enable_idempotence: bool | None = None,
-        linger_ms: float = 5,
-        batch_size: int = 131_072,
-        max_request_size: int = 1_048_576,
-        compression_type: str | None = None,
-        compression_level: int | None = None,
-        buffer_memory: int = 33_554_432,
-        max_block_ms: float = 60_000,
-        delivery_timeout_ms: float = 120_000,
-        request_timeout_ms: int = 30_000,
-        max_in_flight_requests_per_connection: int = 5,
-        partitioner: Partitioner | None = None,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
-        allow_auto_create_topics: bool = True,
-        metadata_max_age_ms: int = 300_000,
-        retry_backoff_ms: int = 100,
-        retry_backoff_max_ms: int = 1_000,
-        connections_max_idle_ms: int = 540_000,
-        reconnect_backoff_ms: int = 50,
-        reconnect_backoff_max_ms: int = 1_000,
-        security_protocol: str = "PLAINTEXT",
-        ssl_context: ssl.SSLContext | None = None,
+        bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP,
+        **options: Unpack[ProducerOptions],
     ) -> None:
         """Options as of the async class. Up to 2 MiB of records come on top of ``buffer_memory``."""
-        options = given(locals())
-        for name in ("key_serializer", "value_serializer"):
-            serializer = options.pop(name)
-            if serializer is not None and not callable(serializer):
-                raise ConfigurationError(f"{name} is {serializer!r}; something callable is needed")
-        client = AsyncProducer(**options)
+        settings = ProducerSettings.of(options, "Producer")
+        # Keys and values are serialised in the thread that sends.
+        options["key_serializer"] = options["value_serializer"] = None
+        client = AsyncProducer(bootstrap_servers, **options)
         super().__init__(client)
-        self._key_serializer = key_serializer
-        self._value_serializer = value_serializer
-        self._settings = client._settings
+        self._settings = settings
+        self._key_serializer = settings.key_serializer
+        self._value_serializer = settings.value_serializer
         self._handover = Handover(client, self._settings.max_block)
         self._topics: set[str] = set()
-        self._plain = value_serializer is None
+        self._plain = settings.value_serializer is None
         # Most records are far from the limit; exactly where it is, check_size knows.
         self._surely_fits = self._settings.max_request_size - 1024
 

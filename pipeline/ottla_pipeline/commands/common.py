@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ottla_client.commands.client_options import Settings
+from ottla_client.commands.client_options import ClientOptions
 from ottla_client.commands.console import (
-    DEFAULT_BOOTSTRAP,
+    CLIENT_OPTION_HELP,
     ENVIRONMENT,
     Console,
     OutputClosedError,
@@ -22,6 +22,8 @@ from ottla_client.commands.console import (
     unknown,
 )
 from ottla_client.errors import ClientError
+from ottla_client.option_names import kafka_name
+from ottla_client.settings import DEFAULT_BOOTSTRAP
 
 from .types import Choice, columns
 
@@ -52,20 +54,20 @@ def connecting(command: Command) -> Command:
         client_settings: Mapping[str, str],
         **rest: Any,
     ) -> Any:
-        console = Console(Settings(bootstrap_server, timeout), as_json=as_json)
+        console = Console(ClientOptions(bootstrap_server, timeout), as_json=as_json)
         client = {"request.timeout.ms": str(max(1, int(timeout * 1000))), **client_settings}
         return command(console, client, *args, **rest)
 
     for option in (
         click.option(
             "-X",
+            "--client-option",
             "--kafka",
             "client_settings",
             multiple=True,
             callback=_kafka_settings,
             metavar="KEY=VALUE",
-            help="A setting of the client by its name in Kafka: security.protocol=SSL, "
-            "ssl.truststore.location=ca.pem, …; may be repeated.",
+            help=CLIENT_OPTION_HELP,
         ),
         click.option(
             "--timeout",
@@ -171,7 +173,7 @@ def local(command: Command) -> Command:
     @click.option("--json", "as_json", is_flag=True, help="Output for machines.")
     @functools.wraps(command)
     def with_console(*args: Any, as_json: bool, **rest: Any) -> Any:
-        return command(Console(Settings(DEFAULT_BOOTSTRAP, 1.0), as_json=as_json), *args, **rest)
+        return command(Console(ClientOptions(DEFAULT_BOOTSTRAP, 1.0), as_json=as_json), *args, **rest)
 
     return with_console  # type: ignore[return-value]
 
@@ -192,7 +194,7 @@ def _kafka_settings(
 ) -> dict[str, str]:
     """As the other commands have them, ``security_protocol``, or as Spark has them, ``kafka.security.protocol``."""
     given = pairs(context, parameter, values)
-    return {key.replace("_", ".").removeprefix("kafka."): value for key, value in given.items()}
+    return {kafka_name(key.replace("_", ".").removeprefix("kafka.")): value for key, value in given.items()}
 
 
 def require(command: str, form: str = "parquet") -> None:

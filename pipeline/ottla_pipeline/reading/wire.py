@@ -15,6 +15,7 @@ from ottla_client.cluster import Cluster
 from ottla_client.consumer.lookups import ask_epochs, find_offsets
 from ottla_client.deadline import Deadline
 from ottla_client.errors import BrokerError, ClientError, is_retriable
+from ottla_client.settings import ConnectionSettings
 from ottla_client.sync.runner import Runner
 from ottla_client.types import TopicPartition
 from ottla_protocol.api_keys import ApiKey
@@ -96,9 +97,8 @@ async def _opened(
     walk: Walk | None,
     lost: Lost,
 ) -> Wire:
-    cluster = Cluster(
-        settings.bootstrap_servers, **{"client_id": "ottla-pipeline", **cluster_options(settings.client)}
-    )
+    options = {"client_id": "ottla-pipeline", **cluster_options(settings.client)}
+    cluster = Cluster(settings.bootstrap_servers, ConnectionSettings(**options))
     wire = Wire(cluster, range, settings, start, walk, lost)
     await cluster.start(Deadline(cluster.request_timeout))
     wire.begin()

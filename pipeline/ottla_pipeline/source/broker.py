@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from ottla_client.admin import OffsetSpec, PartialError
-from ottla_client.cluster.names import near_names
 from ottla_client.errors import BrokerError, ClientError, UnknownTopicError, UnsupportedApiError
+from ottla_client.suggestions import near_names
 from ottla_client.sync import Admin
 from ottla_client.types import TopicMetadata, TopicPartition
 from ottla_protocol.errors import ErrorCode

@@ -9,32 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ottla_client.option_names import kafka_name
+from ottla_pipeline.reading.errors import ReadError
+from ottla_pipeline.reading.options import CONNECTION_NAMES, cluster_options
+
 from .errors import OptionError
 from .units import whole
 
-# Milliseconds, and the texts, that ottla_client's classes take under the same names with underscores.
-_TIMES: Final = (
-    "request.timeout.ms",
-    "retry.backoff.ms",
-    "retry.backoff.max.ms",
-    "reconnect.backoff.ms",
-    "reconnect.backoff.max.ms",
-    "metadata.max.age.ms",
-    "connections.max.idle.ms",
-)
-_TEXTS: Final = ("client.id", "security.protocol")
-_TLS: Final = (
-    "ssl.ca.location",
-    "ssl.certificate.location",
-    "ssl.endpoint.identification.algorithm",
-    "ssl.key.location",
-    "ssl.key.password",
-    "ssl.keystore.location",
-    "ssl.keystore.type",
-    "ssl.truststore.location",
-    "ssl.truststore.type",
-)
-CONNECTING: Final = (*_TIMES, *_TEXTS, *_TLS, "default.api.timeout.ms")
+CONNECTING: Final = (*sorted(CONNECTION_NAMES), "default.api.timeout.ms")
 """What every client of the pipeline has."""
 READING: Final = (
     "bootstrap.servers",
@@ -97,6 +79,11 @@ REFUSED: Final[Mapping[str, str]] = {
 _SASL: Final = "the client has no SASL yet; it connects in plain text or by TLS (kafka.security.protocol=SSL)"
 
 
+def bare_name(option: str) -> str:
+    """An option in Kafka's spelling without ``kafka.``; ``kafka.request_timeout_ms`` is understood as well."""
+    return kafka_name(option.removeprefix("kafka."))
+
+
 def refusal(name: str) -> str | None:
     """Why an option (without ``kafka.``) can't be; None where it can."""
     if name.startswith("sasl."):
@@ -122,25 +109,17 @@ def client_options(client: Mapping[str, str]) -> dict[str, Any]:
 
     ``client`` has the options without ``kafka.``. Raises OptionError.
     """
-    from ottla_pipeline.reading.errors import ReadError
-    from ottla_pipeline.reading.options import cluster_options
-
-    for name in _TIMES:
-        if name in client:
+    for name in CONNECTION_NAMES:
+        if name in client and name.endswith(".ms"):
             whole(f"kafka.{name}", client[name], 1)
     protocol = client.get("security.protocol", "PLAINTEXT").strip().upper()
     if protocol.startswith("SASL_"):
         raise OptionError(f"kafka.security.protocol is {protocol}: {_SASL}")
     if protocol not in ("PLAINTEXT", "SSL"):
         raise OptionError(f"kafka.security.protocol is {protocol!r}; it can be PLAINTEXT or SSL")
-    for name in _TLS:
-        if name in client and protocol != "SSL":
+    for name in CONNECTION_NAMES:
+        if name in client and name.startswith("ssl.") and protocol != "SSL":
             raise OptionError(f"kafka.{name} is set, and kafka.security.protocol is not SSL")
-    algorithm = client.get("ssl.endpoint.identification.algorithm", "https")
-    if algorithm not in ("", "https"):
-        raise OptionError(
-            f'kafka.ssl.endpoint.identification.algorithm is {algorithm!r}; it can be "https", or "" for no check'
-        )
     try:
         return cluster_options({**client, "security.protocol": protocol})
     except ReadError as error:

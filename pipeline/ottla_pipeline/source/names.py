@@ -179,7 +179,7 @@ def check(given: Iterable[str], beside: Iterable[str] = ()) -> list[str]:
         if lower in known:
             continue
         if lower.startswith("kafka."):
-            bare = lower.removeprefix("kafka.")
+            bare = kafka.bare_name(lower)
             if bare in _CLIENT:
                 continue
             if why := kafka.refusal(bare):

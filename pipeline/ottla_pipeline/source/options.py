@@ -157,9 +157,9 @@ def check(options: Mapping[str, str]) -> None:
 def _made(given: Mapping[str, str], stream: bool) -> SourceOptions:
     """Options by their names in lower case as values, each of them checked by itself."""
     client = {
-        name.removeprefix("kafka."): value
+        bare: value
         for name, value in given.items()
-        if name.startswith("kafka.") and name.removeprefix("kafka.") not in kafka.WITHOUT_EFFECT
+        if name.startswith("kafka.") and (bare := kafka.bare_name(name)) not in kafka.WITHOUT_EFFECT
     }
     servers = client.pop("bootstrap.servers", "").strip()
     if not servers:

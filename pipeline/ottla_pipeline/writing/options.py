@@ -148,9 +148,9 @@ def resolve(options: Mapping[str, str]) -> WriteOptions:
     given = {name.lower(): value for name, value in options.items()}
     _check_names(options)
     client = {
-        name.removeprefix("kafka."): value
+        bare: value
         for name, value in given.items()
-        if name.startswith("kafka.") and name.removeprefix("kafka.") not in _WITHOUT_EFFECT
+        if name.startswith("kafka.") and (bare := kafka.bare_name(name)) not in _WITHOUT_EFFECT
     }
     servers = client.pop("bootstrap.servers", "").strip()
     if not servers:
@@ -211,8 +211,8 @@ def _check_names(options: Mapping[str, str]) -> None:
         lower = name.lower()
         if lower in own:
             continue
-        bare = lower.removeprefix("kafka.")
-        if lower != bare:
+        if lower.startswith("kafka."):
+            bare = kafka.bare_name(lower)
             if bare in _PRODUCER:
                 continue
             if why := _REFUSED.get(bare) or (kafka.refusal(bare) if bare.startswith("sasl.") else None):

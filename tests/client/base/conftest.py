@@ -12,6 +12,7 @@ import pytest
 from tests.client.base.fake import FakeBroker
 
 from ottla_client.cluster import Cluster
+from ottla_client.settings import ConnectionSettings
 
 # Quick back-offs: nothing else differs from the defaults.
 QUICK: dict[str, Any] = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5}
@@ -53,7 +54,7 @@ async def new_cluster() -> AsyncIterator[Callable[..., Cluster]]:
     made: list[Cluster] = []
 
     def make(bootstrap: str, **options: Any) -> Cluster:
-        made.append(Cluster(bootstrap, **{**QUICK, **options}))
+        made.append(Cluster(bootstrap, ConnectionSettings(**{**QUICK, **options})))
         return made[-1]
 
     yield make

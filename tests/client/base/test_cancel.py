@@ -14,6 +14,7 @@ from ottla_client.cluster import Cluster
 from ottla_client.connection import Connection
 from ottla_client.deadline import Deadline
 from ottla_client.errors import ClientError
+from ottla_client.settings import ConnectionSettings
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
@@ -105,7 +106,7 @@ async def test_starting_a_cluster(fake: FakeBroker) -> None:
     """Who is cancelled in start has nothing to close; a close that is cancelled leaves nothing either."""
 
     async def scenario() -> None:
-        cluster = Cluster(f"127.0.0.2:{fake.port},{fake.bootstrap}", **QUICK)
+        cluster = Cluster(f"127.0.0.2:{fake.port},{fake.bootstrap}", ConnectionSettings(**QUICK))
         await cluster.start(Deadline(30))
         await cluster.close()
 
@@ -131,7 +132,7 @@ async def test_using_a_cluster(fake: FakeBroker, use: Callable[[Cluster], Awaita
     before = sockets() - fake.open_now
     place = 0
     while True:
-        cluster = Cluster(fake.bootstrap, **QUICK)
+        cluster = Cluster(fake.bootstrap, ConnectionSettings(**QUICK))
         await cluster.start(Deadline(30))
         cluster.stale()
         run = CancelAt(use(cluster), place)  # type: ignore[arg-type]
@@ -154,7 +155,7 @@ async def test_using_a_cluster(fake: FakeBroker, use: Callable[[Cluster], Awaita
 
 
 async def test_one_caller_is_cancelled_and_the_others_are_served(fake: FakeBroker) -> None:
-    cluster = Cluster(fake.bootstrap, **QUICK)
+    cluster = Cluster(fake.bootstrap, ConnectionSettings(**QUICK))
     await cluster.start(Deadline(30))
     callers = [asyncio.ensure_future(cluster.dedicated(1, Deadline(30))) for _ in range(3)]
     await asyncio.sleep(0)
@@ -167,7 +168,7 @@ async def test_one_caller_is_cancelled_and_the_others_are_served(fake: FakeBroke
 
 async def test_closing_ends_whoever_waits(fake: FakeBroker) -> None:
     fake.answers[ApiKey.LIST_GROUPS] = lambda header, request: None
-    cluster = Cluster(fake.bootstrap, **QUICK)
+    cluster = Cluster(fake.bootstrap, ConnectionSettings(**QUICK))
     await cluster.start(Deadline(30))
     waiting = [
         asyncio.ensure_future(each)

@@ -11,8 +11,8 @@ import pytest
 from tests.client.base.conftest import until
 from tests.client.base.fake import FakeBroker, Partition, Topic
 
-from ottla_client.cluster import Backoff, Cluster, near_names, retrying
-from ottla_client.cluster.names import parse_servers
+from ottla_client.cluster import Backoff, Cluster, retrying
+from ottla_client.cluster.addresses import parse_servers
 from ottla_client.deadline import Deadline
 from ottla_client.errors import (
     BootstrapError,
@@ -25,6 +25,8 @@ from ottla_client.errors import (
     RequestTimeoutError,
     UnknownTopicError,
 )
+from ottla_client.settings import ConnectionSettings
+from ottla_client.suggestions import near_names
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -76,7 +78,7 @@ def test_bootstrap_servers_that_are_none(servers: Any) -> None:
 )
 def test_options_that_cannot_be(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(options))):
-        Cluster("a:1", **options)
+        ConnectionSettings(**options)
 
 
 def test_near_names() -> None:
@@ -420,7 +422,7 @@ async def test_reconnecting_waits_longer_each_time(fake: FakeBroker, new_cluster
     cluster = new_cluster(fake.bootstrap, reconnect_backoff_ms=60_000, reconnect_backoff_max_ms=60_000)
     await cluster.start(Deadline(30))
     await fake.stop()
-    await until(lambda: cluster._links.error(1) is not None or cluster._links.open_connection(1) is None)
+    await until(lambda: cluster._pool.error(1) is not None or cluster._pool.open_connection(1) is None)
     with pytest.raises(ConnectError):
         await cluster.connection(1, Deadline(0.5))
     with pytest.raises(ConnectError, match=r"not connected in time; before that: .*refused"):

@@ -12,6 +12,7 @@ from tests.support.waiting import until
 from ottla_client.cluster import Cluster
 from ottla_client.deadline import Deadline
 from ottla_client.group import GroupMember, MemberSettings, assignors_named
+from ottla_client.settings import ConnectionSettings
 from ottla_client.types import TopicPartition
 
 # Short times, so that tests needn't wait; sessions long enough for a machine that is busy.
@@ -101,7 +102,7 @@ async def new_member() -> AsyncIterator[NewMember]:
         request_timeout_ms: int = 30_000,
         **options: Any,
     ) -> TestMember:
-        cluster = Cluster(bootstrap, **QUICK, request_timeout_ms=request_timeout_ms)
+        cluster = Cluster(bootstrap, ConnectionSettings(**QUICK, request_timeout_ms=request_timeout_ms))
         await cluster.start(Deadline(30))
         notes = notes or Notes()
         member = TestMember(

@@ -20,6 +20,7 @@ from ottla_client.errors import (
     UnsupportedApiError,
 )
 from ottla_client.group import OffsetsClient
+from ottla_client.settings import ConnectionSettings
 from ottla_client.types import OffsetAndMetadata, TopicPartition
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
@@ -46,7 +47,7 @@ async def new_offsets() -> AsyncIterator[Callable[..., OffsetsClient]]:
     made: list[Cluster] = []
 
     def make(bootstrap: str, group: str = "g") -> OffsetsClient:
-        made.append(Cluster(bootstrap, **QUICK))
+        made.append(Cluster(bootstrap, ConnectionSettings(**QUICK)))
         return OffsetsClient(made[-1], group)
 
     yield make

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console as RichConsole
 from tests.support.waiting import wait_for
 
-from ottla_client.commands.client_options import Settings
+from ottla_client.commands.client_options import ClientOptions
 from ottla_client.commands.console import Console
 from ottla_pipeline.commands.running import run_job, summary
 from ottla_pipeline.landing import BatchDone, Landed
@@ -216,7 +216,7 @@ def run(
     job: Callable[[Callable[[BatchDone], None], threading.Event], Landed], *, as_json: bool = False
 ) -> None:
     spark: Any = None
-    run_job(Console(Settings("127.0.0.1:9092", 1.0), as_json=as_json), spark, "lake/t", job)
+    run_job(Console(ClientOptions("127.0.0.1:9092", 1.0), as_json=as_json), spark, "lake/t", job)
 
 
 def test_a_job_that_is_watched(capsys: pytest.CaptureFixture[str]) -> None:

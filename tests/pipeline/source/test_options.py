@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from ottla_client.settings import ConnectionSettings
 from ottla_client.types import TopicPartition
 from ottla_pipeline.source import kafka, names
 from ottla_pipeline.source.errors import OptionError
@@ -240,7 +241,7 @@ def test_how_tasks_read() -> None:
 
 def test_tls() -> None:
     made = stream(kafka__security__protocol="ssl", kafka__ssl__endpoint__identification__algorithm="")
-    context = kafka.client_options(made.client)["ssl_context"]
+    context = ConnectionSettings(**kafka.client_options(made.client)).tls_context()
     assert not context.check_hostname
     with pytest.raises(OptionError, match="no check"):
         stream(kafka__security__protocol="SSL", kafka__ssl__endpoint__identification__algorithm="dns")

@@ -1,9 +1,8 @@
-"""Addresses as a user writes them, and names that a user may have meant."""
+"""The addresses of bootstrap servers as users write them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterable, Sequence
 
 from ottla_client.errors import ConfigurationError
 
@@ -37,9 +36,3 @@ def _address(entry: object) -> tuple[str, int]:
     if not right or not host or "/" in text or not 0 < number < 65536:
         raise ConfigurationError(f"bootstrap_servers has {entry!r}; {_FORM}")
     return host, number
-
-
-def near_names(name: str, names: Collection[str], at_most: int = 3) -> list[str]:
-    """Those of ``names`` that somebody who wrote ``name`` may have meant, the likeliest first."""
-    by_folded = {each.casefold(): each for each in sorted(names, reverse=True)}
-    return [by_folded[each] for each in get_close_matches(name.casefold(), by_folded, at_most, 0.6)]

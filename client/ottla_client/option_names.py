@@ -1,0 +1,126 @@
+"""Options as text: in Python's spelling (``ssl_cafile``) or in Kafka's (``ssl.truststore.location``).
+
+``-X`` of every command and the ``kafka.`` options of Spark are read here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from types import UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+from .errors import ConfigurationError
+from .settings import ConnectionSettings
+from .suggestions import did_you_mean
+
+_HOSTNAME_CHECK: Final = "ssl.endpoint.identification.algorithm"
+_STORE_TYPES: Final = ("ssl.truststore.type", "ssl.keystore.type")
+# Names of Java's and librdkafka's options that aren't the Python name with dots.
+_FROM_KAFKA: Final = {
+    "ssl.truststore.location": "ssl_cafile",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.keystore.location": "ssl_certfile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+    _HOSTNAME_CHECK: "ssl_check_hostname",
+}
+_TO_KAFKA: Final = {option: kafka for kafka, option in reversed(_FROM_KAFKA.items())}
+_TEXTS: Final = frozenset((bool, int, float, str, list))
+_WORDS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+def kafka_name(name: str) -> str:
+    """An option in Kafka's spelling: ``linger.ms`` for ``linger_ms``, ``linger-ms`` and itself."""
+    dotted = _dotted(name)
+    return _TO_KAFKA.get(dotted.replace(".", "_"), dotted)
+
+
+def option_name(name: str) -> str:
+    """An option in Python's spelling, that of the keyword argument."""
+    dotted = _dotted(name)
+    return _FROM_KAFKA.get(dotted, dotted.replace(".", "_"))
+
+
+def kafka_names(settings: type[ConnectionSettings]) -> list[str]:
+    """All options of ``settings`` that text can express, in Kafka's spellings."""
+    plain = [name.replace("_", ".") for name in _types(settings) if name not in _TO_KAFKA]
+    return [*plain, *_FROM_KAFKA, *_STORE_TYPES]
+
+
+def read_options(
+    texts: Mapping[str, str],
+    settings: type[ConnectionSettings],
+    *,
+    also: Iterable[type[ConnectionSettings]] = (),
+    shown: Callable[[str], str] = str,
+) -> dict[str, Any]:
+    """Keyword arguments out of text, each of the type that its option has in ``settings``.
+
+    Options that only the settings in ``also`` have are left out. ``shown`` turns a name into the one for errors.
+    Raises ConfigurationError for an unknown name, with a suggestion, and for a value of another type.
+    """
+    every = [settings, *also]
+    types = _types(settings)
+    others = {name for each in every for name in _types(each)}
+    read: dict[str, Any] = {}
+    for given, text in texts.items():
+        dotted, name = _dotted(given), option_name(given)
+        if dotted in _STORE_TYPES:
+            if text.upper() != "PEM":
+                raise ConfigurationError(
+                    f"{shown(given)} is {text}; give certificates as PEM files, and PEM here"
+                )
+        elif dotted == _HOSTNAME_CHECK:
+            if text not in ("", "https", "none"):
+                raise ConfigurationError(f'{shown(given)} is {text!r}; it can be "https", or "" for no check')
+            read[name] = text == "https"
+        elif name in types:
+            read[name] = _value(shown(given), text, types[name])
+        elif name not in others:
+            known = others if "." not in given else {name for each in every for name in kafka_names(each)}
+            raise ConfigurationError(f"the client has no option {shown(given)}{did_you_mean(given, known)}")
+    return read
+
+
+def _dotted(name: str) -> str:
+    return re.sub("[-_]", ".", name.strip().lower())
+
+
+def _types(settings: type[ConnectionSettings]) -> dict[str, frozenset[type]]:
+    """The types of the options that text can express."""
+    hints = get_type_hints(settings)
+    found = {field.name: _kinds(hints[field.name]) for field in fields(settings)}
+    return {name: kinds for name, kinds in found.items() if kinds}
+
+
+def _kinds(hint: Any) -> frozenset[type]:
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        return frozenset().union(*map(_kinds, get_args(hint)))
+    if origin is Literal:
+        return frozenset(map(type, get_args(hint)))
+    if origin is Sequence:
+        return frozenset((list,))
+    return _TEXTS & {hint}
+
+
+def _value(name: str, text: str, kinds: frozenset[type]) -> Any:
+    """``text`` as one of the types. Raises ConfigurationError."""
+    if bool in kinds:
+        if text.lower() not in _WORDS:
+            raise ConfigurationError(f"{name} is true or false, not {text!r}")
+        return _WORDS[text.lower()]
+    if list in kinds:
+        return [each.strip() for each in text.split(",")]
+    for number in (int, float):
+        if number in kinds:
+            try:
+                return number(text)
+            except ValueError:
+                continue
+    if str in kinds:
+        return text
+    raise ConfigurationError(f"{name} is a {'number' if float in kinds else 'whole number'}, not {text!r}")

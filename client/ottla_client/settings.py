@@ -1,0 +1,165 @@
+"""The options of every client, declared once: names, types, defaults and checks.
+
+`ConnectionOptions` gives keyword arguments their types, for editors and mypy; `ConnectionSettings` holds their values.
+Producer, Consumer and Admin extend both with their own options. The synchronous classes take the same options, and
+`option_names` reads them from text for ``-X`` and for Spark.
+"""
+
+from __future__ import annotations
+
+import inspect
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Self, TypedDict, TypeVar
+
+from .errors import ConfigurationError
+from .suggestions import did_you_mean
+
+F = TypeVar("F", bound=Callable[..., None])
+
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+
+_TIMES: Final = (
+    "request_timeout_ms",
+    "retry_backoff_ms",
+    "retry_backoff_max_ms",
+    "metadata_max_age_ms",
+    "connections_max_idle_ms",
+    "reconnect_backoff_ms",
+    "reconnect_backoff_max_ms",
+)
+_TLS_FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
+_TLS_TEXTS: Final = (*_TLS_FILES, "ssl_password")
+
+
+class ConnectionOptions(TypedDict, total=False):
+    """The keyword arguments of `ConnectionSettings`."""
+
+    client_id: str
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    metadata_max_age_ms: int
+    connections_max_idle_ms: int
+    security_protocol: str
+    ssl_context: ssl.SSLContext | None
+    ssl_cafile: str | None
+    ssl_certfile: str | None
+    ssl_keyfile: str | None
+    ssl_password: str | None
+    ssl_check_hostname: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """How a client reaches its cluster. Times in milliseconds; raises ConfigurationError for invalid values.
+
+    :param client_id: the client's name in the brokers' logs and quotas.
+    :param request_timeout_ms: how long a broker may take to answer.
+    :param retry_backoff_ms: the pause before the first retry; it doubles up to ``retry_backoff_max_ms``.
+    :param reconnect_backoff_ms: the same for connections, up to ``reconnect_backoff_max_ms``.
+    :param metadata_max_age_ms: how often to refresh the metadata when nothing else causes a refresh.
+    :param connections_max_idle_ms: how long a connection may stay unused before it is closed.
+    :param security_protocol: "PLAINTEXT" or "SSL".
+    :param ssl_context: the context for "SSL". Without it one is made from the options below.
+    :param ssl_cafile: a PEM file with trusted authorities; None trusts the system's.
+    :param ssl_certfile: a PEM file with the client's certificate, and its key unless ``ssl_keyfile`` has it.
+    :param ssl_password: decrypts the key.
+    :param ssl_check_hostname: whether the broker's certificate must name its host.
+    """
+
+    client_id: str = "ottla"
+    request_timeout_ms: int = 30_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    metadata_max_age_ms: int = 300_000
+    connections_max_idle_ms: int = 540_000
+    security_protocol: str = "PLAINTEXT"
+    ssl_context: ssl.SSLContext | None = None
+    ssl_cafile: str | None = None
+    ssl_certfile: str | None = None
+    ssl_keyfile: str | None = None
+    ssl_password: str | None = None
+    ssl_check_hostname: bool = True
+
+    def __post_init__(self) -> None:
+        for name in _TIMES:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise ConfigurationError(f"{name} is {value!r}; a number of milliseconds above 0 is needed")
+        if not isinstance(self.client_id, str):
+            raise ConfigurationError(f"client_id is {self.client_id!r}; a text is needed")
+        self._check_tls()
+
+    def _check_tls(self) -> None:
+        protocol = self.security_protocol
+        if protocol not in ("PLAINTEXT", "SSL"):
+            raise ConfigurationError(
+                f"security_protocol is {protocol!r}; supported are 'PLAINTEXT' and 'SSL', no SASL yet"
+            )
+        given = [name for name in _TLS_TEXTS if getattr(self, name) is not None]
+        if not self.ssl_check_hostname:
+            given.append("ssl_check_hostname")
+        if protocol == "PLAINTEXT" and self.ssl_context is not None:
+            raise ConfigurationError("ssl_context is given, which needs security_protocol='SSL'")
+        if protocol == "PLAINTEXT" and given:
+            raise ConfigurationError(f"{given[0]} is given, which needs security_protocol='SSL'")
+        if self.ssl_context is not None and given:
+            raise ConfigurationError(f"{given[0]} and ssl_context are both given; set it in the context")
+        if self.ssl_certfile is None and (self.ssl_keyfile or self.ssl_password):
+            raise ConfigurationError("ssl_keyfile and ssl_password need ssl_certfile")
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], client: str) -> Self:
+        """The settings of the class ``client``. Raises TypeError for an unknown option, ConfigurationError."""
+        known = [field.name for field in fields(cls)]
+        for name in options:
+            if name not in known:
+                raise TypeError(f"{client} has no option {name}{did_you_mean(name, known)}")
+        return cls(**options)
+
+    @property
+    def request_timeout(self) -> float:
+        """``request_timeout_ms`` in seconds."""
+        return self.request_timeout_ms / 1000
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """The context to connect with, None for plain text. Reads the files, so it raises ConfigurationError."""
+        if self.security_protocol == "PLAINTEXT":
+            return None
+        if self.ssl_context is not None:
+            return self.ssl_context
+        try:
+            context = ssl.create_default_context(cafile=self.ssl_cafile)
+            if self.ssl_certfile is not None:
+                context.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, self.ssl_password)
+        except (OSError, ssl.SSLError) as error:
+            files = ", ".join(file for name in _TLS_FILES if (file := getattr(self, name)))
+            reason = getattr(error, "reason", None) or error.strerror or error
+            raise ConfigurationError(f"{files}: {reason}; PEM files are needed") from None
+        if not self.ssl_check_hostname:
+            context.check_hostname = False
+        return context
+
+
+def accepts(settings: type[ConnectionSettings]) -> Callable[[F], F]:
+    """Show a constructor's ``**options`` one by one, with their defaults, in ``help`` and ``inspect.signature``."""
+
+    def decorate(constructor: F) -> F:
+        signature = inspect.signature(constructor)
+        shown = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        shown += [
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type
+            )
+            for field in fields(settings)
+        ]
+        constructor.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+        return constructor
+
+    return decorate

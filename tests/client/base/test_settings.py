@@ -1,0 +1,75 @@
+"""The options of every client: their types, defaults and checks, and TLS from files."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+from ottla_client import Admin, Consumer, Producer, sync
+from ottla_client.admin.base import AdminOptions, AdminSettings
+from ottla_client.consumer.settings import ConsumerOptions, ConsumerSettings
+from ottla_client.errors import ConfigurationError
+from ottla_client.option_names import kafka_name, kafka_names, option_name
+from ottla_client.producer.settings import ProducerOptions, ProducerSettings
+from ottla_client.settings import ConnectionOptions, ConnectionSettings
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        (ConnectionOptions, ConnectionSettings),
+        (AdminOptions, AdminSettings),
+        (ConsumerOptions, ConsumerSettings),
+        (ProducerOptions, ProducerSettings),
+    ],
+)
+def test_the_keyword_arguments_are_the_settings(options: type, settings: type[ConnectionSettings]) -> None:
+    hints = get_type_hints(settings)
+    assert get_type_hints(options) == {field.name: hints[field.name] for field in fields(settings)}
+
+
+@pytest.mark.parametrize("module", [sync, None])
+def test_an_unknown_option_gets_a_suggestion(module: Any) -> None:
+    for client in (
+        (Admin, Consumer, Producer) if module is None else (sync.Admin, sync.Consumer, sync.Producer)
+    ):
+        with pytest.raises(TypeError, match=r"has no option client_di; did you mean client_id"):
+            client(client_di="x")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ssl_cafile": "ca.pem"}, "ssl_cafile is given, which needs security_protocol='SSL'"),
+        ({"ssl_check_hostname": False}, "ssl_check_hostname is given"),
+        ({"security_protocol": "SSL", "ssl_keyfile": "key.pem"}, "need ssl_certfile"),
+        (
+            {"security_protocol": "SSL", "ssl_cafile": "x", "ssl_context": ssl.create_default_context()},
+            "both",
+        ),
+    ],
+)
+def test_tls_options_that_do_not_go_together(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Producer(**options)
+
+
+def test_tls_from_files(tmp_path: Path) -> None:
+    context = ConnectionSettings(security_protocol="SSL", ssl_check_hostname=False).tls_context()
+    assert isinstance(context, ssl.SSLContext)
+    assert not context.check_hostname
+    with pytest.raises(ConfigurationError, match=r"nowhere\.pem"):
+        Producer(security_protocol="SSL", ssl_cafile=f"{tmp_path}/nowhere.pem")
+
+
+def test_names_in_both_spellings() -> None:
+    for name in kafka_names(ProducerSettings):
+        if name not in ("ssl.truststore.type", "ssl.keystore.type"):
+            assert option_name(kafka_name(option_name(name))) == option_name(name)
+    assert kafka_name("ssl_cafile") == kafka_name("ssl.cafile") == "ssl.truststore.location"
+    assert kafka_name("linger_ms") == kafka_name("linger-ms") == kafka_name("linger.ms") == "linger.ms"
+    assert option_name("ssl.ca.location") == option_name("ssl.truststore.location") == "ssl_cafile"
