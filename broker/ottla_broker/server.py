@@ -37,6 +37,7 @@ from ottla_broker.network.acceptor import Acceptor, ListenError, open_listener
 from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.processor import SocketSettings
 from ottla_broker.network.request_memory import RequestMemory
+from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_broker.replica.manager import ReplicaManager
 from ottla_broker.store.api import StoreError
@@ -195,7 +196,7 @@ class Broker:
             config.use_broker_id(broker_id)
         self.store = EmbeddedStore.open(config.data_dirs, self.background)
         self._stopping.append(self.store.close)
-        self.replicas = ReplicaManager(config.broker_id, self.logs, self.clock)
+        self.replicas = ReplicaManager(ReplicaEnvironment(config.broker_id, self.logs, self.clock))
         self._stopping.append(self._checkpoint_last)
         self.controller = self.standalone = StandaloneController(
             config, self.store, self.metadata, self.replicas, self.logs, self.clock, self.random

@@ -17,7 +17,7 @@ from ottla_broker.cluster import controller_requests as controller_requests_modu
 from ottla_broker.cluster.controller_requests import ControllerRequests
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.metadata.epoch_fencing import EpochFence
-from ottla_broker.replica.replicated import Role
+from ottla_broker.replica.partition import Role
 from ottla_broker.store.api import StoreFailedError
 from ottla_broker.store.keys import Assignment, TopicNode
 from ottla_protocol.errors import ErrorCode
@@ -80,7 +80,7 @@ class Store:
 
 
 class Replicas:
-    """What broker 1 has of partitions, as ``ClusterReplicas`` is asked for it."""
+    """What broker 1 has of partitions, as ``ReplicaManager`` is asked for it."""
 
     broker_id = 1
 
@@ -91,14 +91,14 @@ class Replicas:
     def has(self, topic: str, topic_id: bytes) -> None:
         self.here.append(SimpleNamespace(topic=topic, topic_id=topic_id, partition=0, role=Role.FOLLOWER))
 
-    def replicated(self) -> Iterator[Any]:
+    def partitions(self) -> Iterator[Any]:
         return iter(self.here)
 
     def contradicts(self, request: LeaderAndIsrRequest) -> bool:
         told = {(state.topic_name, state.topic_id) for state in request.topic_states}
         return any((each.topic, each.topic_id) not in told for each in self.here)
 
-    async def retire(self, strays: Sequence[Any]) -> None:
+    async def drop_strays(self, strays: Sequence[Any]) -> None:
         self.here = [each for each in self.here if each not in strays]
 
     async def apply_leader_and_isr(self, *_: Any) -> LeaderAndIsrResponse:
@@ -114,7 +114,7 @@ class World:
         configs: Any = Configs(has_topics)
         self.looked_up = configs.looked_up
         config: Any = SimpleNamespace()
-        rooms: list[Any] = [self.authority, self.metadata, self.replicas, configs]
+        rooms: list[Any] = [self.authority, self.metadata, self.replicas, self.replicas, configs]
         self.controller_requests = ControllerRequests(*rooms, lambda _: config, lambda *_: None, self.store)
 
     def names(self) -> set[str]:

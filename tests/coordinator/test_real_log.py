@@ -19,6 +19,7 @@ from ottla_broker.coordinator.group.offsets import Committed
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.manager import LogManager
+from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.manager import ReplicaManager
 
 PARTITIONS = 3
@@ -30,7 +31,7 @@ async def coordinator(folder: Path, config: LogConfig, codec: int) -> AsyncItera
     background = Background(2)
     logs = LogManager([folder], config, clock, background, random.Random(1))
     await logs.load()
-    replicas = ReplicaManager(1, logs, clock)
+    replicas = ReplicaManager(ReplicaEnvironment(1, logs, clock))
     settings = GroupSettings(initial_rebalance_delay_ms=0, codec=codec)
     groups = GroupCoordinator(settings, clock, random.Random(2), lambda: PARTITIONS)
     replicas.listeners.append(groups)

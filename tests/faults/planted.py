@@ -13,12 +13,12 @@ from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import Commits
 from ottla_broker.handlers.fetch import Fetch
 from ottla_broker.log.producer_state import ProducerStates
-from ottla_broker.replica.replicated import ReplicatedPartition
+from ottla_broker.replica.partition import Partition
 
 
 def _acknowledge_early() -> None:
     """acks=all is answered when the leader has the records, and nobody else."""
-    ReplicatedPartition.committed = lambda self, end_offset, timeout_ms: None  # type: ignore[method-assign]
+    Partition.committed = lambda self, end_offset, timeout_ms: None  # type: ignore[method-assign]
 
 
 def _forget_sequences() -> None:
@@ -28,7 +28,7 @@ def _forget_sequences() -> None:
 
 def _show_uncommitted() -> None:
     """Consumers read to the log's end."""
-    ReplicatedPartition.last_stable_offset = property(  # type: ignore[assignment, method-assign]
+    Partition.last_stable_offset = property(  # type: ignore[assignment, method-assign]
         lambda self: self.log.log_end_offset
     )
 

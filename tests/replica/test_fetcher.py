@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from tests.replica.world import TOPIC, TOPIC_ID, StepClock, open_log
 
+from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.fetcher import Fetcher, FetcherSettings
-from ottla_broker.replica.replicated import LeaderState, ReplicatedPartition
+from ottla_broker.replica.isr import LeaderState
+from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.fetch import (
     EpochEndOffset,
@@ -84,14 +86,12 @@ class Bench:
         self.links.append(Link(self.version))
         return self.links[-1]
 
-    def follow(self, index: int = 0, epoch: int = 5, records: int = 0) -> ReplicatedPartition:
+    def follow(self, index: int = 0, epoch: int = 5, records: int = 0) -> Partition:
         log = open_log(self.folder / f"{TOPIC}-{index}", self.clock, index=index)
         for number in range(records):
             log.append_as_follower(batch(number, epoch=3))
         logs: Any = SimpleNamespace(get=lambda *_: log, high_watermark=lambda *_: 0)
-        partition = ReplicatedPartition(
-            TOPIC, index, TOPIC_ID, ME, logs, self.clock, 10_000, lambda *_: True, lambda _: None
-        )
+        partition = Partition(TOPIC, index, TOPIC_ID, ReplicaEnvironment(ME, logs, self.clock, 10.0))
         partition.follow(LeaderState(1, LEADER, epoch, [LEADER, ME], 0, [LEADER, ME]))
         self.fetcher.add(partition)
         return partition

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.replica.world import World
 
-from ottla_broker.replica.replicated import Role
+from ottla_broker.replica.partition import Role
 
 NUMBERS = st.integers(0, 2**16)
 ACTIONS = st.sampled_from(
@@ -55,7 +55,7 @@ async def act(world: World, action: str, number: int) -> None:
     elif action == "wait long":
         world.clock.seconds += 11
         for node in world.nodes.values():
-            node.partition.consider_removing()
+            node.partition.remove_lagging()
     elif action in ("crash", "power cut"):
         if broker in world.nodes:
             isr = world.state.isr

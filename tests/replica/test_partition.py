@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from ottla_broker.replica.delayed_fetch import DelayedFetch
+from ottla_broker.replica.environment import ReplicaEnvironment
+from ottla_broker.replica.isr import LeaderState
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -71,8 +73,10 @@ def made(flushing: bool = False) -> tuple[Partition, FakeLog, Timers]:
     log, timers = FakeLog(), Timers()
     if flushing:
         log.flushes = []
-    logs: Any = SimpleNamespace(get=lambda *_: log)
-    return Partition("t", 0, bytes(16), 0, [0], logs, timers), log, timers
+    logs: Any = SimpleNamespace(get=lambda *_: log, high_watermark=lambda *_: None)
+    partition = Partition("t", 0, bytes(16), ReplicaEnvironment(0, logs, timers))
+    partition.lead(LeaderState(0, 0, 0, [0], 0, [0]), open_log=False)
+    return partition, log, timers
 
 
 def append(partition: Partition) -> int:

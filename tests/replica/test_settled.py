@@ -11,7 +11,8 @@ from tests.replica.world import FETCH_VERSION, TOPIC_ID, World
 
 from ottla_broker.handlers import fetch as fetch_handler
 from ottla_broker.log.log import Log
-from ottla_broker.replica.replicated import LeaderState, ReplicatedPartition
+from ottla_broker.replica.isr import LeaderState
+from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 
@@ -33,7 +34,7 @@ class Follower:
         monkeypatch.setattr(Log, "read", counted)
 
     @property
-    def partition(self) -> ReplicatedPartition:
+    def partition(self) -> Partition:
         return self.node.partition
 
     def fetch(self, offset: int | None = None, epoch: int = 1) -> Any:
@@ -77,7 +78,7 @@ async def test_what_is_at_its_end_is_heard_and_not_read(follower: Follower) -> N
     world.clock.seconds += 3
     assert follower.fetch() is None
     assert follower.reads == 0
-    remote = follower.partition.remotes[2]
+    remote = follower.partition.followers[2]
     assert (remote.last_fetch, remote.caught_up) == (world.clock.seconds, world.clock.seconds)
     # Data; then the high watermark that comes of it having been fetched; then nothing again.
     world.produce(1, 2)

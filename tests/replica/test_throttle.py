@@ -144,7 +144,7 @@ async def test_a_leader_sends_nothing_too_fast_but_to_who_is_in_sync(tmp_path: A
     # It is known where the follower is, though nothing is sent, and nothing wakes it before its time is up.
     waiting = ask(3, offset=1, wait=500)
     assert isinstance(waiting, Deferred)
-    assert node.partition.remotes[3].end_offset == 1
+    assert node.partition.followers[3].end_offset == 1
     assert not node.partition.follower_fetches
     answered: list[Any] = []
     waiting.then(answered.append)

@@ -16,15 +16,11 @@ from ottla_broker.log.config import LogConfig
 from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.files import Files
 from ottla_broker.log.log import Log
+from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_broker.replica.fetcher import Fetcher, FetcherSettings
-from ottla_broker.replica.replicated import (
-    IsrChange,
-    IsrOutcome,
-    LeaderState,
-    ReplicatedPartition,
-    Role,
-)
+from ottla_broker.replica.isr import IsrChange, IsrOutcome, LeaderState
+from ottla_broker.replica.partition import Partition, Role
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla_protocol.messages.list_offsets import ListOffsetsResponse
@@ -35,7 +31,7 @@ TOPIC = "t"
 TOPIC_ID = b"0123456789abcdef"
 FETCH_VERSION = 17
 LIST_OFFSETS_VERSION = 8
-MAX_LAG_MS = 10_000
+MAX_LAG_SECONDS = 10.0
 
 
 class StepClock:
@@ -128,17 +124,15 @@ class Node:
         self.local = log
         self.alive = True
         logs: Any = SimpleNamespace(get=lambda *_: log, high_watermark=lambda *_: committed)
-        self.partition = ReplicatedPartition(
-            TOPIC,
-            0,
-            TOPIC_ID,
+        environment = ReplicaEnvironment(
             number,
             logs,
             world.clock,
-            MAX_LAG_MS,
+            MAX_LAG_SECONDS,
             lambda broker, _: broker in world.nodes,
             lambda change: world.proposals.append((self, change)),
         )
+        self.partition = Partition(TOPIC, 0, TOPIC_ID, environment)
         self.fetchers: dict[int, Fetcher] = {}
         replicas = SimpleNamespace(
             partition=lambda topic, index: self.partition if (topic, index) == (TOPIC, 0) else None,

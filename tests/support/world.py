@@ -17,6 +17,7 @@ from ottla_broker.controller.standalone import StandaloneController
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log.manager import LogManager
 from ottla_broker.metadata.cache import MetadataCache
+from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.manager import ReplicaManager
 from ottla_broker.store.embedded import EmbeddedStore
 
@@ -35,7 +36,7 @@ class World:
         self.logs = LogManager(
             self.config.data_dirs, log_config(self.config, {}), self.clock, self.background, self.random
         )
-        self.replicas = ReplicaManager(self.config.broker_id, self.logs, self.clock)
+        self.replicas = ReplicaManager(ReplicaEnvironment(self.config.broker_id, self.logs, self.clock))
 
     @classmethod
     async def open(cls, folder: Path, **settings: str) -> World:

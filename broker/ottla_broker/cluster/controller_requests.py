@@ -12,7 +12,8 @@ from ottla_broker.events import get_logger
 from ottla_broker.log.names import MAX_TOPIC_NAME, is_topic_name
 from ottla_broker.metadata.cache import INTERNAL_TOPICS, BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
 from ottla_broker.metadata.epoch_fencing import EpochFence
-from ottla_broker.replica.cluster import ClusterReplicas, check_partition
+from ottla_broker.replica.manager import ReplicaManager
+from ottla_broker.replica.state_changes import ReplicaStateChanges, check_partition
 from ottla_broker.store.api import StoreError
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.leader_and_isr import (
@@ -58,7 +59,8 @@ class ControllerRequests:
         self,
         authority: EpochFence,
         metadata: MetadataCache,
-        replicas: ClusterReplicas,
+        replicas: ReplicaManager,
+        changes: ReplicaStateChanges,
         configs: ClusterConfigs,
         log_config: Callable[[Settings], LogConfig],
         set_address: Callable[[int, str, int], None],
@@ -68,6 +70,7 @@ class ControllerRequests:
         self._authority = authority
         self._metadata = metadata
         self._replicas = replicas
+        self._changes = changes
         self._configs = configs
         self._log_config = log_config
         self._set_address = set_address
@@ -88,13 +91,13 @@ class ControllerRequests:
                 topics = {state.topic_name for state in request.ungrouped_partition_states}
                 topics |= {topic.topic_name for topic in request.topic_states}
                 code = await self._know(filter(is_topic_name, topics))
-            if code is ErrorCode.NONE and self._replicas.contradicts(request):
+            if code is ErrorCode.NONE and self._changes.contradicts(request):
                 code = await self._drop_missing(replicas=True)
             if code is not ErrorCode.NONE:
                 return LeaderAndIsrResponse(error_code=code)
             for leader in request.live_leaders:
                 self._set_address(leader.broker_id, leader.host_name, leader.port)
-            response = await self._replicas.apply_leader_and_isr(request, version, self._config_of)
+            response = await self._changes.apply_leader_and_isr(request, version, self._config_of)
             self.on_leaders(request.broker_epoch)
             for topic in request.topic_states:
                 self._take_leaders(topic)
@@ -160,7 +163,7 @@ class ControllerRequests:
             code = await self._check(request)
             if code is not ErrorCode.NONE:
                 return StopReplicaResponse(error_code=code)
-            return await self._replicas.stop_replicas(request)
+            return await self._changes.stop_replicas(request)
 
     async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         async with self._turn:
@@ -240,7 +243,7 @@ class ControllerRequests:
         try:
             gone = await deleted(self._store, [topic.name for topic in self._metadata.topics()])
             lost = (
-                await strays(self._store, self._replicas.broker_id, self._replicas.replicated())
+                await strays(self._store, self._replicas.broker_id, self._replicas.partitions())
                 if replicas
                 else []
             )
@@ -251,7 +254,7 @@ class ControllerRequests:
             log.info("topic deleted while nobody told this broker", topic=name)
             self._forget(name)
         if lost:
-            await self._replicas.retire(lost)
+            await self._changes.drop_strays(lost)
         return ErrorCode.NONE
 
     def _config_of(self, topic: str) -> LogConfig:

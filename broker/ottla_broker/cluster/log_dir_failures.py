@@ -12,7 +12,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.store.api import StoreError
 
 if TYPE_CHECKING:
-    from ottla_broker.replica.replicated import ReplicatedPartition
+    from ottla_broker.replica.partition import Partition
 
 log = get_logger()
 
@@ -29,7 +29,7 @@ class LogDirFailures:
         self._broker_id = broker_id
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def folder_failed(self, folder: str, partitions: Sequence[ReplicatedPartition]) -> None:
+    def folder_failed(self, folder: str, partitions: Sequence[Partition]) -> None:
         """The controller asks for the partitions itself, and elects other leaders for those that are offline."""
         task = asyncio.get_running_loop().create_task(self._report(folder))
         self._tasks.add(task)

@@ -35,11 +35,15 @@ from ottla_broker.controller.cluster.controller_election import ControllerElecti
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.epoch_fencing import EpochFence
 from ottla_broker.network.peer import Peers
-from ottla_broker.replica.cluster import ClusterReplicas
+from ottla_broker.replica.alter_partition import AlterPartitionManager
+from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.fetcher import FetcherSettings
-from ottla_broker.replica.isr import IsrChanges
+from ottla_broker.replica.fetcher_manager import FetcherManager
+from ottla_broker.replica.leader_lease import DOUBT_SECONDS, LeaderLease
+from ottla_broker.replica.manager import ReplicaManager
 from ottla_broker.replica.selector import RackAwareSelector
-from ottla_broker.replica.standing import DOUBT_SECONDS, Standing
+from ottla_broker.replica.state_changes import ReplicaStateChanges
+from ottla_broker.replica.throttle import Throttle
 from ottla_broker.store.api import Lease, StoreError
 from ottla_broker.store.keys import DEFAULT_ENTITY, BrokerRegistration, ConfigNode, encode_uuid
 from ottla_broker.store.zookeeper import Tls, ZooKeeperSettings, ZooKeeperStore
@@ -128,17 +132,30 @@ class ClusterMember:
             number, self._peers, self._place, self._on_dead, self._metadata.set_reachable
         )
         self._metadata.look = self._peer_monitor.look
-        self._standing = Standing(
+        self._leader_lease = LeaderLease(
             Lease(), config.replica_fetch_wait_max_ms / 1000 + DOUBT_SECONDS, self._peer_monitor.is_dead
         )
-        self._isr = IsrChanges(number, self._broker_epoch, self._links.to_controller, self._clock)
-        self.replicas = ClusterReplicas(
+        self._alter_partition = AlterPartitionManager(
+            number, self._broker_epoch, self._links.to_controller, self._clock
+        )
+        self.replicas = ReplicaManager(
+            ReplicaEnvironment(
+                number,
+                self._logs,
+                self._clock,
+                max_lag_seconds=config.replica_lag_time_max_ms / 1000,
+                is_eligible=lambda broker, _: broker in self._metadata.brokers,
+                propose=self._alter_partition.propose,
+                leader_lease=self._leader_lease,
+            )
+        )
+        self.replicas.share_with_cluster()
+        self.replicas.leader_throttle = self._throttle("leader")
+        self._follower_throttle = self._throttle("follower")
+        self._fetchers = self.replicas.fetchers = FetcherManager(
             number,
-            self._logs,
             self._clock,
-            max_lag_ms=config.replica_lag_time_max_ms,
-            fetchers_per_leader=config.num_replica_fetchers,
-            fetch=FetcherSettings(
+            settings=FetcherSettings(
                 wait_max_ms=config.replica_fetch_wait_max_ms,
                 min_bytes=config.replica_fetch_min_bytes,
                 max_bytes=config.replica_fetch_max_bytes,
@@ -146,13 +163,11 @@ class ClusterMember:
                 backoff_ms=config.replica_fetch_backoff_ms,
                 socket_timeout_ms=config.replica_socket_timeout_ms,
             ),
+            per_leader=config.num_replica_fetchers,
             broker_epoch=self._broker_epoch,
             connect=self._links.to_leader,
-            eligible=lambda broker, _: broker in self._metadata.brokers,
-            propose=self._isr.propose,
-            standing=self._standing,
-            marks=lambda topic, setting: self.configs.topic(topic).get(setting, ""),
-            windows=(config.replication_quota_window_num, config.replication_quota_window_size_seconds),
+            on_disk_error=self.replicas.partition_failed,
+            throttle=self._follower_throttle,
         )
         self._take_rates()
         self.on_broker_configs.append(self._take_rates)
@@ -164,6 +179,7 @@ class ClusterMember:
             self.authority,
             self._metadata,
             self.replicas,
+            ReplicaStateChanges(self.replicas, self._fetchers, self._logs),
             self.configs,
             self.in_force,
             self._peers.set_address,
@@ -205,7 +221,7 @@ class ClusterMember:
         )
         assert self._session is not None
         await self._register(self._session)
-        self._standing.lease = self._lease()
+        self._leader_lease.lease = self._lease()
         self._start(self._live())
         self._start(self._shrink_isrs())
         self._start(watch_lease(self._lease, self._clock, self._on_silence, self._on_sign))
@@ -287,12 +303,12 @@ class ClusterMember:
         Not before: what was led under an earlier one may be others' by now.
         """
         if broker_epoch in (-1, self.authority.broker_epoch):
-            self._standing.lease = self._lease()
+            self._leader_lease.lease = self._lease()
 
     async def _on_silence(self) -> None:
         if self._election is not None:
             await self._election.step_down()
-        doubtful = self.replicas.give_up_doubtful()
+        doubtful = self.replicas.fail_doubtful()
         self._metadata.set_doubtful({key for key in doubtful if self._is_said_to_lead(*key)})
         if self._metadata.doubtful:
             topics = {topic for topic, _ in self._metadata.doubtful}
@@ -420,17 +436,26 @@ class ClusterMember:
         for callback in self.on_broker_configs:
             callback()
 
+    def _throttle(self, side: str) -> Throttle:
+        return Throttle(
+            self._clock,
+            self._config.broker_id,
+            lambda topic: self.configs.topic(topic).get(f"{side}.replication.throttled.replicas", ""),
+            self._config.replication_quota_window_num,
+            self._config.replication_quota_window_size_seconds,
+        )
+
     def _take_rates(self) -> None:
-        if self.replicas.leader_throttle is not None:
-            self.replicas.leader_throttle.limit = self._config.leader_replication_throttled_rate
-        self.replicas.follower_throttle.limit = self._config.follower_replication_throttled_rate
+        assert self.replicas.leader_throttle is not None
+        self.replicas.leader_throttle.limit = self._config.leader_replication_throttled_rate
+        self._follower_throttle.limit = self._config.follower_replication_throttled_rate
 
     # ---- chores
 
     async def _shrink_isrs(self) -> None:
         while True:
             await asyncio.sleep(self._config.replica_lag_time_max_ms / 2000)
-            self.replicas.shrink_isrs()
+            self.replicas.remove_lagging()
 
     # ---- the end
 
@@ -439,7 +464,7 @@ class ClusterMember:
         config = self._config
         if not config.controlled_shutdown_enable or self._registration is None:
             return
-        self.replicas.leave()
+        self._fetchers.stop_adding()
         for attempt in range(1 + config.controlled_shutdown_max_retries):
             if attempt and await self.controller_requests.wait_for(
                 self._is_alone, config.controlled_shutdown_retry_backoff_ms / 1000
@@ -481,9 +506,9 @@ class ClusterMember:
         if hasattr(self, "_peers"):
             await self.configs.close()
             await self._peer_monitor.close()
-            await self._isr.close()
+            await self._alter_partition.close()
             await self._log_dir_failures.close()
-            await self.replicas.stop_fetching()
+            await self._fetchers.close()
             await self._on_resigned()
             await self._peers.close()
         await self.store.close()

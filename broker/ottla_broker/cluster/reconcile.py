@@ -16,7 +16,7 @@ from ottla_broker.store.keys import BadNodeError, TopicNode
 from ottla_protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from ottla_broker.replica.replicated import ReplicatedPartition
+    from ottla_broker.replica.partition import Partition
 
 log = get_logger()
 
@@ -43,9 +43,7 @@ async def deleted(store: Reading, topics: Iterable[str]) -> list[str]:
     return [name for name in known if name not in there]
 
 
-async def strays(
-    store: Reading, broker_id: int, partitions: Iterable[ReplicatedPartition]
-) -> list[ReplicatedPartition]:
+async def strays(store: Reading, broker_id: int, partitions: Iterable[Partition]) -> list[Partition]:
     """Those of a broker's partitions that it has no replica of any more. Raises StoreError."""
     here = list(partitions)
     topics = await _read(store, {partition.topic for partition in here})
@@ -56,7 +54,7 @@ async def strays(
     ]
 
 
-def _has(topic: Assigned | None, broker_id: int, partition: ReplicatedPartition) -> bool:
+def _has(topic: Assigned | None, broker_id: int, partition: Partition) -> bool:
     if topic is None:
         return False
     ids = (topic.topic_id, partition.topic_id)

@@ -30,7 +30,6 @@ from ottla_protocol.messages.fetch import (
 
 if TYPE_CHECKING:
     from ottla_broker.log.files import FileSlice
-    from ottla_broker.replica.replicated import ReplicatedPartition
     from ottla_broker.server import Broker
 
 READ_COMMITTED = 1
@@ -145,7 +144,7 @@ class Fetch:
             self.immediate = True
         return found
 
-    def _has_nothing_new(self, spec: FetchPartition, partition: ReplicatedPartition) -> bool:
+    def _has_nothing_new(self, spec: FetchPartition, partition: Partition) -> bool:
         """Whether a follower need not be told anything of a partition that it was at the end of before."""
         return False
 

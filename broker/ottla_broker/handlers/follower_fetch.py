@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from ottla_broker.handlers.fetch import Fetch
-from ottla_broker.replica.replicated import ReplicatedPartition
 from ottla_broker.replica.throttle import UNLIMITED
-from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla_broker.log.files import FileSlice
@@ -48,7 +47,7 @@ class FollowerFetch(Fetch):
         self._told = True
         return found
 
-    def _has_nothing_new(self, spec: FetchPartition, partition: ReplicatedPartition) -> bool:
+    def _has_nothing_new(self, spec: FetchPartition, partition: Partition) -> bool:
         """Most partitions of most fetches: thousands that nobody writes to cost next to nothing."""
         offset = spec.fetch_offset
         if (
@@ -71,11 +70,7 @@ class FollowerFetch(Fetch):
         return False
 
     def places(self) -> Iterable[set[DelayedFetch]]:
-        return [
-            partition.follower_fetches
-            for partition in self.readable
-            if isinstance(partition, ReplicatedPartition) and partition not in self._held_up
-        ]
+        return [partition.follower_fetches for partition in self.readable if partition not in self._held_up]
 
     def response(self) -> FetchResponse:
         throttle = self._throttle
@@ -90,9 +85,6 @@ class FollowerFetch(Fetch):
     ) -> FileSlice | None:
         partition = self._partition(spec)
         partition.check_epoch(spec.current_leader_epoch)
-        if not isinstance(partition, ReplicatedPartition):
-            # A broker that stands alone has no followers.
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         partition.follower(self._replica_id)
         log = partition.log
         if spec.last_fetched_epoch >= 0 and self._diverges(spec, answer, partition):
@@ -116,7 +108,7 @@ class FollowerFetch(Fetch):
             self.immediate = True
         return read.slice
 
-    def _is_too_fast(self, partition: ReplicatedPartition) -> bool:
+    def _is_too_fast(self, partition: Partition) -> bool:
         """Whether a follower that isn't in sync has to wait for more (KIP-73)."""
         throttle = self._throttle
         return (

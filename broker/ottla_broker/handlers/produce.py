@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ottla_broker.replica.partition import Partition
 
-    _Wait = tuple[PartitionProduceResponse, asyncio.Future[None], Partition]
+    _Wait = tuple[PartitionProduceResponse, asyncio.Future[int], Partition]
 
 log = get_logger()
 
@@ -117,7 +117,7 @@ async def _answer_later(response: ProduceResponse, waits: list[_Wait], acks: int
     return response
 
 
-def _heard(future: asyncio.Future[None]) -> None:
+def _heard(future: asyncio.Future[int]) -> None:
     """Nobody waits for this one; its error is logged where it arose."""
     if not future.cancelled():
         future.exception()

@@ -22,7 +22,7 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from random import Random
 
-    from ottla_broker.replica.replicated import ReplicatedPartition
+    from ottla_broker.replica.partition import Partition
     from ottla_protocol.messages.fetch import FetchRequest
 
 INITIAL_EPOCH = 0
@@ -77,7 +77,7 @@ class FetchPartition:
         self.name: str | None = topic if isinstance(topic, str) else None
         self.high_watermark = -1
         self.log_start_offset = -1
-        self.settled: ReplicatedPartition | None = None
+        self.settled: Partition | None = None
 
     def changed(self, high_watermark: int, log_start_offset: int) -> bool:
         """Remember what an answer says of this partition; whether it says anything new."""

@@ -33,7 +33,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
-from ottla_broker.replica.replicated import ReplicatedPartition, Role
+from ottla_broker.replica.partition import Partition, Role
 from ottla_broker.replica.throttle import Throttle
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, KafkaError, error_code
@@ -122,7 +122,7 @@ class _Followed:
 
     __slots__ = ("in_sync", "next_rest", "partition", "rests_until", "want")
 
-    def __init__(self, partition: ReplicatedPartition) -> None:
+    def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.rests_until = 0.0
         # For how long it rests when the leader has not heard of it yet; in seconds.
@@ -143,7 +143,7 @@ class Fetcher:
         connect: Callable[[int], Awaitable[Leader]],
         settings: FetcherSettings,
         clock: Clock,
-        on_disk_error: Callable[[ReplicatedPartition, KafkaError], None],
+        on_disk_error: Callable[[Partition, KafkaError], None],
         throttle: Throttle | None = None,
     ) -> None:
         """``connect`` opens a connection to a broker; it raises ConnectionError."""
@@ -171,7 +171,7 @@ class Fetcher:
     def __len__(self) -> int:
         return len(self._followed)
 
-    def add(self, partition: ReplicatedPartition) -> None:
+    def add(self, partition: Partition) -> None:
         """Begin to follow a partition, or go on with it in a new epoch."""
         self._followed[partition.topic, partition.partition] = _Followed(partition)
         self._added = True
@@ -553,6 +553,6 @@ class Fetcher:
     def _let_rest(self, followed: _Followed) -> None:
         followed.rests_until = self._clock.monotonic() + self._settings.backoff_ms / 1000
 
-    def _disk_error(self, partition: ReplicatedPartition, error: KafkaError) -> None:
+    def _disk_error(self, partition: Partition, error: KafkaError) -> None:
         self.remove((partition.topic, partition.partition))
         self._on_disk_error(partition, error)

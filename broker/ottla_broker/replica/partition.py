@@ -1,108 +1,169 @@
-"""One partition that this broker leads: its log, its high watermark, and those who wait for it to move."""
+"""One partition on this broker, as leader, follower or neither: Kafka's ``Partition``.
+
+A leader's high watermark is the least end offset among its own log (without what an fsync is owed for), the replicas in
+sync, those that a change under way would add, and those that have caught up and are about to be added. It never goes
+back within an epoch, and stays where it is while fewer replicas are in sync than ``min.insync.replicas`` (KIP-966). A
+follower's high watermark is its leader's, but never beyond its own log. A broker that stands alone is the only replica
+of its partitions: everything in its log is committed, except what an fsync is owed for.
+
+What each role answers is in :data:`_REFUSALS`. A leader may also be in doubt (see :mod:`.leader_lease`): clients then
+get NOT_LEADER_OR_FOLLOWER, while followers are served.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-from collections.abc import Iterator
-from itertools import count
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping
+from enum import Enum
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla_broker.clock import Clock
+from ottla_broker.events import get_logger
+from ottla_broker.replica.environment import ReplicaEnvironment
+from ottla_broker.replica.isr import IsrChange, IsrOutcome, LeaderState
+from ottla_broker.replica.leadership import Leadership
+from ottla_broker.replica.offset_waiters import OffsetWaiters
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla_broker.log.log import AppendInfo, Log
-    from ottla_broker.log.manager import LogManager
     from ottla_broker.replica.delayed_fetch import DelayedFetch
+    from ottla_broker.replica.follower_state import FollowerState
 
-_serial = count()
+_log = get_logger()
+
+NO_LEADER: Final = -1
+_OFFSET_BYTES: Final = 8
+
+
+class Role(Enum):
+    """What this broker is to a partition."""
+
+    NONE = "none"
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    OFFLINE = "offline"
+
+
+class _Refusals(NamedTuple):
+    """What a role answers instead of serving; None: it serves."""
+
+    as_leader: ErrorCode | None
+    """To appends, to fetches of followers, and to clients that want the leader."""
+    as_replica: ErrorCode | None
+    """To clients that accept any replica (KIP-392)."""
+
+
+_NOT_LEADER: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
+_OFFLINE: Final = ErrorCode.KAFKA_STORAGE_ERROR
+
+_REFUSALS: Final[Mapping[Role, _Refusals]] = {
+    #                        as leader    as replica   left by
+    Role.NONE: _Refusals(_NOT_LEADER, _NOT_LEADER),  # lead(), follow(), go_offline()
+    Role.LEADER: _Refusals(None, None),  # follow(), stop(), go_offline()
+    Role.FOLLOWER: _Refusals(_NOT_LEADER, None),  # lead(), stop(), go_offline()
+    Role.OFFLINE: _Refusals(_OFFLINE, _OFFLINE),  # a restart of the broker
+}
+
+_AWAITING_CONTROLLER: Final = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.NEW_LEADER_ELECTED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""The controller has a newer state and is about to send it: the change stays open until then."""
 
 
 class Partition:
-    """A partition with this broker as its leader.
+    """See above. Owned by the loop thread.
 
-    ``log_start_offset ≤ last_stable_offset ≤ high_watermark ≤ log_end_offset`` always holds. With one replica all that
-    is in the log is committed, except what an fsync is owed for (``flush.messages``): the high watermark waits for it.
+    ``log_start_offset ≤ last_stable_offset ≤ high_watermark ≤ log_end_offset`` always holds. The log opens on first
+    use, so that ten thousand idle partitions cost next to nothing.
 
-    Owned by the loop thread. The log is opened when it is first needed, so that ten thousand idle partitions cost
-    next to nothing.
+    Attributes:
+        leader: the broker that leads, -1 for none.
+        fetches: fetches of consumers that wait for the high watermark.
+        follower_fetches: fetches of followers that wait for the log's end.
     """
 
     __slots__ = (
-        "_clock",
-        "_flushes",
+        "_environment",
         "_hidden_bytes",
         "_high_watermark",
+        "_leadership",
         "_log",
-        "_logs",
+        "_pending_flushes",
         "_waiters",
         "fetches",
-        "isr",
+        "follower_fetches",
+        "leader",
         "leader_epoch",
         "partition",
+        "partition_epoch",
         "replicas",
-        "stopped",
+        "role",
         "topic",
         "topic_id",
     )
 
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        topic_id: bytes,
-        leader_epoch: int,
-        replicas: list[int],
-        logs: LogManager,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, topic: str, partition: int, topic_id: bytes, environment: ReplicaEnvironment) -> None:
         self.topic = topic
         self.partition = partition
         self.topic_id = topic_id
-        self.leader_epoch = leader_epoch
-        self.replicas = replicas
-        self.isr = list(replicas)
-        self.stopped = False
+        self.role = Role.NONE
+        self.leader = NO_LEADER
+        self.leader_epoch = -1
+        self.partition_epoch = -1
+        self.replicas: list[int] = []
         self.fetches: set[DelayedFetch] = set()
-        self._logs = logs
-        self._clock = clock
+        self.follower_fetches: set[DelayedFetch] = set()
+        self._environment = environment
+        self._leadership: Leadership | None = None
         self._log: Log | None = None
         self._high_watermark = -1
-        # Appends whose fsync is under way: the high watermark stays behind them.
-        self._flushes = 0
+        # Fsyncs under way that the high watermark waits for.
+        self._pending_flushes = 0
         # Bytes appended behind the high watermark.
         self._hidden_bytes = 0
-        # Who waits for the high watermark, the nearest first: (offset, serial, future).
-        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._waiters = OffsetWaiters()
 
-    # ---- offsets
+    def __repr__(self) -> str:
+        return f"<{self.topic}-{self.partition} {self.role.value} epoch {self.leader_epoch}>"
+
+    # ---- the log and its offsets
 
     @property
     def log(self) -> Log:
         """The log, opened if this is the first use.
 
         Raises:
-            KafkaError: KAFKA_STORAGE_ERROR when its files can't be read, INCONSISTENT_TOPIC_ID when they are of
+            KafkaError: KAFKA_STORAGE_ERROR when its files can't be read, INCONSISTENT_TOPIC_ID when they belong to
                 another topic of this name.
         """
-        log = self._log
-        if log is None:
-            log = self._logs.get(self.topic, self.partition)
-            if log is None:
-                raise KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR,
-                    f"the log of {self.topic}-{self.partition} is not on this broker",
-                )
-            log.assign_topic_id(self.topic_id)
-            self._high_watermark = self._committed_at_first(log)
-            log.watermark = self._get_high_watermark
-            self._log = log
-        return log
+        return self._open_log() if self._log is None else self._log
 
-    def _committed_at_first(self, log: Log) -> int:
-        """The high watermark of a log that has just been opened."""
-        return log.log_end_offset
+    def _open_log(self) -> Log:
+        logs = self._environment.logs
+        log = logs.get(self.topic, self.partition)
+        if log is None:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"the log of {self.topic}-{self.partition} is not on this broker",
+            )
+        log.assign_topic_id(self.topic_id)
+        # What the last run of the broker knew to be committed; a leader may have the rest truncated.
+        checkpointed = logs.high_watermark(self.topic, self.partition) or 0
+        self._high_watermark = min(max(log.log_start_offset, checkpointed), log.log_end_offset)
+        log.watermark = self._get_high_watermark
+        self._log = log
+        if self._leadership is not None:
+            self._leadership.begin_epoch(log.log_end_offset)
+            self._advance_high_watermark()
+        return log
 
     @property
     def is_open(self) -> bool:
@@ -116,45 +177,158 @@ class Partition:
     def high_watermark(self) -> int:
         """The first offset that is not committed."""
         if self._log is None:
-            return self._committed_at_first(self.log)
+            self._open_log()
         return self._high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """The first offset that a read_committed consumer must not see: here, without transactions, not committed."""
+        """The first offset that a read_committed consumer must not see: the high watermark, without transactions."""
         return self.high_watermark
-
-    def check_leader(self) -> None:
-        """Raise KafkaError unless this broker leads the partition: alone, it does."""
-
-    def check_readable(self, current_leader_epoch: int, any_replica: bool) -> None:
-        """Raise KafkaError unless a consumer that believes in an epoch may read here.
-
-        ``any_replica``: it may be asked of a follower too (KIP-392). Errors as :meth:`check_epoch`.
-        """
-        self.check_epoch(current_leader_epoch)
-
-    @property
-    def is_led_here(self) -> bool:
-        """Whether this broker leads the partition: alone, it does."""
-        return True
-
-    def lacks_replicas(self) -> bool:
-        """Whether fewer are in sync than acks=all asks for. Raises KafkaError where this broker doesn't lead."""
-        return len(self.isr) < self.min_insync_replicas
-
-    @property
-    def min_insync_replicas(self) -> int:
-        """How many have to be in sync for acks=all; not more than there are replicas at all."""
-        return min(self.log.config.min_insync_replicas, max(1, len(self.replicas)))
 
     @property
     def epoch_start(self) -> int:
-        """Up to where the high watermark has to come before the end of what is committed is known: KIP-207."""
-        return 0
+        """The offset that the high watermark must reach before a new leader knows the committed end (KIP-207)."""
+        return 0 if self._leadership is None else self._leadership.epoch_start
+
+    # ---- replicas
+
+    @property
+    def isr(self) -> Collection[int]:
+        """The in-sync replicas that the controller has agreed to; a follower doesn't know them."""
+        return () if self._leadership is None else self._leadership.isr
+
+    @property
+    def followers(self) -> Mapping[int, FollowerState]:
+        """The other replicas by broker, while this broker leads."""
+        return {} if self._leadership is None else self._leadership.followers
+
+    @property
+    def min_insync_replicas(self) -> int:
+        """How many replicas must be in sync for acks=all: at most as many as the partition has."""
+        return min(self.log.config.min_insync_replicas, max(1, len(self.replicas)))
+
+    def lacks_replicas(self) -> bool:
+        """Whether fewer replicas are in sync than acks=all asks for.
+
+        Raises:
+            KafkaError: this broker doesn't lead.
+        """
+        leadership = self._led()
+        return len(leadership.isr) < self.min_insync_replicas
+
+    # ---- roles
+
+    def lead(self, state: LeaderState, *, open_log: bool = True) -> bool:
+        """Become the leader, or adopt a new state as leader; True in a new epoch.
+
+        Without ``open_log`` a log that hasn't been used stays closed until it is.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; the partition is as it was.
+        """
+        is_new_epoch = state.leader_epoch > self.leader_epoch or self.role is not Role.LEADER
+        log = self._usable_log() if open_log else self._log
+        self._adopt(state)
+        self.role = Role.LEADER
+        leadership = self._leadership
+        if leadership is None:
+            leadership = self._leadership = Leadership(self._environment)
+        leadership.update(state)
+        if log is None:
+            return is_new_epoch
+        if is_new_epoch:
+            end = log.log_end_offset
+            log.assign_epoch(state.leader_epoch, end)
+            leadership.begin_epoch(end)
+            # Fetches that wait here belong to another epoch, or were sent to a follower.
+            self.answer_fetches()
+        self._advance_high_watermark()
+        return is_new_epoch
+
+    def follow(self, state: LeaderState) -> bool:
+        """Become a follower, or adopt a new state as one; True for another leader or a new epoch.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; the partition is as it was.
+        """
+        is_new = self.role is not Role.FOLLOWER or state.leader_epoch > self.leader_epoch
+        self._usable_log()
+        self._adopt(state)
+        if is_new:
+            self._leave(Role.FOLLOWER, _NOT_LEADER)
+        return is_new
+
+    def go_offline(self) -> None:
+        """Serve nothing until the broker restarts: the disk has failed."""
+        self._leave(Role.OFFLINE, _OFFLINE)
+
+    def stop(self) -> None:
+        """Serve the partition no longer; all that wait are answered."""
+        self._leave(self.role if self.role is Role.OFFLINE else Role.NONE, _NOT_LEADER)
+
+    def _leave(self, role: Role, code: ErrorCode) -> None:
+        """Give up leadership and answer all that wait for this broker as leader."""
+        self.role = role
+        self.fail_waiters(code)
+        self._leadership = None
+        self.answer_fetches()
+
+    def _adopt(self, state: LeaderState) -> None:
+        self.leader = state.leader
+        self.leader_epoch = state.leader_epoch
+        self.partition_epoch = state.partition_epoch
+        self.replicas = list(state.replicas)
+
+    def _usable_log(self) -> Log:
+        """The log. Raises KafkaError: KAFKA_STORAGE_ERROR, also when it or its disk has failed."""
+        log = self.log
+        if log.failure is not None or self.role is Role.OFFLINE:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.failure)
+        return log
+
+    # ---- checks
+
+    def _led(self) -> Leadership:
+        """What is known as the leader. Raises KafkaError unless this broker leads the partition."""
+        if self._leadership is None:
+            raise KafkaError(_REFUSALS[self.role].as_leader or _NOT_LEADER)
+        return self._leadership
+
+    def check_leader(self) -> None:
+        """Raise KafkaError unless this broker leads the partition and no other broker may do so by now."""
+        leadership = self._leadership
+        if leadership is None:
+            leadership = self._led()
+        until = self._environment.leader_lease.lease.until
+        if until != inf:
+            now = self._environment.clock.monotonic()
+            if now >= until and not leadership.is_followed(now):
+                raise KafkaError(_NOT_LEADER)
+
+    @property
+    def is_led_here(self) -> bool:
+        """Whether :meth:`check_leader` passes."""
+        try:
+            self.check_leader()
+        except KafkaError:
+            return False
+        return True
+
+    def check_readable(self, current_leader_epoch: int, any_replica: bool) -> None:
+        """Raise KafkaError unless a client that knows of an epoch may read here.
+
+        ``any_replica``: the client accepts a follower too (KIP-392). Errors as in :meth:`check_epoch`.
+        """
+        self.check_epoch(current_leader_epoch)
+        if any_replica and self._leadership is None:
+            code = _REFUSALS[self.role].as_replica
+            if code is not None:
+                raise KafkaError(code)
+        else:
+            self.check_leader()
 
     def check_epoch(self, current_leader_epoch: int) -> None:
-        """Compare the leader epoch that a client believes in with the real one; -1 is not compared (KIP-320).
+        """Compare the leader epoch that a client knows with the current one; -1 is not compared (KIP-320).
 
         Raises:
             KafkaError: FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
@@ -165,27 +339,29 @@ class Partition:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
-    # ---- writing
+    # ---- appending as the leader
 
     def append(self, records: memoryview, now_ms: int) -> AppendInfo:
-        """Append what a producer sent.
+        """Append a producer's batch.
 
         Raises:
-            KafkaError: as :meth:`ottla_broker.log.log.Log.append`.
+            KafkaError: as :meth:`ottla_broker.log.log.Log.append`, or this broker doesn't lead.
         """
+        self.check_leader()
         info = self.log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=True)
         if not info.duplicate:
             self._appended(info)
         return info
 
     def append_internal(self, records: bytearray, now_ms: int) -> int:
-        """Append a coordinator's own records; returns the offset after them.
+        """Append a coordinator's own records, which all in-sync replicas must get; returns the offset after them.
 
         Raises:
-            KafkaError: as :meth:`ottla_broker.log.log.Log.append`, or NOT_LEADER_OR_FOLLOWER.
+            KafkaError: as :meth:`append`; NOT_ENOUGH_REPLICAS.
         """
-        if self.stopped:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.check_leader()
+        if self.lacks_replicas():
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         info = self.log.append(
             memoryview(records), leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=False
         )
@@ -194,76 +370,239 @@ class Partition:
 
     def _appended(self, info: AppendInfo) -> None:
         self._hidden_bytes += info.size
+        end = info.last_offset + 1
         if info.flush_due:
-            self._flushes += 1
-            end = info.last_offset + 1
+            self._pending_flushes += 1
             self.log.flushed(end).add_done_callback(lambda future: self._on_flushed(end, future))
-        elif not self._flushes:
-            self._advance(info.last_offset + 1)
+        elif not self._pending_flushes:
+            self._led().own_end = end
+            self._advance_high_watermark()
+        if self.follower_fetches:
+            for fetch in list(self.follower_fetches):
+                fetch.grow(info.size)
 
     def _on_flushed(self, end: int, future: asyncio.Future[None]) -> None:
-        self._flushes -= 1
+        self._pending_flushes -= 1
         if future.cancelled() or future.exception() is not None:
-            # The log is out of service from now on; who waits for this write must hear of it.
+            # The log is out of service from now on: callers that wait for this write must learn of it.
             self.fail_waiters(ErrorCode.KAFKA_STORAGE_ERROR)
             self.answer_fetches()
             return
-        if self.stopped:
-            return
-        self._advance(end if self._flushes else self.log.log_end_offset)
+        leadership = self._leadership
+        if leadership is not None:
+            log_end = self.log.log_end_offset
+            # An fsync that began before a truncation may cover records that are gone.
+            flushed = min(end, log_end) if self._pending_flushes else log_end
+            leadership.own_end = max(leadership.own_end, flushed)
+            self._advance_high_watermark()
 
-    def _advance(self, offset: int) -> None:
-        """Move the high watermark and wake who waited for it."""
+    # ---- the high watermark
+
+    def _advance_high_watermark(self) -> None:
+        """Move the leader's high watermark as far as the replicas have come."""
+        leadership = self._leadership
+        if leadership is None:
+            return
+        if not leadership.followers:
+            self._move_high_watermark(leadership.own_end)
+        elif len(leadership.isr) >= self.min_insync_replicas:
+            log_end = self.log.log_end_offset
+            self._move_high_watermark(leadership.committed_offset(self._high_watermark, log_end))
+
+    def _move_high_watermark(self, offset: int) -> None:
+        """Move the high watermark forward and wake what waits for it; it never goes back."""
         if offset <= self._high_watermark:
             return
         before, self._high_watermark = self._high_watermark, offset
         grown = self._hidden_bytes
         log = self._log
         if log is not None and offset < (end := log.log_end_offset):
-            # About the share of what was hidden; more than nothing, for those who wait for a single byte.
+            # About the share of what was hidden; at least 1, for fetches that wait for a single byte.
             grown = max(1, grown * (offset - before) // (end - before))
         self._hidden_bytes = max(0, self._hidden_bytes - grown)
-        waiters = self._waiters
-        while waiters and waiters[0][0] <= offset:
-            future = heapq.heappop(waiters)[2]
-            if not future.done():
-                future.set_result(None)
+        if self._waiters:
+            self._waiters.reach(offset)
         if self.fetches:
             for fetch in list(self.fetches):
                 fetch.grow(grown)
 
-    def committed(self, end_offset: int, timeout_ms: int) -> asyncio.Future[None] | None:
-        """Tell when all in-sync replicas have everything below ``end_offset``.
+    def committed(self, end_offset: int, timeout_ms: int) -> asyncio.Future[int] | None:
+        """A future that is done when all in-sync replicas have everything below ``end_offset``; None: they have.
 
-        ``None``: they have it. The future raises KafkaError: REQUEST_TIMED_OUT after ``timeout_ms``,
-        NOT_LEADER_OR_FOLLOWER when the partition is taken away, KAFKA_STORAGE_ERROR when its disk fails.
+        It raises KafkaError: REQUEST_TIMED_OUT after ``timeout_ms``, NOT_LEADER_OR_FOLLOWER when the partition moves
+        away, KAFKA_STORAGE_ERROR when its disk fails.
         """
         if end_offset <= self.high_watermark:
             return None
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiters = self._waiters
-        while waiters and waiters[0][2].done():
-            # Timed out: who waits for the nearest offset has mostly waited longest.
-            heapq.heappop(waiters)
-        heapq.heappush(waiters, (end_offset, next(_serial), future))
-        timer = self._clock.call_later(timeout_ms / 1000, time_out, future)
-        future.add_done_callback(lambda _: timer.cancel())
-        return future
+        return self._waiters.wait(end_offset, timeout_ms, self._environment.clock)
 
     def fail_waiters(self, code: ErrorCode) -> None:
-        """Answer all who wait with an error."""
-        waiters, self._waiters = self._waiters, []
-        for _, _, future in waiters:
-            if not future.done():
-                future.set_exception(KafkaError(code))
+        """Have all that wait, except fetches, end with an error."""
+        self._waiters.fail(code)
+        leadership = self._leadership
+        if leadership is not None and leadership.log_start_waiters:
+            leadership.log_start_waiters.fail(code)
 
-    # ---- reading
+    # ---- fetches of followers
+
+    def fetched_by(self, broker_id: int, offset: int, start_offset: int, broker_epoch: int) -> None:
+        """Record a follower's fetch from ``offset``: it has all below. Kafka's ``updateFollowerFetchState``.
+
+        Raises:
+            KafkaError: as :meth:`follower`; NOT_LEADER_OR_FOLLOWER for a fetch sent before that broker last registered.
+        """
+        follower = self.follower(broker_id)
+        if 0 <= broker_epoch < follower.broker_epoch:
+            raise KafkaError(_NOT_LEADER)
+        leadership = self._led()
+        end = self.log.log_end_offset
+        before, start_before = follower.end_offset, follower.start_offset
+        follower.fetched(offset, start_offset, end, self._environment.clock.monotonic(), broker_epoch)
+        if broker_id not in leadership.isr:
+            if leadership.can_join(follower, self.high_watermark):
+                self._propose((*leadership.isr, broker_id))
+        elif offset < self._high_watermark:
+            self._remove_lossy(follower)
+        if offset != before or self._waiters:
+            # Another follower that was waited for may no longer count.
+            self._advance_high_watermark()
+        if start_offset != start_before:
+            self._wake_log_start_waiters()
+
+    def has_nothing_for(
+        self,
+        broker_id: int,
+        broker_epoch: int,
+        leader_epoch: int,
+        offset: int,
+        start_offset: int,
+        heard: bool,
+    ) -> bool:
+        """Whether a fetch only repeats what is known: an in-sync follower is at the log's end, which is committed.
+
+        Unless the same fetch was ``heard`` before, it is then recorded. False: the fetch needs a closer look.
+        """
+        leadership = self._leadership
+        if leadership is None or leader_epoch != self.leader_epoch or self._high_watermark != offset:
+            return False
+        log, follower = self._log, leadership.followers.get(broker_id)
+        if (
+            log is None
+            or follower is None
+            or follower.end_offset != offset
+            or follower.start_offset != start_offset
+            or follower.broker_epoch != broker_epoch
+            or log.log_end_offset != offset
+            or broker_id not in leadership.isr
+        ):
+            return False
+        if not heard:
+            follower.fetched_again(self._environment.clock.monotonic())
+        return True
+
+    def follower(self, broker_id: int) -> FollowerState:
+        """What is known of a follower.
+
+        Raises:
+            KafkaError: UNKNOWN_LEADER_EPOCH for a broker that is no replica as far as this leader knows: it may have
+                heard of a reassignment earlier. NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR without a leader here.
+        """
+        follower = self._led().followers.get(broker_id)
+        if follower is None:
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        return follower
+
+    # ---- changes of the in-sync replicas
+
+    def brokers_changed(self) -> None:
+        """Brokers have come or gone: those that have gone are no longer waited for."""
+        self._advance_high_watermark()
+        self._wake_log_start_waiters()
+
+    def remove_lagging(self) -> None:
+        """Propose to remove in-sync replicas that haven't caught up for too long. To be called from time to time."""
+        self.brokers_changed()
+        leadership = self._leadership
+        if leadership is None or leadership.pending_isr is not None or len(leadership.isr) < 2:
+            return
+        end = self.log.log_end_offset
+        lagging = leadership.lagging(end)
+        if lagging:
+            _log.info(
+                "replicas out of sync",
+                topic=self.topic,
+                partition=self.partition,
+                replicas=sorted(lagging),
+                end_offset=end,
+                high_watermark=self.high_watermark,
+            )
+            self._propose(tuple(broker_id for broker_id in leadership.isr if broker_id not in lagging))
+
+    def _remove_lossy(self, follower: FollowerState) -> None:
+        """Propose to remove a replica that has lost committed records: its disk, or what it had not flushed.
+
+        If it were elected, they would be lost for good. (Kafka leaves it in until it lags for too long.)
+        """
+        leadership = self._led()
+        if leadership.pending_isr is None:
+            _log.warning(
+                "a replica in sync has lost committed records",
+                topic=self.topic,
+                partition=self.partition,
+                replica=follower.broker_id,
+                end_offset=follower.end_offset,
+                high_watermark=self._high_watermark,
+            )
+            self._propose(tuple(each for each in leadership.isr if each != follower.broker_id))
+
+    def _propose(self, isr: tuple[int, ...]) -> None:
+        leadership = self._led()
+        leadership.pending_isr = tuple({*leadership.isr, *isr})
+        self._environment.propose(
+            IsrChange(
+                self.topic,
+                self.topic_id,
+                self.partition,
+                self.leader_epoch,
+                self.partition_epoch,
+                isr,
+                tuple(map(leadership.broker_epoch, isr)),
+                self.settle,
+            )
+        )
+
+    def settle(self, change: IsrChange, outcome: IsrOutcome) -> bool:
+        """Apply the controller's answer to a change; False: the controller must be asked again."""
+        leadership = self._leadership
+        if (
+            leadership is None
+            or leadership.pending_isr is None
+            or change.leader_epoch != self.leader_epoch
+            or change.partition_epoch != self.partition_epoch
+        ):
+            return True  # the controller has sent a newer state meanwhile
+        if outcome.error is ErrorCode.NONE:
+            if outcome.leader_epoch != self.leader_epoch or outcome.partition_epoch < self.partition_epoch:
+                return True
+            leadership.isr = list(outcome.isr)
+            leadership.pending_isr = None
+            self.partition_epoch = outcome.partition_epoch
+            _log.info("isr changed", topic=self.topic, partition=self.partition, isr=leadership.isr)
+            self._advance_high_watermark()
+            return True
+        if outcome.error in (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED):
+            leadership.pending_isr = None
+            self._advance_high_watermark()
+            return True
+        return outcome.error in _AWAITING_CONTROLLER
+
+    # ---- reading and deleting
 
     def scan(self, start_offset: int) -> Iterator[memoryview]:
         """Whole batches from ``start_offset`` to the log's end, in chunks: for a coordinator that loads.
 
-        Not to the high watermark: a new leader's may be behind what the old one has acknowledged, and whatever this
-        one has when it begins to lead stays.
+        It doesn't stop at the high watermark, because a new leader's may be behind what the old one acknowledged, and
+        all that a leader has when it begins to lead stays.
         """
         log = self.log
         return log.scan_batches(max(start_offset, log.log_start_offset))
@@ -272,8 +611,10 @@ class Partition:
         """Make ``offset`` the first one (-1: the high watermark); returns the new log start offset.
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE, or POLICY_VIOLATION for a topic without the delete policy.
+            KafkaError: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION for a topic without the delete policy, or this broker
+                doesn't lead.
         """
+        self.check_leader()
         log = self.log
         if not log.config.delete:
             raise KafkaError(
@@ -289,24 +630,87 @@ class Partition:
         return log.log_start_offset
 
     def deleted(self, offset: int, timeout_ms: int) -> asyncio.Future[int] | None:
-        """Tell when all replicas have followed a log start of ``offset``; ``None``: they have."""
-        return None
+        """A future with the low watermark, done when all replicas that are alive begin at ``offset``; None: they do.
 
-    # ---- the end
+        It raises KafkaError as that of :meth:`committed`.
+        """
+        leadership = self._led()
+        if leadership.low_watermark(self.log.log_start_offset) >= offset:
+            return None
+        waiters = leadership.log_start_waiters
+        if waiters is None:
+            waiters = leadership.log_start_waiters = OffsetWaiters()
+        future = waiters.wait(offset, timeout_ms, self._environment.clock)
+        # Followers learn of the new start now, and not when their wait for data is over.
+        self._answer_followers()
+        return future
 
-    def stop(self) -> None:
-        """The partition is led here no longer: everybody who waits is told."""
-        self.stopped = True
-        self.fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self.answer_fetches()
+    def _wake_log_start_waiters(self) -> None:
+        leadership = self._leadership
+        if leadership is not None and leadership.log_start_waiters:
+            leadership.log_start_waiters.reach(leadership.low_watermark(self.log.log_start_offset))
+
+    # ---- following
+
+    def append_from_leader(
+        self, records: memoryview, high_watermark: int, log_start_offset: int
+    ) -> asyncio.Future[None] | None:
+        """Append what a fetch from the leader brought, and follow its offsets.
+
+        The future, where one is returned, is done when an fsync that was due has been made: only then may the next
+        fetch acknowledge the records. It raises KafkaError: KAFKA_STORAGE_ERROR.
+
+        Raises:
+            KafkaError: as :meth:`ottla_broker.log.log.Log.append_as_follower`.
+        """
+        log = self.log
+        flushed = None
+        if len(records):
+            end = log.log_end_offset
+            if end == log.log_start_offset and len(records) >= _OFFSET_BYTES:
+                first = int.from_bytes(records[:_OFFSET_BYTES], "big")
+                if first < end:
+                    # The leader's log starts in the middle of a batch, which is sent as a whole.
+                    self.restart_at(first)
+            info = log.append_as_follower(records)
+            self._hidden_bytes += info.size
+            if info.flush_due:
+                flushed = log.flushed(info.last_offset + 1)
+        self._move_high_watermark(min(high_watermark, log.log_end_offset))
+        start = min(log_start_offset, self._high_watermark)
+        if start > log.log_start_offset:
+            log.advance_log_start_offset(start)
+        return flushed
+
+    def truncate(self, offset: int) -> None:
+        """Truncate the log to ``offset``: the leader doesn't have what is behind it. Raises KafkaError."""
+        log = self.log
+        if offset < self._high_watermark:
+            _log.warning(
+                "truncation below the high watermark",
+                topic=self.topic,
+                partition=self.partition,
+                offset=offset,
+                high_watermark=self._high_watermark,
+            )
+        log.truncate_to(offset)
+        self._high_watermark = min(self._high_watermark, log.log_end_offset)
+        self._hidden_bytes = 0
+
+    def restart_at(self, offset: int) -> None:
+        """Drop all records and begin at ``offset``: the leader has nothing older. Raises KafkaError."""
+        self.log.truncate_fully_and_start_at(offset)
+        self._high_watermark = offset
+        self._hidden_bytes = 0
+
+    # ---- waiting fetches
 
     def answer_fetches(self) -> None:
-        """Have fetches that wait answered with what there is."""
+        """Have fetches that wait answered with what they find."""
         for fetch in list(self.fetches):
             fetch.finish()
+        self._answer_followers()
 
-
-def time_out(future: asyncio.Future[Any]) -> None:
-    """Nobody waits any longer."""
-    if not future.done():
-        future.set_exception(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+    def _answer_followers(self) -> None:
+        for fetch in list(self.follower_fetches):
+            fetch.finish()

@@ -8,14 +8,14 @@ UNKNOWN_OFFSET: Final = -1
 NEVER: Final = float("-inf")
 
 
-class Remote:
-    """One follower of a partition that is led here. Owned by the partition.
+class FollowerState:
+    """One follower of a partition that this broker leads. Owned by the partition.
 
     Attributes:
         end_offset: its log's end, which is where it fetches from; -1 until it has fetched in this leader's epoch.
         start_offset: its log's start, -1 while unknown.
-        last_fetch: when it last asked, on the same clock as ``caught_up``.
-        caught_up: when it last had all that the leader had, in seconds on the monotonic clock.
+        last_fetch: when it last fetched, in seconds on the monotonic clock.
+        caught_up: when it last had all that the leader had, on the same clock.
         broker_epoch: of the registration it fetches under, -1 where the fetch doesn't say (KIP-903).
     """
 
@@ -38,8 +38,8 @@ class Remote:
         self.last_fetch = NEVER
         self._leader_end_at_last_fetch = 0
 
-    def begin(self, now: float, leader_end: int, in_sync: bool) -> None:
-        """A leader's epoch begins: what was known is forgotten; who is in sync has time to show that it still is."""
+    def begin_epoch(self, now: float, leader_end: int, in_sync: bool) -> None:
+        """Forget what was known in the epoch before; an in-sync replica gets time to show that it still is."""
         self.end_offset = UNKNOWN_OFFSET
         self.start_offset = UNKNOWN_OFFSET
         self.caught_up = now if in_sync else NEVER
@@ -48,10 +48,10 @@ class Remote:
         self.broker_epoch = -1
 
     def fetched(self, offset: int, start_offset: int, leader_end: int, now: float, broker_epoch: int) -> None:
-        """It has asked for ``offset``, so it has everything below.
+        """Record a fetch from ``offset``, which means that the follower has everything below.
 
-        It is caught up now if that is the leader's end; and it was caught up when it fetched last if it now has what
-        was the leader's end then. So a follower that is always one fetch behind a busy leader counts as in sync.
+        It is caught up now if that is the leader's end, and was caught up at its last fetch if it now has what was the
+        leader's end then. So a follower that is always one fetch behind a busy leader counts as in sync.
         """
         if offset >= leader_end:
             self.caught_up = max(self.caught_up, now)
@@ -63,8 +63,8 @@ class Remote:
         self._leader_end_at_last_fetch = leader_end
         self.last_fetch = now
 
-    def still_there(self, now: float) -> None:
-        """It has asked for the same once more, which is still the leader's end."""
+    def fetched_again(self, now: float) -> None:
+        """Record a fetch of the same offset as before, which is still the leader's end."""
         self.caught_up = now
         self._leader_end_at_last_fetch = self.end_offset
         self.last_fetch = now

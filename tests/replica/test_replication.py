@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 from tests.replica.test_fetcher import batch
-from tests.replica.world import MAX_LAG_MS, TOPIC, TOPIC_ID, StepClock, open_log
+from tests.replica.world import MAX_LAG_SECONDS, TOPIC, TOPIC_ID, StepClock, open_log
 
 from ottla_broker.handlers import list_offsets
 from ottla_broker.log.config import LogConfig
 from ottla_broker.replica.delayed_fetch import DelayedFetch
-from ottla_broker.replica.replicated import IsrChange, IsrOutcome, LeaderState, ReplicatedPartition, Role
+from ottla_broker.replica.environment import ReplicaEnvironment
+from ottla_broker.replica.isr import IsrChange, IsrOutcome, LeaderState
+from ottla_broker.replica.leader_lease import LeaderLease
+from ottla_broker.replica.partition import Partition, Role
 from ottla_broker.replica.selector import RackAwareSelector
-from ottla_broker.replica.standing import Standing
 from ottla_broker.store.api import Lease
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.list_offsets import (
@@ -39,22 +41,20 @@ class Bench:
         self.proposed: list[IsrChange] = []
         self.dead: set[int] = set()
         self.ended: set[int] = set()
-        self.standing = Standing(Lease(inf), 1.5, lambda broker: broker in self.ended)
+        self.leader_lease = LeaderLease(Lease(inf), 1.5, lambda broker: broker in self.ended)
         logs: Any = SimpleNamespace(get=lambda *_: self.log, high_watermark=lambda *_: committed)
-        self.partition = ReplicatedPartition(
-            TOPIC,
-            0,
-            TOPIC_ID,
+        environment = ReplicaEnvironment(
             ME,
             logs,
             self.clock,
-            MAX_LAG_MS,
+            MAX_LAG_SECONDS,
             lambda broker, _: broker not in self.dead,
             self.proposed.append,
-            self.standing,
+            self.leader_lease,
         )
+        self.partition = Partition(TOPIC, 0, TOPIC_ID, environment)
 
-    def lead(self, isr: list[int], epoch: int = 1, partition_epoch: int = 10) -> ReplicatedPartition:
+    def lead(self, isr: list[int], epoch: int = 1, partition_epoch: int = 10) -> Partition:
         self.partition.lead(LeaderState(1, ME, epoch, isr, partition_epoch, REPLICAS))
         return self.partition
 
@@ -196,13 +196,13 @@ async def test_who_lags_for_too_long_leaves(bench: Bench) -> None:
     bench.append()
     bench.clock.seconds += 9
     bench.fetched(2, 1)
-    partition.consider_removing()
+    partition.remove_lagging()
     assert not bench.proposed
     bench.clock.seconds += 2
-    partition.consider_removing()
+    partition.remove_lagging()
     assert [change.isr for change in bench.proposed] == [(1, 2)]
     assert partition.high_watermark == 0, "the larger set counts until the controller agrees"
-    assert set(partition.in_sync()) == {1, 2, 3}
+    assert set(partition._led().counted()) == {1, 2, 3}
     partition.settle(bench.proposed[0], IsrOutcome(ErrorCode.NONE, 1, 11, (1, 2)))
     assert partition.high_watermark == 1
 
@@ -237,7 +237,7 @@ async def test_one_fetch_behind_a_busy_leader_is_in_sync(bench: Bench) -> None:
         bench.append()
         bench.fetched(2, end)
         bench.clock.seconds += 1
-        partition.consider_removing()
+        partition.remove_lagging()
     assert not bench.proposed
 
 
@@ -270,11 +270,11 @@ async def test_a_change_that_is_refused(
     partition = bench.lead([1])
     bench.fetched(2, 0)
     assert partition.settle(bench.proposed[0], IsrOutcome(error)) == settled
-    assert (len(partition.in_sync()) == 2) == open_still
+    assert (len(partition._led().counted()) == 2) == open_still
     bench.lead([1], epoch=2, partition_epoch=12)
-    assert partition.in_sync() == [1]
+    assert partition._led().counted() == [1]
     assert partition.settle(bench.proposed[0], IsrOutcome(ErrorCode.NONE, 1, 11, (1, 2)))
-    assert partition.in_sync() == [1], "an answer from before"
+    assert partition._led().counted() == [1], "an answer from before"
 
 
 # ---- min.insync.replicas
@@ -322,7 +322,7 @@ async def test_deleting_waits_for_the_live_followers(bench: Bench) -> None:
     wait = partition.deleted(4, 1000)
     bench.fetched(2, 4, start=4)
     bench.dead = {3}
-    partition.consider_removing()
+    partition.remove_lagging()
     assert wait is not None
     assert await wait == 4
     bench.dead = set()
@@ -437,14 +437,14 @@ async def test_consumers_are_sent_to_their_rack(bench: Bench) -> None:
 # ---- the store is silent
 
 
-def led(partition: ReplicatedPartition) -> bool:
+def led(partition: Partition) -> bool:
     return partition.is_led_here
 
 
 async def test_a_leader_that_may_have_been_replaced_goes_on_while_it_is_followed(bench: Bench) -> None:
     partition = bench.lead([1, 2, 3])
     bench.append()
-    bench.standing.lease.until = bench.clock.monotonic()
+    bench.leader_lease.lease.until = bench.clock.monotonic()
     # Its epoch has just begun.
     assert led(partition)
     bench.clock.seconds += 1.6
@@ -461,7 +461,7 @@ async def test_a_leader_that_may_have_been_replaced_goes_on_while_it_is_followed
     assert led(partition)
     bench.ended.clear()
     assert not led(partition)
-    bench.standing.lease.until = inf
+    bench.leader_lease.lease.until = inf
     assert led(partition)
 
 
@@ -470,7 +470,7 @@ async def test_who_might_be_in_sync_by_now_has_to_follow_too(bench: Bench) -> No
     bench.fetched(2, 0)
     bench.fetched(3, 0)
     assert [change.isr for change in bench.proposed] == [(1, 2, 3)]
-    bench.standing.lease.until = 0.0
+    bench.leader_lease.lease.until = 0.0
     assert led(partition)
     bench.clock.seconds += 1.6
     bench.fetched(2, 0)
@@ -479,7 +479,7 @@ async def test_who_might_be_in_sync_by_now_has_to_follow_too(bench: Bench) -> No
 
 async def test_nobody_can_lead_instead_of_who_is_alone_in_sync(bench: Bench) -> None:
     partition = bench.lead([1])
-    bench.standing.lease.until = 0.0
+    bench.leader_lease.lease.until = 0.0
     bench.clock.seconds += 100
     bench.append()
     assert led(partition)
@@ -489,7 +489,7 @@ async def test_what_was_acknowledged_in_doubt_is_on_all_replicas(bench: Bench) -
     """A follower's fetch counts, though clients are refused: it says what it had when it still followed."""
     partition = bench.lead([1, 2])
     wait = partition.committed(bench.append(), 1000)
-    bench.standing.lease.until = 0.0
+    bench.leader_lease.lease.until = 0.0
     bench.clock.seconds += 1.6
     assert not led(partition)
     bench.fetched(2, 1)

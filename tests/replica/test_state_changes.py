@@ -14,9 +14,12 @@ from ottla_broker.background import Background
 from ottla_broker.clock import SystemClock
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.manager import LogManager
-from ottla_broker.replica.cluster import ClusterReplicas
+from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.fetcher import FetcherSettings
-from ottla_broker.replica.replicated import ReplicatedPartition, Role
+from ottla_broker.replica.fetcher_manager import FetcherManager
+from ottla_broker.replica.manager import ReplicaManager
+from ottla_broker.replica.partition import Partition, Role
+from ottla_broker.replica.state_changes import ReplicaStateChanges
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
@@ -53,18 +56,18 @@ class Bench:
         self.logs = LogManager(folders, LogConfig(), clock, self.background, Random(1))
         self.asked: list[int] = []
         self.heard = Heard()
-        self.replicas = ClusterReplicas(
+        self.replicas = ReplicaManager(ReplicaEnvironment(ME, self.logs, clock, propose=lambda _: None))
+        self.replicas.share_with_cluster()
+        self.fetchers = self.replicas.fetchers = FetcherManager(
             ME,
-            self.logs,
             clock,
-            max_lag_ms=30_000,
-            fetchers_per_leader=1,
-            fetch=FetcherSettings(),
+            settings=FetcherSettings(),
+            per_leader=1,
             broker_epoch=lambda: 1,
             connect=self._connect,
-            eligible=lambda *_: True,
-            propose=lambda _: None,
+            on_disk_error=self.replicas.partition_failed,
         )
+        self.changes = ReplicaStateChanges(self.replicas, self.fetchers, self.logs)
         self.replicas.listeners.append(self.heard)
 
     async def _connect(self, broker: int) -> Any:
@@ -96,7 +99,7 @@ class Bench:
                 for name, found in topics.items()
             ],
         )
-        answer = await self.replicas.apply_leader_and_isr(request, 7, lambda _: LogConfig())
+        answer = await self.changes.apply_leader_and_isr(request, 7, lambda _: LogConfig())
         return [error.error_code for topic in answer.topics for error in topic.partition_errors]
 
     async def stop(self, topic: str, index: int, epoch: int, delete: bool) -> int:
@@ -104,15 +107,15 @@ class Bench:
         request = StopReplicaRequest(
             topic_states=[StopReplicaTopicState(topic_name=topic, partition_states=[state])]
         )
-        return (await self.replicas.stop_replicas(request)).partition_errors[0].error_code
+        return (await self.changes.stop_replicas(request)).partition_errors[0].error_code
 
-    def partition(self, topic: str, index: int) -> ReplicatedPartition:
+    def partition(self, topic: str, index: int) -> Partition:
         found = self.replicas.partition(topic, index)
-        assert isinstance(found, ReplicatedPartition)
+        assert found is not None
         return found
 
     async def close(self) -> None:
-        await self.replicas.stop_fetching()
+        await self.fetchers.close()
         await self.logs.close()
         self.background.close()
 
@@ -133,7 +136,7 @@ async def test_leading_and_following(bench: Bench) -> None:
     assert bench.heard.calls == [("leader", "a", 0)]
     await asyncio.sleep(0)
     assert bench.asked == [2]
-    assert [each.partition for each in bench.replicas.leads()] == [0]
+    assert [p.partition for p in bench.replicas.partitions() if p.role is Role.LEADER] == [0]
     assert await bench.tell(("a", 0, 2, 4), ("a", 1, ME, 4)) == [0, 0]
     assert bench.heard.calls[1:] == [("stop", "a", 0), ("leader", "a", 1)]
 
@@ -165,7 +168,7 @@ async def test_partitions_that_cannot_exist_are_refused_one_by_one(
     codes = await bench.tell((topic, index, ME, 3), ("b", 0, ME, 3), ids={**IDS, topic: b"x" * 16})
     assert codes == [error, ErrorCode.NONE]
     assert await bench.stop(topic, index, -2, delete=True) == error
-    assert [each.topic for each in bench.replicas.replicated()] == ["b"]
+    assert [each.topic for each in bench.replicas.partitions()] == ["b"]
     folders = [
         each.name for folder in ("one", "two") for each in (tmp_path / folder).iterdir() if each.is_dir()
     ]
@@ -213,11 +216,11 @@ async def test_a_replica_that_is_not_this_brokers_any_more_makes_way(bench: Benc
     )
     ids = {**IDS, "a": b"n" * 16}
     told = LeaderAndIsrTopicState(topic_name="a", topic_id=ids["a"], partition_states=[])
-    assert bench.replicas.contradicts(LeaderAndIsrRequest(topic_states=[told]))
-    await bench.replicas.retire([bench.partition("a", 0), bench.partition("b", 0)])
-    assert list(bench.replicas.replicated()) == []
+    assert bench.changes.contradicts(LeaderAndIsrRequest(topic_states=[told]))
+    await bench.changes.drop_strays([bench.partition("a", 0), bench.partition("b", 0)])
+    assert list(bench.replicas.partitions()) == []
     assert bench.heard.calls[-1] == ("stop", "b", 0)
-    assert not bench.replicas.contradicts(LeaderAndIsrRequest(topic_states=[told]))
+    assert not bench.changes.contradicts(LeaderAndIsrRequest(topic_states=[told]))
     assert await bench.tell(("a", 0, 2, 1), ids=ids) == [0]
     assert bench.partition("a", 0).log.log_end_offset == 0
     (kept,) = (each for folder in ("one", "two") for each in (tmp_path / folder).glob("a-0.*-stray"))
@@ -263,7 +266,7 @@ async def test_a_data_folder_that_fails_takes_its_partitions_offline_and_no_othe
     log.fail("once more")
     await asyncio.sleep(0)
     assert [(path, sorted(names)) for path, names in failed] == [(folder, there)]
-    roles = {f"{p.topic}-{p.partition}": p.role for p in bench.replicas.replicated()}
+    roles = {f"{p.topic}-{p.partition}": p.role for p in bench.replicas.partitions()}
     assert {name for name, role in roles.items() if role is Role.OFFLINE} == set(there)
     assert ("stop", "a", 0) in bench.heard.calls
     assert await bench.tell(("a", 0, ME, 2)) == [ErrorCode.KAFKA_STORAGE_ERROR]

@@ -1,0 +1,88 @@
+"""The fetchers of a broker: a few for each leader, among which its partitions are dealt. ``ReplicaFetcherManager``."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from zlib import crc32
+
+from ottla_broker.clock import Clock
+from ottla_broker.replica.fetcher import Fetcher, FetcherSettings, Leader
+from ottla_broker.replica.partition import Partition
+from ottla_broker.replica.throttle import Throttle
+from ottla_protocol.errors import KafkaError
+
+
+class FetcherManager:
+    """Owned by the loop thread."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        clock: Clock,
+        *,
+        settings: FetcherSettings,
+        per_leader: int,
+        broker_epoch: Callable[[], int],
+        connect: Callable[[int], Awaitable[Leader]],
+        on_disk_error: Callable[[Partition, KafkaError], None],
+        throttle: Throttle | None = None,
+    ) -> None:
+        """``per_leader`` is ``num.replica.fetchers``; ``connect`` opens a connection or raises ConnectionError."""
+        self._broker_id = broker_id
+        self._clock = clock
+        self._settings = settings
+        self._per_leader = max(1, per_leader)
+        self._broker_epoch = broker_epoch
+        self._connect = connect
+        self._on_disk_error = on_disk_error
+        self._throttle = throttle
+        # By leader and share of its partitions.
+        self._fetchers: dict[tuple[int, int], Fetcher] = {}
+        self._is_adding = True
+
+    def add(self, partition: Partition) -> None:
+        """Fetch a partition from its leader."""
+        if not self._is_adding:
+            return
+        share = (crc32(partition.topic.encode()) * 31 + partition.partition) % self._per_leader
+        fetcher = self._fetchers.get((partition.leader, share))
+        if fetcher is None:
+            fetcher = self._fetchers[partition.leader, share] = Fetcher(
+                partition.leader,
+                self._broker_id,
+                self._broker_epoch,
+                self._connect,
+                self._settings,
+                self._clock,
+                self._on_disk_error,
+                self._throttle,
+            )
+        fetcher.add(partition)
+
+    def remove(self, topic: str, partition: int) -> None:
+        """Stop to fetch a partition; one that isn't fetched is no error."""
+        for fetcher in self._fetchers.values():
+            fetcher.remove((topic, partition))
+
+    def hurry(self) -> None:
+        """Have partitions that were added fetched now: see :meth:`.fetcher.Fetcher.hurry`."""
+        for fetcher in self._fetchers.values():
+            fetcher.hurry()
+
+    async def close_idle(self) -> None:
+        """Close fetchers without a partition."""
+        for key in [key for key, fetcher in self._fetchers.items() if not len(fetcher)]:
+            await self._fetchers.pop(key).close()
+
+    def stop_adding(self) -> None:
+        """Fetch no further partitions: the broker hands its leaderships over in order to stop.
+
+        Their new leaders would wait for it as for a replica that is about to be in sync, and then it would be gone.
+        """
+        self._is_adding = False
+
+    async def close(self) -> None:
+        """Fetch nothing any longer: the broker stops."""
+        for fetcher in self._fetchers.values():
+            await fetcher.close()
+        self._fetchers.clear()
