@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from inspect import isawaitable
 from typing import Any
 
 from ottla_protocol.api_keys import ApiKey
@@ -32,7 +33,7 @@ VERSIONS = {
 }
 
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-Answer = Callable[[RequestHeader, Any], "Message | bytes | None"]
+Answer = Callable[[RequestHeader, Any], "Message | bytes | Awaitable[Message] | None"]
 
 
 @dataclass
@@ -139,11 +140,15 @@ class FakeBroker:
             first, last = self.versions.get(key, (0, -1))
             if not first <= header.api_version <= last:
                 assert key is ApiKey.API_VERSIONS, f"{key.name} v{header.api_version} was not offered"
-                answer: Message | bytes | None = self._versions(ErrorCode.UNSUPPORTED_VERSION).encode(0)
+                answer: Message | bytes | Awaitable[Message] | None = self._versions(
+                    ErrorCode.UNSUPPORTED_VERSION
+                ).encode(0)
             else:
                 request = request_class(key, header.api_version).decode(data, header.api_version, position)
                 self.requests.append(request)
                 answer = self.answers.get(key, self._usual)(header, request)
+                if isawaitable(answer):
+                    answer = await answer
             if answer is None:
                 continue
             if isinstance(answer, Message):
