@@ -27,7 +27,7 @@ from ottla_broker.config.topics import log_config
 from ottla_broker.controller.standalone import StandaloneController
 from ottla_broker.coordinator.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from ottla_broker.coordinator.group.settings import GroupSettings
-from ottla_broker.handlers import SERVED, WITH_ONE_LOG_DIR
+from ottla_broker.handlers import NOT_WITH_SEVERAL_LOG_DIRS, SERVED
 from ottla_broker.handlers.dispatch import Dispatcher
 from ottla_broker.log.chores import Intervals
 from ottla_broker.log.folder import LogDirError
@@ -75,7 +75,8 @@ class Broker:
         self.random = rng
         self.background = Background(config.background_threads)
         self.metadata = MetadataCache()
-        self.served = SERVED if len(config.data_dirs) > 1 else {**SERVED, **WITH_ONE_LOG_DIR}
+        left_out = NOT_WITH_SEVERAL_LOG_DIRS if len(config.data_dirs) > 1 else frozenset()
+        self.served = {key: api for key, api in SERVED.items() if key not in left_out}
         # In a cluster: set once the controller has told of it.
         self.joined: asyncio.Event | None = None
         self.controller: Controller

@@ -16,7 +16,7 @@ import ottla_client.sync
 from ottla_broker.config.broker import BrokerConfig, all_keys
 from ottla_broker.config.properties import read_properties
 from ottla_broker.config.topics import TOPIC_KEYS
-from ottla_broker.handlers import IN_CLUSTERS, SERVED, WITH_ONE_LOG_DIR
+from ottla_broker.handlers import IN_CLUSTERS, SERVED
 from ottla_protocol.api_keys import ApiKey
 
 DASH = "\N{EN DASH}"
@@ -160,13 +160,10 @@ def test_other_blocks_parse(page: Path) -> None:
                 assert {"event", "level", "timestamp"} <= json.loads(line).keys()
 
 
-ALONE = {**SERVED, **WITH_ONE_LOG_DIR}
-
-
 def test_the_tables_of_apis_are_those_that_are_served() -> None:
     alone, in_clusters = text(ROOT / "docs/protocol.md").split("A broker in a cluster also serves")
     row = re.compile(rf"^\| (\d+) \| (\w+) \| (\d+){DASH}(\d+) \|", re.MULTILINE)
-    for part, served in ((alone, ALONE), (in_clusters, IN_CLUSTERS)):
+    for part, served in ((alone, SERVED), (in_clusters, IN_CLUSTERS)):
         rows = [(int(key), api, int(low), int(high)) for key, api, low, high in row.findall(part)]
         assert rows == [
             (key, "".join(map(str.capitalize, ApiKey(key).name.split("_"))), api.min_version, api.max_version)
@@ -182,7 +179,7 @@ def test_every_other_api_is_listed_as_not_served() -> None:
         for part in cell.split(", "):
             low, _, high = part.partition(DASH)
             listed.update(range(int(low), int(high or low) + 1))
-    served = ALONE.keys() | IN_CLUSTERS.keys()
+    served = SERVED.keys() | IN_CLUSTERS.keys()
     assert not listed & served
     assert {int(key) for key in ApiKey} <= listed | served
 

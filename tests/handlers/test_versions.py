@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -307,3 +308,12 @@ def test_api_versions(version: int, wire: Wire) -> None:
     }
     if version >= 3:
         assert wire.call(ApiVersionsRequest(), version).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_replicas_move_between_folders_nowhere_so_it_is_not_advertised(
+    own_broker: Callable[..., Any], tmp_path: Path
+) -> None:
+    broker = own_broker(settings={"log.dirs": f"{tmp_path}/a,{tmp_path}/b"})
+    with Wire(broker.port) as connection:
+        keys = {each.api_key for each in connection.call(ApiVersionsRequest(), 0).api_keys}
+    assert keys == SERVED.keys() - {ApiKey.ALTER_REPLICA_LOG_DIRS}

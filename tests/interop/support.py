@@ -31,6 +31,8 @@ MAINS = {
         "console-consumer": f"{TOOLS}.consumer.ConsoleConsumer",
         "topics": f"{TOOLS}.TopicCommand",
         "groups": f"{TOOLS}.consumer.group.ConsumerGroupCommand",
+        "acls": "kafka.admin.AclCommand",
+        "client-metrics": f"{TOOLS}.ClientMetricsCommand",
         "configs": "kafka.admin.ConfigCommand",
         "api-versions": "kafka.admin.BrokerApiVersionsCommand",
         "cluster": f"{TOOLS}.ClusterTool",

@@ -208,6 +208,35 @@ def test_describe_producers(java: Java, new_topic: MakeTopic) -> None:
     assert shown[1].split()[3] == "1"
 
 
+def test_users_addresses_and_client_metrics_have_no_settings(java: Java) -> None:
+    for kind in ("users", "clients", "ips"):
+        assert java.tool("configs", "--describe", "--entity-type", kind).strip() == ""
+    assert java.tool("client-metrics", "--list").strip() == ""
+
+
+def test_acls_are_refused_as_without_an_authorizer(java: Java) -> None:
+    with pytest.raises(pytest.fail.Exception, match="No Authorizer is configured on the broker"):
+        java.tool("acls", "--list")
+
+
+def test_one_broker_elects_and_reassigns(java: Java, new_topic: MakeTopic, tmp_path: Path) -> None:
+    topic = new_topic()
+    shown = java.tool("leader-election", "--election-type", "preferred", "--topic", topic, "--partition", "0")
+    assert f"Valid replica already elected for partitions {topic}-0" in shown
+    assert "No partition reassignments found" in java.tool("reassign", "--list")
+    topics = tmp_path / "topics.json"
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
+    described = json.loads(java.tool("log-dirs", "--describe").splitlines()[-1])["brokers"][0]
+    number, folder = described["broker"], described["logDirs"][0]["logDir"]
+    plan = tmp_path / "plan.json"
+    moves = [{"topic": topic, "partition": 0, "replicas": [number], "log_dirs": [folder]}]
+    plan.write_text(json.dumps({"version": 1, "partitions": moves}))
+    shown = java.tool("reassign", "--execute", "--reassignment-json-file", str(plan))
+    assert "Successfully started partition reassignment" in shown
+    shown = java.tool("reassign", "--verify", "--reassignment-json-file", str(plan))
+    assert f"Reassignment of partition {topic}-0 is completed." in shown
+
+
 def test_tools_of_other_versions(other_java: Java, new_topic: MakeTopic) -> None:
     topic = new_topic()
     group = f"group-{topic}"

@@ -43,6 +43,7 @@ SERVED: dict[int, Served] = {
     31: Served("delete_acls", 0, 3),
     32: Served("describe_configs", 0, 4),
     33: Served("alter_configs", 0, 2),
+    34: Served("alter_replica_log_dirs", 0, 2),
     35: Served("describe_log_dirs", 0, 4),
     37: Served("create_partitions", 0, 3),
     42: Served("delete_groups", 0, 2),
@@ -59,8 +60,8 @@ SERVED: dict[int, Served] = {
     75: Served("describe_topic_partitions", 0, 0),
 }
 
-WITH_ONE_LOG_DIR: dict[int, Served] = {34: Served("alter_replica_log_dirs", 0, 2)}
-"""Served by a broker with one folder in ``log.dirs``: replicas don't move between several."""
+NOT_WITH_SEVERAL_LOG_DIRS = frozenset({34})
+"""Served only if ``log.dirs`` has one folder: replicas don't move between several."""
 
 IN_CLUSTERS: dict[int, Served] = {
     4: Served("leader_and_isr", 0, 7),
