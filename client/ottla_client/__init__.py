@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from .admin import ConfigResource as ConfigResource
     from .admin import NewPartitions as NewPartitions
     from .admin import NewTopic as NewTopic
-    from .admin import OffsetSpec as OffsetSpec
     from .admin import PartialError as PartialError
     from .consumer import Consumer as Consumer
     from .consumer import RebalanceListener as RebalanceListener
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from .types import Node as Node
     from .types import OffsetAndMetadata as OffsetAndMetadata
     from .types import OffsetAndTimestamp as OffsetAndTimestamp
+    from .types import OffsetSpec as OffsetSpec
     from .types import PartitionMetadata as PartitionMetadata
     from .types import RecordMetadata as RecordMetadata
     from .types import TimestampType as TimestampType
@@ -45,7 +45,6 @@ _HOME = {
         "ConfigResource",
         "NewPartitions",
         "NewTopic",
-        "OffsetSpec",
         "PartialError",
     ),
     "consumer": ("Consumer", "RebalanceListener"),
@@ -56,6 +55,7 @@ _HOME = {
         "Node",
         "OffsetAndMetadata",
         "OffsetAndTimestamp",
+        "OffsetSpec",
         "PartitionMetadata",
         "RecordMetadata",
         "TimestampType",

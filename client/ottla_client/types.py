@@ -43,6 +43,23 @@ class OffsetAndTimestamp(NamedTuple):
     leader_epoch: int | None = None
 
 
+class OffsetSpec(IntEnum):
+    """Offsets to look up other than by a time; the numbers are the protocol's."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    """The record with the greatest timestamp (KIP-734, from Kafka 3.0 on)."""
+
+
+class ListedOffset(NamedTuple):
+    """An offset that was looked up; -1 where there is none, as for a time after the last record."""
+
+    offset: int
+    timestamp: int = -1
+    leader_epoch: int | None = None
+
+
 class TimestampType(IntEnum):
     """Who set a record's timestamp; the numbers are the bit in the batch."""
 

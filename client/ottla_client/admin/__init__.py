@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..types import ListedOffset, OffsetSpec
 from .client import Admin
 from .groups import MemberToRemove
 from .nodes import VersionRange
@@ -18,12 +19,10 @@ from .values import (
     ElectionType,
     GroupDescription,
     GroupListing,
-    ListedOffset,
     LogDir,
     MemberDescription,
     NewPartitions,
     NewTopic,
-    OffsetSpec,
     PartitionLag,
     PartitionReassignment,
     ProducerState,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 from ..cluster import Cluster
 from ..deadline import Deadline
 from ..errors import ClosedError, ConfigurationError
+from ..requests.driver import Ask, Node, Route, ToNodes, drive
 from ..settings import DEFAULT_BOOTSTRAP, ConnectionOptions, ConnectionSettings, accepts
 from .results import results_or_raise
-from .routes import Ask, Node, Route, ToNodes, drive
 
 if TYPE_CHECKING:
     from ottla_protocol.api_keys import ApiKey

@@ -18,10 +18,10 @@ from ottla_protocol.messages.incremental_alter_configs import (
 
 from ..deadline import Deadline
 from ..errors import ClientError
+from ..requests.driver import Node, ToNodes
+from ..requests.outcomes import outcome_of
 from .arguments import config_text, listed
 from .base import AdminBase
-from .results import outcome_of
-from .routes import Node, ToNodes
 from .values import AlterConfig, ConfigEntry, ConfigResource, ConfigSource, ConfigSynonym, ResourceType
 
 

@@ -7,11 +7,6 @@ from time import time
 from typing import Final
 
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from ottla_protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -20,12 +15,13 @@ from ottla_protocol.messages.offset_delete import (
 
 from ..deadline import Deadline
 from ..errors import BrokerError, ClientError, CorruptBatchError
-from ..types import OffsetAndMetadata, TopicPartition
+from ..requests.driver import Ask, Node, ToCoordinators, by_topic
+from ..requests.group_offsets import commit_codes, commit_request
+from ..requests.outcomes import error_of, outcome_of
+from ..types import OffsetAndMetadata, OffsetSpec, TopicPartition
 from .offsets import OffsetCalls
-from .results import error_of, outcome_of, results_or_raise
-from .routes import Ask, Node, ToCoordinators
-from .topics import by_topic
-from .values import OffsetSpec, PartitionLag
+from .results import results_or_raise
+from .values import PartitionLag
 
 _HAS_MEMBERS: Final = "the group has members, and only they may commit; stop them first"
 
@@ -72,20 +68,8 @@ class GroupOffsetCalls(OffsetCalls):
         async def ask(
             node: Node, groups: list[str], deadline: Deadline
         ) -> Mapping[str, dict[TopicPartition, ClientError | None] | ClientError]:
-            request = OffsetCommitRequest(
-                group_id=group_id,
-                topics=[
-                    OffsetCommitRequestTopic(name=topic, partitions=[_committed(p, wanted[p]) for p in its])
-                    for topic, its in by_topic(wanted).items()
-                ],
-            )
-            answer = await self._call(node, request, deadline)
-            codes = {
-                TopicPartition(topic.name, result.partition_index): result.error_code
-                for topic in answer.topics
-                for result in topic.partitions
-            }
-            return {group_id: _outcomes(group_id, codes)}
+            answer = await self._call(node, commit_request(group_id, wanted), deadline)
+            return {group_id: _outcomes(group_id, commit_codes(answer))}
 
         await self._of_partitions("alter offsets", group_id, wanted, ask, timeout)
 
@@ -190,15 +174,6 @@ class GroupOffsetCalls(OffsetCalls):
             )
             for p in every
         }
-
-
-def _committed(partition: TopicPartition, wanted: OffsetAndMetadata) -> OffsetCommitRequestPartition:
-    return OffsetCommitRequestPartition(
-        partition_index=partition.partition,
-        committed_offset=wanted.offset,
-        committed_leader_epoch=-1 if wanted.leader_epoch is None else wanted.leader_epoch,
-        committed_metadata=wanted.metadata,
-    )
 
 
 # Codes that an answer has for all partitions alike, and that mean another coordinator or a later time.

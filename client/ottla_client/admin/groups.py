@@ -21,11 +21,12 @@ from ottla_protocol.messages.list_groups import ListGroupsRequest
 
 from ..deadline import Deadline
 from ..errors import ClientError, UnsupportedApiError
+from ..requests.driver import Node, ToCoordinators
+from ..requests.outcomes import error_of, outcome_of
 from ..types import TopicPartition
 from .arguments import listed
 from .base import AdminBase
-from .results import error_of, is_unknown_group, outcome_of, results_or_raise
-from .routes import Node, ToCoordinators
+from .results import is_unknown_group, results_or_raise
 from .values import GroupDescription, GroupListing, MemberDescription
 
 CONSUMER: Final = "consumer"

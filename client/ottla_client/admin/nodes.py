@@ -11,10 +11,10 @@ from ottla_protocol.messages.describe_log_dirs import DescribeLogDirsRequest, De
 
 from ..deadline import Deadline
 from ..errors import ClientError
+from ..requests.driver import Node
+from ..requests.outcomes import error_of, outcome_of
 from ..types import TopicPartition
 from .base import AdminBase
-from .results import error_of, outcome_of
-from .routes import Node
 from .values import ClusterDescription, LogDir, ReplicaLog
 
 

@@ -8,28 +8,20 @@ from typing import Any, Final
 
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from ottla_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla_protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
 from ottla_protocol.records.batch import CorruptRecordError, crc_is_valid, iter_headers
 from ottla_protocol.records.record import decode_records
 
 from ..deadline import Deadline
-from ..errors import ClientError, ConfigurationError, CorruptBatchError, UnsupportedApiError
-from ..types import TopicPartition
+from ..errors import ClientError, ConfigurationError, CorruptBatchError
+from ..requests.driver import Node, ToLeaders, by_topic, drive, together
+from ..requests.fetch import LAST_BY_NAME, FetchPosition, fetch_request
+from ..requests.list_offsets import list_offsets
+from ..requests.outcomes import error_of, outcome_of
+from ..types import ListedOffset, OffsetSpec, TopicPartition
 from .base import AdminBase
-from .results import error_of, outcome_of, results_or_raise
-from .routes import Node, ToLeaders, drive, together
-from .topics import by_topic
-from .values import ListedOffset, OffsetSpec, ProducerState, TimedOffset
+from .results import results_or_raise
+from .values import ProducerState, TimedOffset
 
-# ListOffsets finds the greatest timestamp from this version on (KIP-734).
-_MAX_TIMESTAMP_SINCE: Final = 7
-# The last version of Fetch that names topics; later ones have their ids.
-_FETCH_BY_NAME: Final = 12
 # An answer to a fetch holds one batch, however large; so many are on the way from one broker at a time.
 _FETCHES_AT_ONCE: Final = 8
 
@@ -61,38 +53,8 @@ class OffsetCalls(AdminBase):
             if spec < OffsetSpec.MAX_TIMESTAMP:
                 raise ConfigurationError(f"{partition}: a timestamp is in milliseconds from 0 on, not {spec}")
 
-        async def ask(
-            node: Node, partitions: list[TopicPartition], deadline: Deadline
-        ) -> Mapping[TopicPartition, ListedOffset | ClientError]:
-            version = await self._version(node, ApiKey.LIST_OFFSETS, deadline)
-            if version < _MAX_TIMESTAMP_SINCE and OffsetSpec.MAX_TIMESTAMP in specs.values():
-                raise UnsupportedApiError(
-                    f"the greatest timestamp: broker {node} is too old for it (before Kafka 3.0)"
-                )
-            request = ListOffsetsRequest(
-                replica_id=-1,
-                isolation_level=level if version >= 2 else 0,
-                topics=[
-                    ListOffsetsTopic(
-                        name=topic,
-                        partitions=[
-                            ListOffsetsPartition(partition_index=p.partition, timestamp=int(specs[p]))
-                            for p in its
-                        ],
-                    )
-                    for topic, its in by_topic(partitions).items()
-                ],
-            )
-            answer = await self._call(node, request, deadline, version)
-            return {
-                partition: outcome_of(result.error_code, _listed(result), f"partition {partition}")
-                for topic in answer.topics
-                for result in topic.partitions
-                for partition in [TopicPartition(topic.name, result.partition_index)]
-            }
-
-        route = ToLeaders(self._cluster)
-        return await self._each("list offsets", specs, route, ask, self._deadline(timeout))
+        outcomes = await list_offsets(self._cluster, specs, level, self._deadline(timeout))
+        return results_or_raise("list offsets", outcomes)
 
     async def timestamps_of(
         self, offsets: Mapping[TopicPartition, int], *, timeout: float | None = None
@@ -113,7 +75,7 @@ class OffsetCalls(AdminBase):
         async def ask(
             node: Node, partitions: list[TopicPartition], deadline: Deadline
         ) -> Mapping[TopicPartition, TimedOffset | ClientError | None]:
-            version = min(_FETCH_BY_NAME, await self._version(node, ApiKey.FETCH, deadline))
+            version = min(LAST_BY_NAME, await self._version(node, ApiKey.FETCH, deadline))
             room = asyncio.Semaphore(_FETCHES_AT_ONCE)
 
             async def one(partition: TopicPartition) -> TimedOffset | ClientError | None:
@@ -134,19 +96,8 @@ class OffsetCalls(AdminBase):
         """Read batch by batch: compaction may have left a batch without the record, or without any."""
         while True:
             # A limit of one byte: the broker sends the first batch whole nevertheless (KIP-74), and no other.
-            request = FetchRequest(
-                max_bytes=1,
-                topics=[
-                    FetchTopic(
-                        topic=partition.topic,
-                        partitions=[
-                            FetchPartition(
-                                partition=partition.partition, fetch_offset=offset, partition_max_bytes=1
-                            )
-                        ],
-                    )
-                ],
-            )
+            where = {partition: FetchPosition(None, offset, -1, 1)}
+            request = fetch_request(where, version=version, max_bytes=1)
             answer = await self._call(node, request, deadline, version)
             if answer.error_code:
                 raise error_of(answer.error_code, f"partition {partition}")
@@ -207,11 +158,6 @@ class OffsetCalls(AdminBase):
 
         route = ToLeaders(self._cluster)
         return await self._each("describe producers", list(partitions), route, ask, self._deadline(timeout))
-
-
-def _listed(result: Any) -> ListedOffset:
-    epoch = None if result.leader_epoch < 0 else result.leader_epoch
-    return ListedOffset(result.offset, result.timestamp, epoch)
 
 
 def _producer(state: Any) -> ProducerState:

@@ -19,12 +19,12 @@ from ottla_protocol.messages.list_partition_reassignments import (
 )
 
 from ..errors import ClientError, UnsupportedApiError
+from ..requests.driver import Node, ToController, by_topic
+from ..requests.outcomes import error_of, outcome_of
 from ..types import TopicPartition
 from .arguments import listed
 from .base import AdminBase
-from .results import error_of, outcome_of, results_or_raise
-from .routes import Node, ToController
-from .topics import by_topic
+from .results import results_or_raise
 from .values import ElectionType, PartitionReassignment
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
@@ -27,11 +27,12 @@ from ottla_protocol.schema import ZERO_UUID
 
 from ..deadline import Deadline
 from ..errors import ClientError, ConfigurationError
+from ..requests.driver import Node, ToController, ToLeaders, by_topic
+from ..requests.outcomes import error_of, outcome_of
 from ..types import TopicMetadata, TopicPartition
 from .arguments import config_text, listed
 from .base import AdminBase
-from .results import error_of, outcome_of, results_or_raise
-from .routes import Node, ToController, ToLeaders
+from .results import results_or_raise
 from .values import CreatedTopic, NewPartitions, NewTopic
 
 
@@ -189,14 +190,6 @@ class TopicCalls(AdminBase):
 
         route = ToLeaders(self._cluster)
         return await self._each("delete records", before, route, ask, self._deadline(timeout))
-
-
-def by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """Partitions under their topics, as most requests have them."""
-    topics: dict[str, list[TopicPartition]] = {}
-    for partition in partitions:
-        topics.setdefault(partition.topic, []).append(partition)
-    return topics
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:

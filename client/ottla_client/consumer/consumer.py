@@ -13,11 +13,11 @@ from ..cluster import Cluster
 from ..deadline import Deadline
 from ..errors import ClosedError, ConfigurationError
 from ..group.assignors import assignors_named, common_protocol
+from ..requests.list_offsets import find_offsets
 from ..settings import DEFAULT_BOOTSTRAP, accepts
 from ..types import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from .engine import Engine
 from .listener import RebalanceListener
-from .lookups import find_offsets
 from .positions import EARLIEST, LATEST, PartitionState
 from .rows import Rows, to_records
 from .settings import ConsumerOptions, ConsumerSettings

@@ -10,23 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import RETRIABLE, ErrorCode, error_code
 from ottla_protocol.fetch_session import NO_SESSION, SESSION_ERRORS, FetchSession, SessionRequest
 from ottla_protocol.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
     FetchResponse,
-    FetchTopic,
-    ForgottenTopic,
     PartitionData,
 )
-from ottla_protocol.schema import ZERO_UUID
 
 from ..cluster import Cluster
 from ..deadline import Deadline
@@ -38,6 +32,7 @@ from ..errors import (
     UnsupportedApiError,
     is_retriable,
 )
+from ..requests.fetch import FIRST_WITH_SESSIONS, LAST_BY_NAME, FetchPosition, fetch_request
 from ..types import TopicPartition
 from .buffer import Buffer
 from .positions import PartitionState, Positions, Stage
@@ -51,22 +46,8 @@ log = logging.getLogger("ottla_client")
 
 LEAST_VERSION = 4
 """Before it, brokers (older than 0.11) send formats without batches."""
-LAST_BY_NAME = 12
-FIRST_WITH_SESSIONS = 7
 PAUSE = 0.02
 """Seconds between two fetches that leave a full partition out: it should not wait long once it has room."""
-
-
-class Want(NamedTuple):
-    """What to fetch of a partition: everything that the broker remembers in a session.
-
-    ``leader_epoch`` is -1 where it isn't known.
-    """
-
-    topic_id: bytes | None
-    offset: int
-    leader_epoch: int
-    max_bytes: int
 
 
 class Fetcher:
@@ -144,7 +125,7 @@ class NodeFetcher:
     def __init__(self, fetcher: Fetcher, node: int) -> None:
         self._fetcher = fetcher
         self._node = node
-        self._session: FetchSession[TopicPartition, Want] = FetchSession()
+        self._session: FetchSession[TopicPartition, FetchPosition] = FetchSession()
         self._awake = asyncio.Event()
         self._failures = 0
         self._asked: dict[TopicPartition, tuple[PartitionState, int, int]] = {}
@@ -224,7 +205,17 @@ class NodeFetcher:
             # A fetch that was given up still waits there.
             connection = await fetcher.cluster.dedicated(self._node, deadline, "fetch aside")
         version, session = self._prepare(connection, wanted)
-        request = _request(settings, session, version, max_wait_ms)
+        request = fetch_request(
+            session.fetch,
+            version=version,
+            max_bytes=settings.fetch_max_bytes,
+            min_bytes=settings.fetch_min_bytes,
+            max_wait_ms=max_wait_ms,
+            isolation=settings.isolation,
+            rack_id=settings.client_rack,
+            session=(session.session_id, session.epoch),
+            forgotten=session.forgotten,
+        )
         future = connection.submit(
             request, timeout=(settings.request_timeout_ms + max_wait_ms) / 1000, version=version
         )
@@ -244,7 +235,7 @@ class NodeFetcher:
 
     def _prepare(
         self, connection: Connection, wanted: Iterable[PartitionState]
-    ) -> tuple[int, SessionRequest[TopicPartition, Want]]:
+    ) -> tuple[int, SessionRequest[TopicPartition, FetchPosition]]:
         """The version to fetch with, and what goes into the request."""
         cluster = self._fetcher.cluster
         version = connection.version_of(ApiKey.FETCH)
@@ -253,7 +244,7 @@ class NodeFetcher:
                 f"{connection.host}:{connection.port} is older than 0.11: it has no fetch that this client takes"
             )
         max_bytes = self._fetcher.settings.max_partition_fetch_bytes
-        wants: dict[TopicPartition, Want] = {}
+        wants: dict[TopicPartition, FetchPosition] = {}
         self._asked = {}
         by_id = version > LAST_BY_NAME
         for state in wanted:
@@ -262,7 +253,7 @@ class NodeFetcher:
             topic_id = None if topic is None else topic.id
             by_id = by_id and topic_id is not None
             epoch = -1 if state.leader_epoch is None else state.leader_epoch
-            wants[partition] = Want(topic_id, state.fetch_offset, epoch, max_bytes)
+            wants[partition] = FetchPosition(topic_id, state.fetch_offset, epoch, max_bytes)
             self._asked[partition] = (state, state.version, state.fetch_offset)
         session = self._session.request(wants, by_id=by_id)
         return version if by_id else min(version, LAST_BY_NAME), session
@@ -373,39 +364,3 @@ class NodeFetcher:
 
 
 _UNSEEN = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED})
-
-
-def _request(
-    settings: ConsumerSettings, session: SessionRequest[TopicPartition, Want], version: int, max_wait_ms: int
-) -> FetchRequest:
-    topics: dict[tuple[str, bytes], list[FetchPartition]] = defaultdict(list)
-    for partition, want in session.fetch.items():
-        topics[partition.topic, want.topic_id or ZERO_UUID].append(
-            FetchPartition(
-                partition=partition.partition,
-                current_leader_epoch=want.leader_epoch,
-                fetch_offset=want.offset,
-                partition_max_bytes=want.max_bytes,
-            )
-        )
-    forgotten: dict[tuple[str, bytes], list[int]] = defaultdict(list)
-    for partition, topic_id in session.forgotten:
-        forgotten[partition.topic, topic_id or ZERO_UUID].append(partition.partition)
-    sessions = version >= FIRST_WITH_SESSIONS
-    return FetchRequest(
-        max_wait_ms=max_wait_ms,
-        min_bytes=settings.fetch_min_bytes,
-        max_bytes=settings.fetch_max_bytes,
-        isolation_level=settings.isolation,
-        session_id=session.session_id if sessions else NO_SESSION,
-        session_epoch=session.epoch if sessions else -1,
-        topics=[
-            FetchTopic(topic=topic, topic_id=topic_id, partitions=partitions)
-            for (topic, topic_id), partitions in topics.items()
-        ],
-        forgotten_topics_data=[
-            ForgottenTopic(topic=topic, topic_id=topic_id, partitions=partitions)
-            for (topic, topic_id), partitions in forgotten.items()
-        ],
-        rack_id=settings.client_rack,
-    )

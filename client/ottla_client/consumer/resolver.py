@@ -19,8 +19,9 @@ from ottla_protocol.errors import RETRIABLE, ErrorCode
 from ..cluster import Cluster
 from ..deadline import Deadline
 from ..errors import BrokerError, ClientError, LogTruncatedError, OffsetOutOfRangeError, is_retriable
-from ..types import OffsetAndMetadata, TopicPartition
-from .lookups import EpochEnd, Found, ask_epochs, ask_offsets
+from ..requests.leader_epochs import EpochEnd, ask_epochs
+from ..requests.list_offsets import OffsetQuery, ask_offsets
+from ..types import ListedOffset, OffsetAndMetadata, TopicPartition
 from .positions import EARLIEST, LATEST, PartitionState, Positions, Stage
 from .settings import ConsumerSettings
 
@@ -172,14 +173,15 @@ class Resolver:
 
     async def _find_offsets(self, leader: int, states: list[PartitionState]) -> None:
         versions = {state.partition: state.version for state in states}
-        wanted = {state.partition: (state.reset_to, state.leader_epoch) for state in states}
+        wanted = {state.partition: OffsetQuery(state.reset_to, state.leader_epoch) for state in states}
         answers = await ask_offsets(self._cluster, leader, wanted, self._settings.isolation, self._deadline())
         for state in states:
             if state.version != versions[state.partition] or state.stage is not Stage.NEEDS_RESET:
                 continue
-            answer = answers.get(state.partition, Found(ErrorCode.UNKNOWN_SERVER_ERROR))
-            if answer.code:
-                self._refused(state, answer.code, "its offsets can't be looked up")
+            answer = answers.get(state.partition)
+            if not isinstance(answer, ListedOffset):
+                code = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else answer.code
+                self._refused(state, code, "its offsets can't be looked up")
             elif answer.offset < 0:
                 # Only a time has no answer: there is no record as late, so the next one to come is it.
                 state.reset(LATEST)

@@ -35,6 +35,7 @@ from ..errors import (
     PollIntervalExceededError,
     is_retriable,
 )
+from ..requests.group_offsets import Membership
 from ..types import OffsetAndMetadata, TopicPartition
 from .assignors import Assignor, RebalanceProtocol, Subscription, common_protocol
 from .coordinator import Coordinator
@@ -42,7 +43,7 @@ from .embedded import PROTOCOL_TYPE, read_assignment, subscription_bytes
 from .leader import Leader
 from .machine import Generation, Reaction, Standing, State, Step
 from .offsets import KICKED_OUT, OffsetsClient
-from .settings import MemberCallbacks, MemberSettings, Membership
+from .settings import MemberCallbacks, MemberSettings
 
 if TYPE_CHECKING:
     from ..cluster import Cluster

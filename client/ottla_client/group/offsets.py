@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, error_code
-from ottla_protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from ottla_protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-)
+from ottla_protocol.messages.offset_commit import OffsetCommitResponse
 
 from ..cluster import retrying
 from ..deadline import Deadline
@@ -29,20 +18,19 @@ from ..errors import (
     GroupError,
     UnsupportedApiError,
 )
+from ..requests.group_offsets import (
+    ALL_SINCE,
+    Membership,
+    commit_codes,
+    commit_request,
+    fetch_request,
+    fetched_offsets,
+)
 from ..types import OffsetAndMetadata, TopicPartition
 from .coordinator import Coordinator
-from .embedded import grouped
-from .settings import Membership
 
 if TYPE_CHECKING:
     from ..cluster import Cluster
-
-_BATCHED = 8
-"""The first version of OffsetFetch that asks for several groups (KIP-709)."""
-_STABLE = 7
-"""The first version of OffsetFetch that can wait for transactions (KIP-447)."""
-_ALL = 2
-"""The first version of OffsetFetch that can ask for all partitions, and has an error for the group."""
 
 _MOVED = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT}
@@ -84,7 +72,7 @@ class OffsetsClient:
         for partition, each in offsets.items():
             if each.offset < 0:
                 raise ConfigurationError(f"the offset {each.offset} can't be committed for {partition}")
-        request = self._commit_request(offsets, member)
+        request = commit_request(self.group_id, offsets, member)
 
         async def attempt() -> None:
             answer = await self._coordinator.ask(request, deadline)
@@ -97,29 +85,6 @@ class OffsetsClient:
             what=f"group {self.group_id!r}: offsets are not committed",
         )
 
-    def _commit_request(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Membership | None
-    ) -> OffsetCommitRequest:
-        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for (topic, partition), each in offsets.items():
-            topics.setdefault(topic, []).append(
-                OffsetCommitRequestPartition(
-                    partition_index=partition,
-                    committed_offset=each.offset,
-                    committed_leader_epoch=-1 if each.leader_epoch is None else each.leader_epoch,
-                    committed_metadata=each.metadata,
-                )
-            )
-        request = OffsetCommitRequest(
-            group_id=self.group_id,
-            topics=[OffsetCommitRequestTopic(name=name, partitions=each) for name, each in topics.items()],
-        )
-        if member is not None:
-            request.member_id = member.member_id
-            request.generation_id_or_member_epoch = member.generation
-            request.group_instance_id = member.instance_id
-        return request
-
     def _check_commit(
         self,
         answer: OffsetCommitResponse,
@@ -127,14 +92,11 @@ class OffsetsClient:
         member: Membership | None,
     ) -> None:
         """Raises the error of the first partition that has one."""
-        for topic in answer.topics:
-            for each in topic.partitions:
-                if not each.error_code:
-                    continue
-                code = error_code(each.error_code)
+        for partition, number in commit_codes(answer).items():
+            if number:
+                code = error_code(number)
                 if code in _MOVED:
                     self._coordinator.moved()
-                partition = TopicPartition(topic.name, each.partition_index)
                 raise commit_error(
                     self.group_id, code, f"offset {offsets[partition].offset} of {partition}", member
                 )
@@ -166,53 +128,21 @@ class OffsetsClient:
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         connection = await self._coordinator.connection(deadline, aside=True)
         version = connection.version_of(ApiKey.OFFSET_FETCH)
-        if partitions is None and version < _ALL:
+        if partitions is None and version < ALL_SINCE:
             raise UnsupportedApiError(
                 f"{connection.host}:{connection.port} is older than Kafka 0.10.2, and can't tell all offsets of a group"
             )
-        request = self._fetch_request(partitions, version, require_stable)
+        request = fetch_request(self.group_id, partitions, version, require_stable=require_stable)
         answer = await self._coordinator.submit(connection, request, deadline)
-        group: Any = answer
-        if version >= _BATCHED:
-            group = next((each for each in answer.groups if each.group_id == self.group_id), None)
-            if group is None:
-                raise GroupError(
-                    ErrorCode.UNKNOWN_SERVER_ERROR,
-                    f"group {self.group_id!r}: the answer has no offsets of it",
-                )
-        self._check_fetch(group.error_code, "")
-        found = {}
-        for topic in group.topics:
-            for each in topic.partitions:
-                partition = TopicPartition(topic.name, each.partition_index)
-                self._check_fetch(each.error_code, f" of {partition}")
-                if each.committed_offset >= 0:
-                    epoch = each.committed_leader_epoch
-                    found[partition] = OffsetAndMetadata(
-                        each.committed_offset, each.metadata or "", epoch if epoch >= 0 else None
-                    )
-        return found
-
-    def _fetch_request(
-        self, partitions: Collection[TopicPartition] | None, version: int, require_stable: bool
-    ) -> OffsetFetchRequest:
-        topics = None if partitions is None else grouped(sorted(partitions))
-        stable = require_stable and version >= _STABLE
-        if version < _BATCHED:
-            asked = None
-            if topics is not None:
-                asked = [
-                    OffsetFetchRequestTopic(name=each.topic, partition_indexes=each.partitions)
-                    for each in topics
-                ]
-            return OffsetFetchRequest(group_id=self.group_id, topics=asked, require_stable=stable)
-        group = OffsetFetchRequestGroup(group_id=self.group_id, topics=None)
-        if topics is not None:
-            group.topics = [
-                OffsetFetchRequestTopics(name=each.topic, partition_indexes=each.partitions)
-                for each in topics
-            ]
-        return OffsetFetchRequest(groups=[group], require_stable=stable)
+        found = fetched_offsets(answer, self.group_id, version)
+        if found is None:
+            raise GroupError(
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"group {self.group_id!r}: the answer has no offsets of it"
+            )
+        self._check_fetch(found.error_code, "")
+        for partition, code in found.codes.items():
+            self._check_fetch(code, f" of {partition}")
+        return found.offsets
 
     def _check_fetch(self, number: int, of: str) -> None:
         """Raises GroupError, retriable where Kafka says so: UNSTABLE_OFFSET_COMMIT is."""

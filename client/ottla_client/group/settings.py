@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ..errors import ConfigurationError
 from ..types import TopicPartition
-
-
-class Membership(NamedTuple):
-    """A member as its group's coordinator knows it; what it commits is signed with it."""
-
-    member_id: str
-    generation: int
-    instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,19 +12,18 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ottla_client.cluster import Cluster
-from ottla_client.consumer.lookups import ask_epochs, find_offsets
 from ottla_client.deadline import Deadline
 from ottla_client.errors import BrokerError, ClientError, is_retriable
+from ottla_client.requests.fetch import LAST_BY_NAME, FetchPosition, fetch_request
+from ottla_client.requests.leader_epochs import ask_epochs
+from ottla_client.requests.list_offsets import find_offsets
 from ottla_client.settings import ConnectionSettings
 from ottla_client.sync.runner import Runner
 from ottla_client.types import TopicPartition
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import RETRIABLE, ErrorCode, error_code
 from ottla_protocol.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
     FetchResponse,
-    FetchTopic,
     PartitionData,
 )
 from ottla_protocol.records.batch import CorruptRecordError, read_header
@@ -45,7 +44,6 @@ log = logging.getLogger("ottla_pipeline")
 
 LEAST_VERSION: Final = 4
 """Before it, brokers (older than 0.11) send formats without batches."""
-LAST_BY_NAME: Final = 12
 WAIT_MS: Final = 250
 """How long a fetch may wait at the broker. What is asked for is there, as a rule."""
 GONE_SECONDS: Final = 3.0
@@ -240,19 +238,14 @@ class Wire:
             version = min(version, LAST_BY_NAME)
         epoch = None if topic is None else topic.partitions[range.partition].leader_epoch
         size = self._fetch_bytes()
-        names = {"topic": range.topic} if version <= LAST_BY_NAME else {"topic_id": topic_id}
-        partition = FetchPartition(
-            partition=range.partition,
-            current_leader_epoch=-1 if epoch is None else epoch,
-            fetch_offset=self._position,
-            partition_max_bytes=size,
-        )
-        request = FetchRequest(
-            max_wait_ms=WAIT_MS,
-            min_bytes=1,
+        where = FetchPosition(topic_id, self._position, -1 if epoch is None else epoch, size)
+        request = fetch_request(
+            {self._partition: where},
+            version=version,
             max_bytes=size,
-            isolation_level=int(settings.isolation == "read_committed"),
-            topics=[FetchTopic(**names, partitions=[partition])],
+            min_bytes=1,
+            max_wait_ms=WAIT_MS,
+            isolation=int(settings.isolation == "read_committed"),
             rack_id=settings.client.get("client.rack", ""),
         )
         timeout = deadline.left(cluster.request_timeout) + WAIT_MS / 1000

@@ -8,7 +8,7 @@ brokers at once, and asks again for the items that may succeed later, as Java's 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from ottla_protocol.errors import ErrorCode
@@ -16,7 +16,7 @@ from ottla_protocol.errors import ErrorCode
 from ..deadline import Deadline
 from ..errors import BrokerError, ClientError, RequestTimeoutError, is_retriable
 from ..types import TopicPartition
-from .results import error_of
+from .outcomes import error_of
 
 if TYPE_CHECKING:
     from ..cluster import Backoff, Cluster
@@ -130,13 +130,19 @@ class ToLeaders(Route[TopicPartition]):
         }
     )
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, cached: bool = False) -> None:
+        """With ``cached``, leaders that the cluster's metadata has are asked first, without looking them up."""
         super().__init__(cluster)
+        self._cached = cached
         self._grace = Deadline(_UNKNOWN_GRACE)
 
     async def find(
         self, keys: Collection[TopicPartition], deadline: Deadline
     ) -> Mapping[TopicPartition, Node | ClientError]:
+        if self._cached:
+            known = {key: leader for key in keys if (leader := self._cluster.leader(*key)) is not None}
+            if len(known) == len(keys):
+                return known
         topics = await self._cluster.fetch_topics({key.topic for key in keys}, deadline)
 
         def leader_of(key: TopicPartition) -> int | ClientError:
@@ -146,13 +152,17 @@ class ToLeaders(Route[TopicPartition]):
                 return error_of(code, f"topic {key.topic}")
             partition = topic.partitions.get(key.partition)
             if partition is None:
-                has = f"topic {key.topic} has {len(topic.partitions)} partitions"
-                return error_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {key}", has)
+                what = f"topic {key.topic} has no partition {key.partition}"
+                has = f"it has {len(topic.partitions)}, counted from 0"
+                return error_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what, has)
             if partition.leader is None:
                 return error_of(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {key}")
             return partition.leader
 
         return {key: leader_of(key) for key in keys}
+
+    def moved(self, key: TopicPartition, error: ClientError) -> None:
+        self._cached = False
 
     def may_retry(self, error: ClientError) -> bool:
         if isinstance(error, BrokerError) and error.code in _UNKNOWN:
@@ -243,3 +253,11 @@ async def together(calls: list[Awaitable[V]]) -> list[V]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    """Partitions by topic, as requests name them."""
+    topics: dict[str, list[TopicPartition]] = {}
+    for partition in partitions:
+        topics.setdefault(partition.topic, []).append(partition)
+    return topics

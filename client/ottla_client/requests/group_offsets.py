@@ -1,0 +1,126 @@
+"""OffsetCommit and OffsetFetch: the offsets that a group commits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NamedTuple
+
+from ottla_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from ottla_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+from ..types import OffsetAndMetadata, TopicPartition
+from .driver import by_topic
+
+ALL_SINCE: Final = 2
+"""The first version of OffsetFetch that asks for all partitions and has an error for the group."""
+_STABLE_SINCE: Final = 7
+"""The first version of OffsetFetch that waits for transactions (KIP-447)."""
+_GROUPS_SINCE: Final = 8
+"""The first version of OffsetFetch that asks for several groups (KIP-709)."""
+
+
+class Membership(NamedTuple):
+    """How a group's coordinator knows a member; a member's commits carry it."""
+
+    member_id: str
+    generation: int
+    instance_id: str | None = None
+
+
+class FetchedOffsets(NamedTuple):
+    """A response to OffsetFetch: error codes of the group and of partitions, 0 left out; and what is committed."""
+
+    error_code: int
+    codes: dict[TopicPartition, int]
+    offsets: dict[TopicPartition, OffsetAndMetadata]
+
+
+def commit_request(
+    group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Membership | None = None
+) -> OffsetCommitRequest:
+    """``member`` None commits from outside, to a group without members."""
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for (topic, partition), each in offsets.items():
+        topics.setdefault(topic, []).append(
+            OffsetCommitRequestPartition(
+                partition_index=partition,
+                committed_offset=each.offset,
+                committed_leader_epoch=-1 if each.leader_epoch is None else each.leader_epoch,
+                committed_metadata=each.metadata,
+            )
+        )
+    request = OffsetCommitRequest(
+        group_id=group_id,
+        topics=[OffsetCommitRequestTopic(name=name, partitions=each) for name, each in topics.items()],
+    )
+    if member is not None:
+        request.member_id = member.member_id
+        request.generation_id_or_member_epoch = member.generation
+        request.group_instance_id = member.instance_id
+    return request
+
+
+def commit_codes(answer: OffsetCommitResponse) -> dict[TopicPartition, int]:
+    """The error code of each partition, 0 for success."""
+    return {
+        TopicPartition(topic.name, each.partition_index): each.error_code
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+
+
+def fetch_request(
+    group_id: str, partitions: Collection[TopicPartition] | None, version: int, *, require_stable: bool
+) -> OffsetFetchRequest:
+    """``partitions`` None asks for all of the group, from version ALL_SINCE on."""
+    topics = None
+    if partitions is not None:
+        by_name = by_topic(sorted(partitions)).items()
+        topics = {name: [each.partition for each in its] for name, its in by_name}
+    stable = require_stable and version >= _STABLE_SINCE
+    if version < _GROUPS_SINCE:
+        asked = None
+        if topics is not None:
+            asked = [
+                OffsetFetchRequestTopic(name=name, partition_indexes=numbers)
+                for name, numbers in topics.items()
+            ]
+        return OffsetFetchRequest(group_id=group_id, topics=asked, require_stable=stable)
+    group = OffsetFetchRequestGroup(group_id=group_id, topics=None)
+    if topics is not None:
+        group.topics = [
+            OffsetFetchRequestTopics(name=name, partition_indexes=numbers) for name, numbers in topics.items()
+        ]
+    return OffsetFetchRequest(groups=[group], require_stable=stable)
+
+
+def fetched_offsets(answer: OffsetFetchResponse, group_id: str, version: int) -> FetchedOffsets | None:
+    """What the response says of the group; None where it leaves the group out."""
+    group: Any = answer
+    if version >= _GROUPS_SINCE:
+        group = next((each for each in answer.groups if each.group_id == group_id), None)
+        if group is None:
+            return None
+    found = FetchedOffsets(group.error_code, {}, {})
+    for topic in group.topics:
+        for each in topic.partitions:
+            partition = TopicPartition(topic.name, each.partition_index)
+            if each.error_code:
+                found.codes[partition] = each.error_code
+            elif each.committed_offset >= 0:
+                epoch = each.committed_leader_epoch
+                found.offsets[partition] = OffsetAndMetadata(
+                    each.committed_offset, each.metadata or "", epoch if epoch >= 0 else None
+                )
+    return found

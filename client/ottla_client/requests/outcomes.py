@@ -1,0 +1,73 @@
+"""Error codes of responses as exceptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+from ottla_protocol.errors import ErrorCode, error_code
+
+from ..errors import BrokerError, FencedInstanceError, GroupError, UnknownTopicError
+
+V = TypeVar("V")
+
+# What a code means, where the broker sends no text of its own.
+_MEANING: Final[Mapping[ErrorCode, str]] = {
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user may not do that to the cluster",
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "the group's coordinator is still loading",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "the group has no coordinator at the moment",
+    ErrorCode.FENCED_INSTANCE_ID: "another member has that instance id now",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "this user may not use the group",
+    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "the group reads the topic at the moment; stop its members first",
+    ErrorCode.INVALID_GROUP_ID: "not a valid group id",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "not a valid name: 1 to 249 letters, digits, '.', '_' and '-'",
+    ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader at the moment",
+    ErrorCode.NON_EMPTY_GROUP: "the group has members; stop them first",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "the log does not have that offset",
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: "the note with the offset is too long (offset.metadata.max.bytes)",
+    ErrorCode.POLICY_VIOLATION: "the topic's or the cluster's policy forbids it",
+    ErrorCode.REBALANCE_IN_PROGRESS: "the group is rebalancing",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "there is a topic of that name already",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not do that to the topic",
+    ErrorCode.TOPIC_DELETION_DISABLED: "the broker does not delete topics (delete.topic.enable)",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has no such member",
+    ErrorCode.UNKNOWN_TOPIC_ID: "there is no topic with that id",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",
+}
+_UNKNOWN_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_OF_GROUPS = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.NON_EMPTY_GROUP,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    }
+)
+
+
+def error_of(number: int, what: str, message: str | None = None) -> BrokerError:
+    """The exception for a response's error code; ``message`` is the broker's own text, if it sent one."""
+    code = error_code(number)
+    name = code.name if code == number else f"error code {number}, which is newer than this client"
+    meaning = message or _MEANING.get(code)
+    text = f"{what}: {name if meaning is None else f'{meaning} ({name})'}"
+    if code in _UNKNOWN_TOPIC:
+        return UnknownTopicError(text, code)
+    if code is ErrorCode.FENCED_INSTANCE_ID:
+        return FencedInstanceError(code, text)
+    if code in _OF_GROUPS:
+        return GroupError(code, text)
+    return BrokerError(code, text)
+
+
+def outcome_of(number: int, value: V, what: str, message: str | None = None) -> V | BrokerError:
+    """``value`` for code 0, otherwise the error."""
+    return value if number == 0 else error_of(number, what, message)
