@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from tests.badinput.requests import records
 from tests.support.wire import Wire
 
+from ottla_broker.clock import SystemClock
+from ottla_broker.config import BrokerConfig
 from ottla_broker.handlers import SERVED
+from ottla_broker.server import Broker
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
@@ -310,10 +315,8 @@ def test_api_versions(version: int, wire: Wire) -> None:
         assert wire.call(ApiVersionsRequest(), version).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_replicas_move_between_folders_nowhere_so_it_is_not_advertised(
-    own_broker: Callable[..., Any], tmp_path: Path
-) -> None:
-    broker = own_broker(settings={"log.dirs": f"{tmp_path}/a,{tmp_path}/b"})
-    with Wire(broker.port) as connection:
-        keys = {each.api_key for each in connection.call(ApiVersionsRequest(), 0).api_keys}
-    assert keys == SERVED.keys() - {ApiKey.ALTER_REPLICA_LOG_DIRS}
+async def test_moving_replicas_is_not_advertised_with_several_folders(tmp_path: Path) -> None:
+    config = BrokerConfig.from_properties({"log.dirs": f"{tmp_path}/a,{tmp_path}/b"})
+    broker = Broker(config, SystemClock(asyncio.get_running_loop()), Random(1))
+    assert broker.served.keys() == SERVED.keys() - {ApiKey.ALTER_REPLICA_LOG_DIRS}
+    broker.background.close()
