@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 from tests.support.waiting import until
@@ -18,6 +20,8 @@ from ottla_broker.controller.cluster.context import Context
 from ottla_broker.controller.cluster.controller import ActiveController
 from ottla_broker.controller.cluster.controller_election import ControllerElection
 from ottla_broker.controller.configs import check_topic
+from ottla_broker.handlers import IN_CLUSTERS, SERVED
+from ottla_broker.handlers.context import RequestContext
 from ottla_broker.metadata.cache import MetadataCache, PartitionInfo, TopicInfo
 from ottla_broker.store.api import Create, Delete, StoreFailedError, UnknownOutcomeError
 from ottla_broker.store.keys import (
@@ -370,7 +374,7 @@ class Candidate:
         self.active: ActiveController | None = None
         self.elected = 0
         self.resigned = 0
-        self.deposed = 0
+        self.moved = 0
         self.known_controllers: list[int] = []
         self.clock = SystemClock(asyncio.get_running_loop())
         self.metadata = MetadataCache()
@@ -407,6 +411,15 @@ class Candidate:
             self._task = None
         await self.store.close()
 
+    async def handle(self, request: Any, version: int) -> Any:
+        """This broker's response to a request, through its handler."""
+        key = int(request.API_KEY)
+        module = (SERVED | IN_CLUSTERS)[key].module
+        member = SimpleNamespace(controller=self.api)
+        broker: Any = SimpleNamespace(controller=self.api, member=member, config=self.config)
+        ctx = RequestContext(broker, version, "test", "127.0.0.1", "connection", "PLAINTEXT", 1)
+        return await import_module(f"ottla_broker.handlers.{module}").handle(ctx, request)
+
     async def _on_elected(self, epoch: int, version: int) -> None:
         self.elected += 1
         self.active = self.make(epoch, version)
@@ -424,7 +437,7 @@ class Candidate:
             clock=self.clock,
             listener="PLAINTEXT",
             unclean_allowed=lambda topic: topic in self.cluster.unclean,
-            deposed=self._on_deposed,
+            on_moved=self._on_moved,
             on_brokers=self._on_brokers,
         )
 
@@ -434,8 +447,8 @@ class Candidate:
             await self.active.close()
             self.active = None
 
-    def _on_deposed(self) -> None:
-        self.deposed += 1
+    def _on_moved(self) -> None:
+        self.moved += 1
         self.election.resign()
 
     def _on_brokers(self, context: Context) -> None:
@@ -505,15 +518,5 @@ class _ToController:
         return {19: 7, 67: 0}[api_key]
 
     async def submit(self, request: Any, *, timeout: float, version: int | None = None) -> Any:
-        from types import SimpleNamespace
-
-        from ottla_broker.controller.cluster import serve
-        from ottla_broker.handlers import create_topics
-        from ottla_broker.handlers.context import RequestContext
-        from ottla_protocol.messages.create_topics import CreateTopicsRequest
-
-        if isinstance(request, CreateTopicsRequest):
-            broker: Any = SimpleNamespace(controller=self._candidate.api, config=self._candidate.config)
-            ctx = RequestContext(broker, 7, "test", "127.0.0.1", "connection", "PLAINTEXT", 1)
-            return await create_topics.handle(ctx, request)
-        return await serve.allocate_producer_ids(self._candidate.active, request)
+        assert version is not None
+        return await self._candidate.handle(request, version)

@@ -283,7 +283,7 @@ class ClusterMember:
             unclean_allowed=lambda topic: (
                 self.in_force(self.configs.topic(topic)).unclean_leader_election_enable
             ),
-            deposed=self._on_deposed,
+            on_moved=self._on_controller_moved,
             on_brokers=self._take_context,
         )
         self._active.start()
@@ -331,7 +331,7 @@ class ClusterMember:
         if self._election is not None:
             self._election.stand()
 
-    def _on_deposed(self) -> None:
+    def _on_controller_moved(self) -> None:
         if self._election is not None:
             self._election.resign()
 

@@ -1,7 +1,8 @@
-"""What handlers ask of a controller: who decides which topics exist, with which partitions and settings.
+"""What handlers ask of a controller, which decides which topics exist, with which partitions, leaders and settings.
 
-:mod:`ottla_broker.controller.standalone` decides alone; a cluster's controller is to stand behind
-the same calls.
+:mod:`ottla_broker.controller.standalone` decides alone; in a cluster,
+:mod:`ottla_broker.controller.cluster.cluster_controller` lets the cluster's controller decide, and also serves the
+cluster's other brokers (:class:`BrokerRequests`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from ottla_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla_broker.metadata.cache import TopicInfo
+    from ottla_broker.store.keys import Assignment, ProducerIdBlock
+    from ottla_protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 ZERO_ID: Final = bytes(16)
 
@@ -41,7 +44,7 @@ class ConfigOperation(IntEnum):
 
 @dataclass(slots=True)
 class Outcome:
-    """How one item of a request went."""
+    """The result of one item of a request."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -107,20 +110,11 @@ class ConfigChange:
 
 
 Partition = tuple[str, int]
-"""A topic and an index."""
-
-
-@dataclass(slots=True)
-class Reassignment:
-    """A partition that moves: all its replicas, and which of them come and go."""
-
-    replicas: Sequence[int]
-    adding: Sequence[int]
-    removing: Sequence[int]
+"""A topic's name and a partition's number."""
 
 
 class Controller(Protocol):
-    """Owned by the loop thread. Outcomes come in the order of what was asked for."""
+    """Owned by the loop thread. Outcomes come in the order of the request. Timeouts are in seconds."""
 
     async def create_topics(self, topics: Sequence[NewTopic], validate_only: bool) -> list[CreatedTopic]:
         """Create topics, or only say whether they could be. When this returns, they are led and known."""
@@ -158,35 +152,46 @@ class Controller(Protocol):
     async def elect_leaders(
         self, partitions: Sequence[Partition] | None, *, unclean: bool, timeout: float
     ) -> dict[Partition, Outcome]:
-        """Have preferred replicas lead, or with ``unclean`` any that is alive; ``None`` stands for all partitions.
+        """Elect preferred replicas, or any that is online (``unclean``); ``None`` means all partitions (KIP-460).
 
         Raises:
-            KafkaError: NOT_CONTROLLER.
+            KafkaError: NOT_CONTROLLER, REQUEST_TIMED_OUT, KAFKA_STORAGE_ERROR.
         """
         ...
 
     async def alter_reassignments(
         self, wanted: Mapping[Partition, Sequence[int] | None], timeout: float
     ) -> dict[Partition, Outcome]:
-        """Move partitions to other replicas, or (``None``) cancel their moves.
-
-        Raises:
-            KafkaError: NOT_CONTROLLER.
-        """
+        """Move partitions to other replicas, or (``None``) cancel their moves (KIP-455). Raises as above."""
         ...
 
-    async def reassignments(self, timeout: float) -> dict[Partition, Reassignment]:
-        """The moves under way.
-
-        Raises:
-            KafkaError: NOT_CONTROLLER.
-        """
+    async def reassignments(self, timeout: float) -> dict[Partition, Assignment]:
+        """The partitions that are moving. Raises as above."""
         ...
 
     async def next_producer_id(self) -> int:
         """An id that no producer of this cluster had before.
 
         Raises:
-            KafkaError: COORDINATOR_NOT_AVAILABLE when none can be had now.
+            KafkaError: COORDINATOR_NOT_AVAILABLE when no id is available now.
         """
+        ...
+
+
+class BrokerRequests(Protocol):
+    """What brokers ask of their cluster's controller. All raise KafkaError, NOT_CONTROLLER for example."""
+
+    async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
+        """Change in-sync replicas for a leader (KIP-497)."""
+        ...
+
+    async def controlled_shutdown(self, broker: int, broker_epoch: int) -> list[Partition]:
+        """Move leadership away from a broker that is about to stop.
+
+        Returns the partitions that no other broker can lead, once the new leaders lead, or after a moment.
+        """
+        ...
+
+    async def allocate_producer_ids(self, broker: int, broker_epoch: int) -> ProducerIdBlock:
+        """A block of producer ids for a broker."""
         ...

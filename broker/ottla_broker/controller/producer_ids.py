@@ -1,16 +1,26 @@
-"""Ids for producers, handed out from blocks that the store remembers (Kafka's ``ZkProducerIdManager``).
+"""Producer ids, given out from blocks that the store remembers: Kafka's ``ZkProducerIdManager``.
 
-A block is written to the store before its first id is given out, so that no id is ever given twice; what a
-stopped broker had left of its block is lost, which is cheap: there are 2**63 ids.
+A block is written to the store before its first id is given out, so that no id is given out twice. A broker that stops
+wastes the rest of its block, which is cheap: there are 2**63 ids.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from ottla_broker.events import get_logger
-from ottla_broker.store.api import NoNodeError, Store, StoreError
+from ottla_broker.store.api import (
+    BadVersionError,
+    Create,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    Set,
+    Store,
+    StoreError,
+)
 from ottla_broker.store.keys import BadNodeError, ProducerIdBlock, ProducerIdBlockNode
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -20,49 +30,66 @@ BLOCK_SIZE: Final = 1000
 _LAST_ID: Final = 2**63 - 1
 
 
+async def allocate_block(
+    store: Store, broker_id: int, write: Callable[[Sequence[Operation]], Awaitable[object]]
+) -> ProducerIdBlock:
+    """Write the next block of ids, for a broker to give out. ``write`` makes one transaction.
+
+    Raises:
+        StoreError: also when the last block can't be read.
+        KafkaError: all ids have been given out.
+    """
+    path = ProducerIdBlockNode.PATH
+    while True:
+        before, version = None, None
+        try:
+            data, version = await store.get(path)
+            before = ProducerIdBlockNode.decode(data)
+        except NoNodeError:
+            pass
+        except BadNodeError as error:
+            raise StoreError(str(error)) from error
+        first = 0 if before is None else before.last + 1
+        if first > _LAST_ID - BLOCK_SIZE:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been given out")
+        block = ProducerIdBlock(broker_id, first, first + BLOCK_SIZE - 1)
+        data = ProducerIdBlockNode.encode(block)
+        try:
+            await write([Create(path, data) if version is None else Set(path, data, version)])
+        except (BadVersionError, NodeExistsError):
+            continue  # another broker was quicker
+        return block
+
+
 class ProducerIds:
     """Owned by the loop thread."""
 
-    def __init__(self, store: Store, broker_id: int) -> None:
-        self._store = store
-        self._broker_id = broker_id
+    def __init__(self, allocate: Callable[[], Awaitable[ProducerIdBlock]]) -> None:
+        """``allocate`` gets another block; it raises StoreError or KafkaError."""
+        self._allocate = allocate
         self._next = 0
         self._last = -1
         self._lock = asyncio.Lock()
 
     async def next(self) -> int:
-        """An id that was never given before; waits only when a new block is needed.
+        """A new id; waits only when a new block is needed.
 
         Raises:
-            KafkaError: COORDINATOR_NOT_AVAILABLE when the store can't give a block.
+            KafkaError: COORDINATOR_NOT_AVAILABLE when no block is available.
         """
-        if self._next > self._last:
+        while self._next > self._last:
             async with self._lock:
-                # Another may have fetched a block while this one waited.
-                while self._next > self._last:
-                    await self._take_block()
-        taken = self._next
+                # Another caller may have got a block in the meantime.
+                if self._next > self._last:
+                    await self._next_block()
         self._next += 1
-        return taken
+        return self._next - 1
 
-    async def _take_block(self) -> None:
-        path = ProducerIdBlockNode.PATH
+    async def _next_block(self) -> None:
         try:
-            try:
-                data, version = await self._store.get(path)
-            except NoNodeError:
-                await self._store.create(path)
-                data, version = b"", 0
-            before = ProducerIdBlockNode.decode(data)
-            first = 0 if before is None else before.last + 1
-            if first > _LAST_ID - BLOCK_SIZE:
-                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been given out")
-            last = first + BLOCK_SIZE - 1
-            block = ProducerIdBlock(self._broker_id, first, last)
-            await self._store.set(path, ProducerIdBlockNode.encode(block), version)
-        except (StoreError, BadNodeError) as error:
+            _, self._next, self._last = await self._allocate()
+        except (StoreError, KafkaError) as error:
             log.error("no block of producer ids", reason=str(error))
             raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no producer id can be had: {error}"
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no producer id is available: {error}"
             ) from error
-        self._next, self._last = first, last

@@ -27,7 +27,6 @@ from ottla_broker.controller.api import (
     NewTopic,
     Outcome,
     Partition,
-    Reassignment,
     ResourceType,
     TopicToDelete,
 )
@@ -41,7 +40,7 @@ from ottla_broker.controller.new_topics import (
     new_topic_id,
     offsets_topic,
 )
-from ottla_broker.controller.producer_ids import ProducerIds
+from ottla_broker.controller.producer_ids import ProducerIds, allocate_block
 from ottla_broker.controller.validation import (
     Collisions,
     assignments_of,
@@ -55,6 +54,7 @@ from ottla_broker.metadata.cache import INTERNAL_TOPICS, MetadataCache, Partitio
 from ottla_broker.store.api import Operation, Set, Store, StoreError
 from ottla_broker.store.keys import (
     DEFAULT_ENTITY,
+    Assignment,
     BadNodeError,
     ConfigNode,
     DeleteTopicNode,
@@ -112,7 +112,7 @@ class StandaloneController:
         self._logs = logs
         self._clock = clock
         self._random = random
-        self._producer_ids = ProducerIds(store, config.broker_id)
+        self._producer_ids = ProducerIds(lambda: allocate_block(store, config.broker_id, store.transaction))
         self._lock = asyncio.Lock()
         self._states = topic_store.StateCodec()
         self._log_configs: dict[frozenset[tuple[str, str]], LogConfig] = {}
@@ -557,7 +557,7 @@ class StandaloneController:
         topic = self._metadata.topic(partition[0])
         return None if topic is None else topic.partitions.get(partition[1])
 
-    async def reassignments(self, timeout: float) -> dict[Partition, Reassignment]:
+    async def reassignments(self, timeout: float) -> dict[Partition, Assignment]:
         return {}
 
     # ---- producers

@@ -126,7 +126,7 @@ async def test_a_stale_controller_cannot_write(cluster: FakeCluster) -> None:
     successor = new.make(epoch + 1, version + 1)
     successor.start()
     await until(lambda: cluster.brokers[3].controller_epoch == epoch + 1)
-    context, persistence = old.context, old.persistence
+    context, persistence = old.context, old._persistence
     view = context.view(("t", 0))
     assert view is not None
     topic = context.topics["t"]
@@ -135,10 +135,10 @@ async def test_a_stale_controller_cannot_write(cluster: FakeCluster) -> None:
         lambda: persistence.write_states({("t", 0): (view.state._replace(leader=3), view.version)}),
         lambda: persistence.create_states({("t", 7): view.state}),
         lambda: persistence.set_assignments(topic, {}),
-        lambda: persistence.order_deletion("t"),
+        lambda: persistence.request_deletion("t"),
         lambda: persistence.remove_topic(topic),
-        lambda: persistence.take_block(1, 1000),
-        lambda: persistence.take_away("/config/topics/t"),
+        lambda: old.allocate_producer_ids(2, -1),
+        lambda: persistence.remove_node("/config/topics/t"),
     ):
         with pytest.raises(ControllerMovedError):
             await write()
@@ -148,7 +148,7 @@ async def test_a_stale_controller_cannot_write(cluster: FakeCluster) -> None:
     # What clients ask of it, it refuses; and it knows now.
     (made,) = await stale.api.create_topics([NewTopic("u", 1, 1)], False)
     assert made.error == ErrorCode.NOT_CONTROLLER
-    assert stale.deposed == 1
+    assert stale.moved == 1
     (gone,) = await stale.api.delete_topics([TopicToDelete("t")])
     assert gone.error == ErrorCode.NOT_CONTROLLER
     assert not await cluster.store.exists("/brokers/topics/u")
@@ -166,12 +166,12 @@ async def test_a_stale_controller_learns_it_from_the_brokers(cluster: FakeCluste
     assert active is not None
 
     async def tell() -> None:
-        batch = active.batch()
-        batch.tell([2])
-        active.send(batch)
+        batch = active.new_batch()
+        batch.update_metadata([2])
+        batch.send()
 
-    await active.do(tell)
-    await until(lambda: stale.deposed == 1)
+    await active.events.do(tell, 60)
+    await until(lambda: stale.moved == 1)
 
 
 # ---- ZooKeeper goes and comes

@@ -9,7 +9,6 @@ from ottla_broker.controller.cluster.leader_election import (
     Elected,
     preferred,
     when_offline,
-    when_reassigned,
     when_shutting_down,
 )
 
@@ -43,7 +42,6 @@ def test_no_clean_election_takes_one_who_is_not_in_sync(replicas: list[int], dat
     leaving = data.draw(st.sets(brokers))
     for elected in (
         when_offline(replicas, isr, live, False),
-        when_reassigned(replicas, isr, live),
         preferred(replicas, isr, live),
         when_shutting_down(replicas, isr, live, leaving),
     ):

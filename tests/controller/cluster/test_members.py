@@ -8,7 +8,7 @@ from tests.support.fakebrokers import FakeCluster
 from tests.support.waiting import until
 
 from ottla_broker.controller.api import NewTopic
-from ottla_broker.controller.cluster import channel, serve
+from ottla_broker.controller.cluster import channel
 from ottla_broker.store.keys import BrokerIdNode, TopicNode
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.controlled_shutdown import ControlledShutdownRequest
@@ -74,7 +74,7 @@ async def test_a_broker_that_registers_again_has_lost_what_it_led(cluster: FakeC
     assert active is not None
     # Both within one event of the controller.
     event = asyncio.Event()
-    active.post(event.wait)
+    active.events.post(event.wait)
     await cluster.unregister(2)
     await cluster.register(2)
     event.set()
@@ -153,11 +153,11 @@ async def test_a_broker_that_answers_nothing_is_given_up(cluster: FakeCluster) -
 
     async def tell() -> None:
         for _ in range(channel.MOST_WAITING + 2):
-            batch = active.batch()
-            batch.tell([2])
-            active.send(batch)
+            batch = active.new_batch()
+            batch.update_metadata([2])
+            batch.send()
 
-    await active.do(tell)
+    await active.events.do(tell, 60)
     await cluster.until_state("t", 0, lambda state: state.leader == 3)
     # It answers again, and is told everything.
     cluster.brokers[2].silent = False
@@ -223,7 +223,7 @@ async def test_a_broker_that_stops_hands_over_what_it_leads(cluster: FakeCluster
         [by_hand(2, 3, 1), by_hand(3, 2, name="u"), by_hand(2, name="alone")], False
     )
     request = ControlledShutdownRequest(broker_id=2, broker_epoch=await cluster.epoch(2))
-    answer = await serve.controlled_shutdown(candidate.active, request)
+    answer = await candidate.handle(request, 3)
     assert (answer.error_code, answer.remaining_partitions) == (ErrorCode.NONE, [])
     await until(lambda: ("t", 0) in cluster.brokers[3].leads())
     assert (await cluster.state("t", 0)).isr == [3, 1]
@@ -244,18 +244,19 @@ async def test_what_nobody_can_take_over_is_told(cluster: FakeCluster) -> None:
     await candidate.api.create_topics([by_hand(2, 3)], False)
     cluster.brokers[3].die()
     await cluster.until_state("t", 0, lambda state: state.isr == [2])
-    answer = await serve.controlled_shutdown(candidate.active, ControlledShutdownRequest(broker_id=2))
+    answer = await candidate.handle(ControlledShutdownRequest(broker_id=2), 3)
     assert [(p.topic_name, p.partition_index) for p in answer.remaining_partitions] == [("t", 0)]
 
 
 async def test_only_registered_brokers_may_leave(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
+    other = await cluster.controller(2)
     for request, error in (
         (ControlledShutdownRequest(broker_id=9), ErrorCode.BROKER_NOT_AVAILABLE),
         (ControlledShutdownRequest(broker_id=2, broker_epoch=1), ErrorCode.STALE_BROKER_EPOCH),
     ):
-        assert (await serve.controlled_shutdown(candidate.active, request)).error_code == error
-    answer = await serve.controlled_shutdown(None, ControlledShutdownRequest(broker_id=2))
+        assert (await candidate.handle(request, 3)).error_code == error
+    answer = await other.handle(ControlledShutdownRequest(broker_id=2), 3)
     assert answer.error_code == ErrorCode.NOT_CONTROLLER
 
 

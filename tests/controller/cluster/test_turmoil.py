@@ -11,7 +11,6 @@ from tests.support.fakebrokers import Candidate, FakeCluster
 from tests.support.waiting import until
 
 from ottla_broker.controller.api import NewTopic
-from ottla_broker.controller.cluster import serve
 from ottla_broker.store.keys import PartitionState, TopicNode, TopicPartitionStateNode
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.alter_partition import AlterPartitionRequest, PartitionData, TopicData
@@ -65,7 +64,7 @@ async def catch_up(cluster: FakeCluster, candidate: Candidate, topic_id: bytes, 
     request = AlterPartitionRequest(
         broker_id=state.leader, topics=[TopicData(topic_id=topic_id, partitions=[data])]
     )
-    await serve.alter_partition(candidate.active, request, 2)
+    await candidate.handle(request, 2)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -109,7 +108,7 @@ async def turmoil(cluster: FakeCluster, random: Random) -> None:
                 registered.add(broker)
                 await cluster.register(broker)
             case "leave":
-                await serve.controlled_shutdown(candidate.active, ControlledShutdownRequest(broker_id=broker))
+                await candidate.handle(ControlledShutdownRequest(broker_id=broker), 3)
             case "catch up":
                 await catch_up(cluster, candidate, topic_id, random.randrange(_PARTITIONS))
             case "new controller" if random.random() < 0.3:

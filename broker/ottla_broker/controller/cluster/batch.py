@@ -1,8 +1,7 @@
-"""The requests that one event of the controller ends with: Kafka's ``ControllerBrokerRequestBatch``.
+"""The requests that an event of the controller ends with: Kafka's ``ControllerBrokerRequestBatch``.
 
-An event notes which partitions each broker shall lead or follow, which replicas it shall stop, and whose metadata has
-changed; then all goes out, to each broker in this order: LeaderAndIsr, UpdateMetadata, StopReplica. What is sent is
-what holds at that moment, in whichever version the broker turns out to speak.
+An event collects what each broker needs to know. :meth:`Batch.send` then sends each broker LeaderAndIsr, UpdateMetadata
+and StopReplica, in this order, with the state at that moment and in the version that the broker supports.
 """
 
 from __future__ import annotations
@@ -50,12 +49,12 @@ if TYPE_CHECKING:
 
 SECURITY_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
-Answered = Callable[[int, Any], None]
-"""Told a broker and its answer; None when the broker has gone first."""
+OnResponse = Callable[[int, Any], None]
+"""Called with a broker and its response; None if the broker is gone before it responds."""
 
 
 class Replies:
-    """Waits for some brokers' answers to a batch. A broker that goes first counts as one that has answered."""
+    """Waits for some brokers' responses to a batch. A broker that is gone counts as one that has responded."""
 
     def __init__(self) -> None:
         self._missing: set[int] = set()
@@ -66,14 +65,14 @@ class Replies:
         self._missing.add(broker)
         self._all.clear()
 
-    def heard(self, broker: int, answer: Any) -> None:
-        """An :data:`Answered`."""
+    def received(self, broker: int, response: Any) -> None:
+        """An :data:`OnResponse`."""
         self._missing.discard(broker)
         if not self._missing:
             self._all.set()
 
     async def wait(self, timeout: float) -> bool:
-        """Whether all have answered within so many seconds."""
+        """Returns whether all have responded within ``timeout`` seconds."""
         try:
             async with asyncio.timeout(timeout):
                 await self._all.wait()
@@ -83,7 +82,7 @@ class Replies:
 
 
 class Endpoint(NamedTuple):
-    """A listener of a broker, as ``/brokers/ids/N`` has it."""
+    """A listener of a broker, as in ``/brokers/ids/N``."""
 
     name: str
     host: str
@@ -91,7 +90,9 @@ class Endpoint(NamedTuple):
     protocol: int
 
 
-class _Led(NamedTuple):
+class _State(NamedTuple):
+    """A partition's state in LeaderAndIsr."""
+
     partition: Partition
     topic_id: bytes
     view: PartitionView
@@ -99,8 +100,8 @@ class _Led(NamedTuple):
     is_new: bool
 
 
-class _Known(NamedTuple):
-    """What brokers are to know of a partition; ``view`` None: it was never led."""
+class _Metadata(NamedTuple):
+    """A partition in UpdateMetadata; without a ``view`` it never had a leader."""
 
     partition: Partition
     topic_id: bytes
@@ -111,6 +112,8 @@ class _Known(NamedTuple):
 
 
 class _Stopped(NamedTuple):
+    """A replica in StopReplica."""
+
     partition: Partition
     leader_epoch: int
     delete: bool
@@ -119,85 +122,113 @@ class _Stopped(NamedTuple):
 class Batch:
     """Made for one event, sent once."""
 
-    def __init__(self, context: Context, channels: Channels, controller_id: int, listener: str) -> None:
-        """``listener`` is the name of the one that brokers use among themselves."""
+    def __init__(
+        self,
+        context: Context,
+        channels: Channels,
+        controller_id: int,
+        listener: str,
+        on_leader_and_isr: OnResponse,
+    ) -> None:
+        """``listener`` is the name of the inter-broker listener.
+
+        ``on_leader_and_isr`` is called with every response to LeaderAndIsr.
+        """
         self._context = context
         self._channels = channels
         self._controller_id = controller_id
         self._listener = listener
-        self._lead: dict[int, dict[Partition, bool]] = {}
-        self._stop: dict[int, dict[Partition, bool]] = {}
-        self._tell: set[int] = set()
+        self._on_leader_and_isr = on_leader_and_isr
+        self._states: dict[int, dict[Partition, bool]] = {}
+        self._stopped: dict[int, dict[Partition, bool]] = {}
+        self._to_update: set[int] = set()
         self._changed: dict[Partition, None] = {}
 
-    def lead(self, brokers: Iterable[int], partition: Partition, *, is_new: bool = False) -> None:
-        """Have brokers lead or follow a partition as its state says; all brokers hear of it."""
+    def leader_and_isr(self, brokers: Iterable[int], partition: Partition, *, is_new: bool = False) -> None:
+        """Let brokers lead or follow a partition as its state says, and update all brokers' metadata."""
         online = self._context.live_or_leaving()
         for broker in brokers:
             if broker in online:
-                told = self._lead.setdefault(broker, {})
-                told[partition] = is_new or told.get(partition, False)
-        self.tell(online, [partition])
+                states = self._states.setdefault(broker, {})
+                states[partition] = is_new or states.get(partition, False)
+        self.update_metadata(online, [partition])
 
-    def stop(self, brokers: Iterable[int], partition: Partition, *, delete: bool) -> None:
-        """Have brokers stop a replica, and perhaps delete it."""
+    def stop_replica(self, brokers: Iterable[int], partition: Partition, *, delete: bool) -> None:
+        """Let brokers stop a replica, and delete it if ``delete`` is set."""
         online = self._context.live_or_leaving()
         for broker in brokers:
             if broker in online:
-                told = self._stop.setdefault(broker, {})
-                told[partition] = delete or told.get(partition, False)
+                stopped = self._stopped.setdefault(broker, {})
+                stopped[partition] = delete or stopped.get(partition, False)
                 if delete:
-                    # A replica that is no more neither leads nor follows.
-                    self._lead.get(broker, {}).pop(partition, None)
+                    self._states.get(broker, {}).pop(partition, None)
 
-    def tell(self, brokers: Iterable[int], partitions: Iterable[Partition] = ()) -> None:
-        """Have brokers' metadata brought up to date: all live brokers, and these partitions."""
-        self._tell.update(brokers)
+    def update_metadata(self, brokers: Iterable[int], partitions: Iterable[Partition] = ()) -> None:
+        """Send brokers the list of live brokers, and these partitions' metadata."""
+        self._to_update.update(brokers)
         self._changed.update(dict.fromkeys(partitions))
 
-    def send(self, *, on_led: Answered | None = None, on_stopped: Answered | None = None) -> None:
-        """Send everything that was noted; those who want to hear the answers are told each broker's."""
+    def send(
+        self, *, on_leader_and_isr: OnResponse | None = None, on_stop_replica: OnResponse | None = None
+    ) -> None:
+        """Send everything. The callbacks get each broker's response."""
         context = self._context
-        for broker, told in sorted(self._lead.items()):
-            led = [each for each in map(self._led, told, told.values()) if each is not None]
-            if led:
-                addresses = self._addresses({each.view.state.leader for each in led})
-                self._order(
-                    broker, ApiKey.LEADER_AND_ISR, partial(self._leader_and_isr, led, addresses), on_led
-                )
-        known = [self._known(partition) for partition in self._changed if context.has(partition)]
-        brokers = [context.brokers[broker] for broker in sorted(context.live_or_leaving())]
-        for broker in sorted(self._tell & context.live_or_leaving()):
-            self._order(broker, ApiKey.UPDATE_METADATA, partial(self._metadata, known, brokers), None)
-        for broker, to_stop in sorted(self._stop.items()):
-            stopped = [_Stopped(each, self._stop_epoch(each), delete) for each, delete in to_stop.items()]
-            self._order(broker, ApiKey.STOP_REPLICA, partial(self._stop_replica, stopped), on_stopped)
 
-    def _order(
+        def led(broker: int, response: Any) -> None:
+            if response is not None:
+                self._on_leader_and_isr(broker, response)
+            if on_leader_and_isr is not None:
+                on_leader_and_isr(broker, response)
+
+        for broker, wanted in sorted(self._states.items()):
+            states = [each for each in map(self._state, wanted, wanted.values()) if each is not None]
+            if states:
+                leaders = self._addresses({each.view.state.leader for each in states})
+                self._send(
+                    broker, ApiKey.LEADER_AND_ISR, partial(self._build_leader_and_isr, states, leaders), led
+                )
+        changed = [self._metadata(partition) for partition in self._changed if context.has(partition)]
+        brokers = [context.brokers[broker] for broker in sorted(context.live_or_leaving())]
+        for broker in sorted(self._to_update & context.live_or_leaving()):
+            self._send(
+                broker, ApiKey.UPDATE_METADATA, partial(self._build_update_metadata, changed, brokers), None
+            )
+        for broker, to_stop in sorted(self._stopped.items()):
+            stopped = [_Stopped(each, self._stop_epoch(each), delete) for each, delete in to_stop.items()]
+            self._send(
+                broker, ApiKey.STOP_REPLICA, partial(self._build_stop_replica, stopped), on_stop_replica
+            )
+
+    def _send(
         self,
         broker: int,
         key: ApiKey,
-        make: Callable[[int, int], Message],
-        answered: Answered | None,
+        build: Callable[[int, int], Message],
+        on_response: OnResponse | None,
     ) -> None:
-        """``make`` takes the broker's epoch and the version."""
-        build = partial(make, self._context.brokers[broker].epoch)
-        tell = None if answered is None else partial(answered, broker)
-        self._channels.send(broker, QueuedRequest(int(key), build, tell))
+        """``build`` takes the broker's epoch and the version."""
+        self._channels.send(
+            broker,
+            QueuedRequest(
+                int(key),
+                partial(build, self._context.brokers[broker].epoch),
+                None if on_response is None else partial(on_response, broker),
+            ),
+        )
 
-    # ---- what holds now
+    # ---- the state at this moment
 
-    def _led(self, partition: Partition, is_new: bool) -> _Led | None:
+    def _state(self, partition: Partition, is_new: bool) -> _State | None:
         context = self._context
         view = context.view(partition)
         if view is None:
             return None
         topic_id = context.topics[partition[0]].id or ZERO_UUID
-        return _Led(partition, topic_id, view, context.assignment(partition), is_new)
+        return _State(partition, topic_id, view, context.assignment(partition), is_new)
 
-    def _known(self, partition: Partition) -> _Known:
+    def _metadata(self, partition: Partition) -> _Metadata:
         context = self._context
-        return _Known(
+        return _Metadata(
             partition,
             context.topics[partition[0]].id or ZERO_UUID,
             context.view(partition),
@@ -213,7 +244,7 @@ class Batch:
         return -1 if view is None else view.state.leader_epoch
 
     def _addresses(self, brokers: Iterable[int]) -> list[LeaderAndIsrLiveLeader]:
-        """Where brokers are reached by the others."""
+        """The brokers' addresses on the inter-broker listener."""
         registered = [
             self._context.brokers[each] for each in sorted(brokers) if each in self._context.brokers
         ]
@@ -226,17 +257,17 @@ class Batch:
 
     # ---- requests
 
-    def _leader_and_isr(
-        self, led: list[_Led], addresses: list[LeaderAndIsrLiveLeader], broker_epoch: int, version: int
+    def _build_leader_and_isr(
+        self, states: list[_State], leaders: list[LeaderAndIsrLiveLeader], broker_epoch: int, version: int
     ) -> Message:
         request = LeaderAndIsrRequest(
             controller_id=self._controller_id,
             controller_epoch=self._context.epoch,
             broker_epoch=broker_epoch,
-            live_leaders=addresses,
+            live_leaders=leaders,
         )
         topics: dict[str, LeaderAndIsrTopicState] = {}
-        for (name, index), topic_id, view, assignment, is_new in led:
+        for (name, index), topic_id, view, assignment, is_new in states:
             state = LeaderAndIsrPartitionState(
                 topic_name=name if version < 2 else "",
                 partition_index=index,
@@ -259,8 +290,8 @@ class Batch:
             topics[name].partition_states.append(state)
         return request
 
-    def _metadata(
-        self, known: list[_Known], brokers: list[RegisteredBroker], broker_epoch: int, version: int
+    def _build_update_metadata(
+        self, changed: list[_Metadata], brokers: list[RegisteredBroker], broker_epoch: int, version: int
     ) -> Message:
         request = UpdateMetadataRequest(
             controller_id=self._controller_id,
@@ -269,7 +300,7 @@ class Batch:
             live_brokers=[_live_broker(broker, self._listener, version) for broker in brokers],
         )
         topics: dict[str, UpdateMetadataTopicState] = {}
-        for each in known:
+        for each in changed:
             name, index = each.partition
             if each.view is None and not each.deleting:
                 continue
@@ -294,14 +325,14 @@ class Batch:
             topics[name].partition_states.append(made)
         return request
 
-    def _stop_replica(self, stopped: list[_Stopped], broker_epoch: int, version: int) -> Message:
+    def _build_stop_replica(self, stopped: list[_Stopped], broker_epoch: int, version: int) -> Message:
         request = StopReplicaRequest(
             controller_id=self._controller_id,
             controller_epoch=self._context.epoch,
             broker_epoch=broker_epoch,
         )
         if version < 3:
-            # These versions delete all of a request or nothing; an event never asks for both.
+            # These versions delete all replicas or none; an event never needs both.
             request.delete_partitions = any(each.delete for each in stopped)
         topics: dict[str, StopReplicaTopicState] = {}
         for (name, index), leader_epoch, delete in stopped:
@@ -323,8 +354,11 @@ class Batch:
         return request
 
 
+NewBatch = Callable[[], Batch]
+
+
 def endpoints_of(broker: RegisteredBroker) -> list[Endpoint]:
-    """A broker's listeners. One that can't be read, or whose protocol isn't known, is left out."""
+    """A broker's listeners, without those that can't be read or whose protocol isn't known."""
     found = []
     for text in broker.registration.endpoints:
         name, _, address = text.partition("://")

@@ -1,9 +1,9 @@
-"""What the controller sends to each broker, in order, and what it learns of a broker that doesn't answer.
+"""Sends each broker the controller's requests in order, and notices brokers that don't respond.
 
-Kafka's ``ControllerChannelManager``. A channel keeps a connection open whether or not there is something to send, for
-a process that dies closes its sockets: when the connection breaks and a new one is refused, the broker is gone long
-before its session is over. That is a judgement, and may be wrong; so it only ever leads to writes that are safe in
-either case (see ``controller``).
+Kafka's ``ControllerChannelManager``. A channel keeps a connection open even when there is nothing to send, because a
+process that dies closes its sockets: if the connection breaks and a new one is refused, the broker is gone, long before
+its session ends. That judgement may be wrong, so it only leads to writes that are safe in either case (see
+``controller``).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 log = get_logger()
 
 REQUEST_SECONDS: Final = 30.0
-"""``controller.socket.timeout.ms``: a broker that has not answered by then gets the request again."""
+"""``controller.socket.timeout.ms``: a broker that has not responded by then gets the request again."""
 MOST_WAITING: Final = 2000
-"""A broker with so many requests before it is as good as gone; when it answers again it is told everything anew."""
+"""A broker with this many waiting requests counts as gone. It gets the full state when it responds again."""
 _CONNECT_SECONDS: Final = 5.0
 _REFUSALS: Final = 2
-"""How many refused connections in a row mean that nobody is there."""
+"""How many refused connections in a row mean that the process is gone."""
 _RETRY_SECONDS: Final = (0.05, 1.0)
-"""The rest after a failure: at first, and at most; doubled each time."""
+"""The pause after the first failure, doubled after each further one up to the second number."""
 _REPEATS: Final = 30
-"""How often a broker that could not do what it was told is asked again."""
+"""How often to repeat a request that a broker could not carry out."""
 
 _FINAL: Final = frozenset(
     {
@@ -44,7 +44,7 @@ _FINAL: Final = frozenset(
 
 
 class LinkError(Exception):
-    """A broker can't be reached, or has not answered. ``refused``: nobody listens at its address."""
+    """A broker can't be reached, or has not responded. ``refused``: its address refuses connections."""
 
     def __init__(self, message: str, refused: bool = False) -> None:
         super().__init__(message)
@@ -67,85 +67,83 @@ class Link(Protocol):
 
 
 Build = Callable[[int], "Message"]
-"""Makes a request in a version."""
+"""Builds a request in a version."""
 
 Connect = Callable[[int, float], Awaitable[Link]]
-"""Takes a broker and how many seconds it may take; raises LinkError."""
+"""Connects to a broker within a number of seconds; raises LinkError."""
 
 
 class QueuedRequest(NamedTuple):
-    """A request to a broker, and who is to hear the answer (None when the broker has gone first)."""
+    """A request to a broker; ``on_response`` gets the response, or None if the broker is gone before it."""
 
     api_key: int
     build: Build
-    answered: Callable[[Any], None] | None = None
+    on_response: Callable[[Any], None] | None = None
 
-    def settle(self, answer: Any) -> None:
-        if self.answered is not None:
-            self.answered(answer)
+    def complete(self, response: Any) -> None:
+        if self.on_response is not None:
+            self.on_response(response)
 
 
 class Listener(NamedTuple):
-    """Who hears of brokers: ``gone``: nobody listens at its address any more; ``back``: it answers again after that;
-    ``stale``: it obeys a controller with a higher epoch.
-    """
+    """Called with a broker that became unreachable, that responds again, or that obeys a newer controller."""
 
-    gone: Callable[[int], None]
-    back: Callable[[int], None]
-    stale: Callable[[int], None]
+    unreachable: Callable[[int], None]
+    reachable: Callable[[int], None]
+    newer_controller: Callable[[int], None]
 
 
 class Channel:
-    """The way to one broker. Owned by the controller's loop thread; one task sends."""
+    """The connection to one broker. Owned by the loop thread; one task sends."""
 
     def __init__(self, broker_id: int, connect: Connect, listener: Listener) -> None:
         self.broker_id = broker_id
         self._connect = connect
         self._listener = listener
-        self._orders: deque[QueuedRequest] = deque()
-        self._under_way: QueuedRequest | None = None
+        self._queue: deque[QueuedRequest] = deque()
+        self._in_flight: QueuedRequest | None = None
         self._wake = asyncio.Event()
         self._gone = False
         self._rest = _RETRY_SECONDS[0]
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def send(self, order: QueuedRequest) -> None:
-        """Send in order with the others; again after a broken connection, until it is answered."""
-        if len(self._orders) >= MOST_WAITING and not self._gone:
-            self._take_for_gone(f"{len(self._orders)} requests wait for it")
+    def send(self, request: QueuedRequest) -> None:
+        """Send a request after those that wait; again after a broken connection, until the broker responds."""
+        if len(self._queue) >= MOST_WAITING and not self._gone:
+            self._set_unreachable(f"{len(self._queue)} requests wait for it")
         if self._gone:
-            order.settle(None)
+            request.complete(None)
             return
-        self._orders.append(order)
+        self._queue.append(request)
         self._wake.set()
 
     def drop(self) -> None:
-        """Forget what has not been answered: the broker will be told all anew."""
-        orders, self._orders = list(self._orders), deque()
-        if self._under_way is not None:
-            orders.insert(0, self._under_way)
-            self._under_way = None
-        for order in orders:
-            order.settle(None)
+        """Complete all requests without a response: the broker will get the full state."""
+        requests, self._queue = list(self._queue), deque()
+        if self._in_flight is not None:
+            requests.insert(0, self._in_flight)
+            self._in_flight = None
+        for request in requests:
+            request.complete(None)
 
     async def close(self) -> None:
         self._task.cancel()
         await asyncio.wait([self._task])
         self.drop()
 
-    def _take_for_gone(self, reason: str) -> None:
+    def _set_unreachable(self, reason: str) -> None:
         if self._gone:
             return
         self._gone = True
-        log.warning("broker taken for gone", broker=self.broker_id, reason=reason)
+        log.warning("broker unreachable", broker=self.broker_id, reason=reason)
         self.drop()
-        self._listener.gone(self.broker_id)
+        self._listener.unreachable(self.broker_id)
 
-    def _answers(self) -> None:
+    def _set_reachable(self) -> None:
         if self._gone:
             self._gone = False
-            log.info("broker answers again", broker=self.broker_id)
-            self._listener.back(self.broker_id)
+            log.info("broker reachable again", broker=self.broker_id)
+            self._listener.reachable(self.broker_id)
 
     async def _run(self) -> None:
         link: Link | None = None
@@ -158,7 +156,7 @@ class Channel:
                         link = await self._connect(self.broker_id, _CONNECT_SECONDS)
                         link.on_close = lambda _: self._wake.set()
                     refusals = 0
-                    self._answers()
+                    self._set_reachable()
                     await self._serve(link)
                 except LinkError as error:
                     if link is not None:
@@ -166,68 +164,68 @@ class Channel:
                     refusals = refusals + 1 if error.refused else 0
                     if str(error) != reason:
                         reason = str(error)
-                        log.info("broker not reached", broker=self.broker_id, reason=reason)
+                        log.info("no connection to a broker", broker=self.broker_id, reason=reason)
                     if refusals == _REFUSALS:
-                        self._take_for_gone(f"nobody listens at its address: {error}")
+                        self._set_unreachable(f"its address refuses connections: {error}")
                     if refusals != 1:
                         await asyncio.sleep(self._rest)
                         self._rest = min(_RETRY_SECONDS[1], self._rest * 2)
                 except Exception as error:
-                    log.error("the way to a broker failed", broker=self.broker_id, exc_info=error)
+                    log.error("the channel to a broker failed", broker=self.broker_id, exc_info=error)
                     await asyncio.sleep(_RETRY_SECONDS[1])
         finally:
             if link is not None:
                 link.close()
 
     async def _serve(self, link: Link) -> None:
-        """Send what there is; returns when the connection has closed. Raises LinkError."""
+        """Send the queued requests until the connection closes. Raises LinkError."""
         while not link.closed:
             self._wake.clear()
-            if not self._orders:
+            if not self._queue:
                 await self._wake.wait()
                 continue
-            order = self._under_way = self._orders.popleft()
+            queued = self._in_flight = self._queue.popleft()
             try:
-                answer = await self._ask(link, order)
+                response = await self._request(link, queued)
             except LinkError:
-                if self._is_under_way(order):
-                    self._orders.appendleft(order)
-                    self._under_way = None
+                if self._is_in_flight(queued):
+                    self._queue.appendleft(queued)
+                    self._in_flight = None
                 raise
             except Exception as error:
-                # What it failed on would fail again.
-                log.error("telling a broker failed", broker=self.broker_id, exc_info=error)
-                answer = None
-            if self._is_under_way(order):
-                self._under_way = None
-                order.settle(answer)
+                # The request would fail again.
+                log.error("a request to a broker failed", broker=self.broker_id, exc_info=error)
+                response = None
+            if self._is_in_flight(queued):
+                self._in_flight = None
+                queued.complete(response)
 
-    def _is_under_way(self, order: QueuedRequest) -> bool:
-        """Not so when it has been dropped meanwhile."""
-        return self._under_way is order
+    def _is_in_flight(self, queued: QueuedRequest) -> bool:
+        """Whether :meth:`drop` has not completed the request in the meantime."""
+        return self._in_flight is queued
 
-    async def _ask(self, link: Link, order: QueuedRequest) -> Any:
-        """A broker that could not do what it was told, as without ZooKeeper, is told again. Raises LinkError."""
-        version = link.version_of(order.api_key)
-        request = order.build(version)
+    async def _request(self, link: Link, queued: QueuedRequest) -> Any:
+        """Repeat the request while the broker can't carry it out, for example without ZooKeeper. Raises LinkError."""
+        version = link.version_of(queued.api_key)
+        request = queued.build(version)
         rest, most = _RETRY_SECONDS
         for _ in range(_REPEATS):
-            answer = await link.submit(request, timeout=REQUEST_SECONDS, version=version)
+            response = await link.submit(request, timeout=REQUEST_SECONDS, version=version)
             self._rest = _RETRY_SECONDS[0]
-            self._answers()
-            if answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
-                self._listener.stale(self.broker_id)
-            if answer.error_code in _FINAL or not self._is_under_way(order):
+            self._set_reachable()
+            if response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
+                self._listener.newer_controller(self.broker_id)
+            if response.error_code in _FINAL or not self._is_in_flight(queued):
                 break
             log.warning(
-                "a broker could not do what it was told",
+                "a broker could not carry out a request",
                 broker=self.broker_id,
                 request=type(request).__name__,
-                error=ErrorCode(answer.error_code).name,
+                error=ErrorCode(response.error_code).name,
             )
             await asyncio.sleep(rest)
             rest = min(most, rest * 2)
-        return answer
+        return response
 
 
 class Channels:
@@ -247,13 +245,12 @@ class Channels:
         if channel is not None:
             await channel.close()
 
-    def send(self, broker_id: int, order: QueuedRequest) -> None:
-        """To a broker that has no channel nothing is sent."""
+    def send(self, broker_id: int, request: QueuedRequest) -> None:
         channel = self._channels.get(broker_id)
         if channel is None:
-            order.settle(None)
+            request.complete(None)
         else:
-            channel.send(order)
+            channel.send(request)
 
     async def close(self) -> None:
         for broker_id in list(self._channels):

@@ -1,8 +1,8 @@
-"""The controller as this broker's handlers see it, in a cluster: see :class:`ottla_broker.controller.api.Controller`.
+"""The controller as this broker's handlers see it, in a cluster: see :mod:`ottla_broker.controller.api`.
 
-What only the controller may do is done if this broker is it, else refused with NOT_CONTROLLER: clients know then whom
-to ask. What any broker may do is done here: configurations are written to the store, and what a broker needs of the
-controller for itself (topics that are made when they are first used, producer ids) it asks of it over a connection.
+What only the controller may do runs if this broker is the controller. Otherwise it fails with NOT_CONTROLLER, and the
+client asks the controller. Any broker can change configs: it writes them to the store. What a broker itself needs of
+the controller (topics created on first use, producer ids) it requests over a connection.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from ottla_broker.controller.api import (
     NewTopic,
     Outcome,
     Partition,
-    Reassignment,
     ResourceType,
     TopicToDelete,
 )
 from ottla_broker.controller.cluster.batch import Replies
-from ottla_broker.controller.cluster.serve import allocate_producer_ids
 from ottla_broker.controller.configs import apply_changes, check_broker, check_topic, keys_for
 from ottla_broker.controller.new_topics import OFFSETS_TOPIC, offsets_topic
+from ottla_broker.controller.producer_ids import ProducerIds
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.cache import INTERNAL_TOPICS, MetadataCache, TopicInfo
 from ottla_broker.store.api import StoreError
-from ottla_broker.store.keys import DEFAULT_ENTITY, ConfigNode
+from ottla_broker.store.keys import DEFAULT_ENTITY, Assignment, ConfigNode, ProducerIdBlock
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
+from ottla_protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from ottla_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 if TYPE_CHECKING:
@@ -51,11 +51,12 @@ TIMEOUT_SECONDS: Final = 25.0
 """How long a request to the controller may take: less than clients wait by default."""
 ENSURE_SECONDS: Final = 10.0
 """How long to wait for a topic that is made when it is first used."""
-_ELECTED_SECONDS: Final = 2.0
-"""How long to wait for the new leaders to answer."""
 _APPLIED_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.005
 _RETRY_SECONDS: Final = 0.1
+_EVENT_SECONDS: Final = 30.0
+_LEADERS_SECONDS: Final = 2.0
+"""How long to wait for new leaders to lead, after an election or before a broker stops."""
 _DEFAULTS_SINCE: Final = 4
 
 _AGAIN: Final = frozenset(
@@ -123,9 +124,7 @@ class ClusterController:
         self._active = active
         self._writing = asyncio.Lock()
         self._making: dict[str, asyncio.Task[TopicInfo]] = {}
-        self._taking = asyncio.Lock()
-        self._next_id = 0
-        self._ids_end = 0
+        self._producer_ids = ProducerIds(self._next_block)
 
     # ---- topics
 
@@ -135,7 +134,7 @@ class ClusterController:
             return [CreatedTopic(ErrorCode.NOT_CONTROLLER, name=topic.name) for topic in topics]
         deadline = self._deadline(TIMEOUT_SECONDS)
         try:
-            outcomes, replies = await active.do(
+            outcomes, replies = await active.events.do(
                 lambda: active.topics.create(topics, validate_only, self._random), TIMEOUT_SECONDS
             )
         except KafkaError as error:
@@ -178,7 +177,7 @@ class ClusterController:
         outcomes: list[DeletedTopic] = []
         waiting: list[asyncio.Future[None]] = []
 
-        async def order() -> None:
+        async def request() -> None:
             for wanted in topics:
                 context = active.context
                 found = (
@@ -192,11 +191,11 @@ class ClusterController:
                         unknown = ErrorCode.UNKNOWN_TOPIC_ID
                     outcomes.append(DeletedTopic(unknown, name=wanted.name, topic_id=wanted.topic_id))
                     continue
-                waiting.append(await active.deletion.order(found.name))
+                waiting.append(await active.deletion.request(found.name))
                 outcomes.append(DeletedTopic(name=found.name, topic_id=found.id or bytes(16)))
 
         try:
-            await active.do(order, TIMEOUT_SECONDS)
+            await active.events.do(request, TIMEOUT_SECONDS)
         except KafkaError as error:
             return [DeletedTopic(error.code, error.message, name=t.name, topic_id=t.topic_id) for t in topics]
         if waiting:
@@ -220,7 +219,7 @@ class ClusterController:
             return [Outcome(ErrorCode.NOT_CONTROLLER) for _ in topics]
         deadline = self._deadline(TIMEOUT_SECONDS)
         try:
-            outcomes, replies = await active.do(
+            outcomes, replies = await active.events.do(
                 lambda: active.topics.extend(topics, validate_only), TIMEOUT_SECONDS
             )
         except KafkaError as error:
@@ -359,99 +358,104 @@ class ClusterController:
 
     # ---- leaders and replicas
 
+    def _controller(self) -> ActiveController:
+        """Raises KafkaError(NOT_CONTROLLER) if this broker isn't the controller."""
+        active = self._active()
+        if active is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        return active
+
     async def elect_leaders(
         self, partitions: Sequence[Partition] | None, *, unclean: bool, timeout: float
     ) -> dict[Partition, Outcome]:
-        active = self._check_active()
+        active = self._controller()
         replies = Replies()
 
-        async def elect() -> dict[Partition, KafkaError | None]:
-            chosen = list(active.context.partitions()) if partitions is None else partitions
-            return await active.leader_balancer.elect(chosen, unclean=unclean, replies=replies)
+        async def elect() -> dict[Partition, Outcome]:
+            wanted = list(active.context.partitions()) if partitions is None else partitions
+            return await active.leader_balancer.elect(wanted, unclean=unclean, replies=replies)
 
-        results = await active.do(elect, timeout)
-        await replies.wait(_ELECTED_SECONDS)
-        return {partition: _outcome_of(error) for partition, error in results.items()}
+        outcomes = await active.events.do(elect, timeout)
+        await replies.wait(_LEADERS_SECONDS)
+        return outcomes
 
     async def alter_reassignments(
         self, wanted: Mapping[Partition, Sequence[int] | None], timeout: float
     ) -> dict[Partition, Outcome]:
-        active = self._check_active()
+        active = self._controller()
 
         async def alter() -> dict[Partition, Outcome]:
             outcomes: dict[Partition, Outcome] = {}
             for partition, replicas in wanted.items():
                 try:
                     await active.reassignments.begin(partition, replicas)
-                except KafkaError as error:
-                    outcomes[partition] = _outcome_of(error)
-                else:
                     outcomes[partition] = Outcome()
+                except KafkaError as error:
+                    outcomes[partition] = Outcome(error.code, error.message)
             return outcomes
 
-        return await active.do(alter, timeout)
+        return await active.events.do(alter, timeout)
 
-    async def reassignments(self, timeout: float) -> dict[Partition, Reassignment]:
-        active = self._check_active()
+    async def reassignments(self, timeout: float) -> dict[Partition, Assignment]:
+        active = self._controller()
 
-        async def current() -> dict[Partition, Reassignment]:
-            moving = active.reassignments.current()
-            return {
-                key: Reassignment(each.replicas, each.adding, each.removing) for key, each in moving.items()
-            }
+        async def current() -> dict[Partition, Assignment]:
+            return active.reassignments.current()
 
-        return await active.do(current, timeout)
+        return await active.events.do(current, timeout)
 
-    def _check_active(self) -> ActiveController:
-        active = self._active()
-        if active is None:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER)
-        return active
+    async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
+        active = self._controller()
+        return await active.events.do(lambda: active.alter_partition.alter(request, version), _EVENT_SECONDS)
 
-    # ---- producers
+    async def controlled_shutdown(self, broker: int, broker_epoch: int) -> list[Partition]:
+        active = self._controller()
+        remaining, replies = await active.events.do(
+            lambda: active.members.leave(broker, broker_epoch), _EVENT_SECONDS
+        )
+        await replies.wait(_LEADERS_SECONDS)
+        return remaining
+
+    # ---- producer ids
+
+    async def allocate_producer_ids(self, broker: int, broker_epoch: int) -> ProducerIdBlock:
+        active = self._controller()
+        return await active.events.do(
+            lambda: active.allocate_producer_ids(broker, broker_epoch), _EVENT_SECONDS
+        )
 
     async def next_producer_id(self) -> int:
-        while self._next_id >= self._ids_end:
-            async with self._taking:
-                # Another may have fetched a block while this one waited.
-                if self._next_id >= self._ids_end:
-                    await self._take_block()
-        taken = self._next_id
-        self._next_id += 1
-        return taken
+        return await self._producer_ids.next()
 
-    async def _take_block(self) -> None:
-        """Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
+    async def _next_block(self) -> ProducerIdBlock:
+        """Ask the controller for a block until there is one. Raises KafkaError."""
         deadline = self._deadline(ENSURE_SECONDS)
         while True:
             try:
-                answer = await self._ask_for_block(self._left(deadline))
-                reason = ErrorCode(answer.error_code).name
+                return await self._ask_for_block(self._left(deadline))
             except ConnectionError as error:
-                reason = str(error)
-            else:
-                if not answer.error_code:
-                    self._next_id = answer.producer_id_start
-                    self._ids_end = answer.producer_id_start + answer.producer_id_len
-                    return
+                failure = KafkaError(ErrorCode.NOT_CONTROLLER, str(error))
+            except KafkaError as error:
+                failure = error
             if self._left(deadline) <= _RETRY_SECONDS:
-                log.error("no block of producer ids", reason=reason)
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no producer id can be had: {reason}")
+                raise failure
             await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _ask_for_block(self, timeout: float) -> AllocateProducerIdsResponse:
-        """Raises ConnectionError."""
-        request = AllocateProducerIdsRequest(
-            broker_id=self._config.broker_id, broker_epoch=self._broker_epoch()
-        )
-        active = self._active()
-        if active is not None:
-            return await allocate_producer_ids(active, request)
+    async def _ask_for_block(self, timeout: float) -> ProducerIdBlock:
+        """Raises ConnectionError, KafkaError."""
+        broker, epoch = self._config.broker_id, self._broker_epoch()
+        if self._active() is not None:
+            return await self.allocate_producer_ids(broker, epoch)
         link = await self._to_controller()
-        answer: AllocateProducerIdsResponse = await link.submit(
-            request, timeout=timeout, version=link.version_of(ApiKey.ALLOCATE_PRODUCER_IDS)
+        response: AllocateProducerIdsResponse = await link.submit(
+            AllocateProducerIdsRequest(broker_id=broker, broker_epoch=epoch),
+            timeout=timeout,
+            version=link.version_of(ApiKey.ALLOCATE_PRODUCER_IDS),
         )
-        return answer
+        if response.error_code:
+            raise KafkaError(ErrorCode(response.error_code))
+        first = response.producer_id_start
+        return ProducerIdBlock(broker, first, first + response.producer_id_len - 1)
 
     # ---- parts
 
@@ -466,10 +470,6 @@ class ClusterController:
 
 def _or(number: int, default: int, version: int) -> int:
     return default if number == -1 and version < _DEFAULTS_SINCE else number
-
-
-def _outcome_of(error: KafkaError | None) -> Outcome:
-    return Outcome() if error is None else Outcome(error.code, error.message)
 
 
 def _kind(kind: ResourceType) -> str:

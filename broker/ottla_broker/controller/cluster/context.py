@@ -1,4 +1,4 @@
-"""What the controller knows of its cluster: Kafka's ``ControllerContext``. Read from the store when it is elected."""
+"""What the controller knows of its cluster, read from the store when it is elected: Kafka's ``ControllerContext``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla_broker.store.keys import Assignment, BrokerRegistration, PartitionState
+from ottla_protocol.errors import ErrorCode, KafkaError
 
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2
+NO_EPOCH = -1
 
 Partition = tuple[str, int]
 """A topic's name and a partition's number."""
@@ -35,7 +37,9 @@ class PartitionView(NamedTuple):
 
 
 class Topic:
-    """A topic: what ``/brokers/topics/T`` says, and the states of its partitions (None: never led)."""
+    """A topic as ``/brokers/topics/T`` has it, and the states of its partitions; a partition without one never had
+    a leader.
+    """
 
     __slots__ = ("assignments", "id", "name", "partitions", "version")
 
@@ -53,12 +57,12 @@ class Context:
     """Owned by the controller's task.
 
     Attributes:
-        epoch: this controller's; ``epoch_version`` is the version of its node, which every write checks.
-        brokers: all that are registered.
-        unreachable: registered, but their process doesn't answer: treated as if they were not there.
-        leaving: brokers that are shutting down in order.
-        deleting: topics that are to go.
-        bad_disks: replicas whose log folder has failed, as (broker, partition).
+        epoch: the controller epoch; ``epoch_version`` is the version of its node, which every write checks.
+        brokers: all registered brokers.
+        unreachable: registered brokers whose process doesn't answer; they count as gone.
+        leaving: brokers in a controlled shutdown.
+        deleting: topics that are being deleted.
+        replicas_on_offline_dirs: replicas whose log folder has failed, as (broker, partition).
     """
 
     def __init__(self, epoch: int, epoch_version: int) -> None:
@@ -70,22 +74,22 @@ class Context:
         self.topics: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self.deleting: set[str] = set()
-        self.bad_disks: set[tuple[int, Partition]] = set()
+        self.replicas_on_offline_dirs: set[tuple[int, Partition]] = set()
 
     # ---- brokers
 
     def live(self) -> set[int]:
-        """Brokers that can lead, and be led: here, answering, and not shutting down."""
+        """Brokers that can lead and follow: registered, reachable, and not shutting down."""
         return self.brokers.keys() - self.unreachable - self.leaving
 
     def live_or_leaving(self) -> set[int]:
-        """Brokers that can be told something."""
+        """Brokers that requests can be sent to."""
         return self.brokers.keys() - self.unreachable
 
     def is_online(self, broker: int, partition: Partition, *, leaving: bool = False) -> bool:
-        """Whether a broker can serve a replica; ``leaving``: one that is shutting down can, too."""
+        """Whether a broker can serve a replica. ``leaving`` includes brokers that are shutting down."""
         return broker in (self.live_or_leaving() if leaving else self.live()) and (
-            (broker, partition) not in self.bad_disks
+            (broker, partition) not in self.replicas_on_offline_dirs
         )
 
     def online(self, partition: Partition, *, leaving: bool = False) -> set[int]:
@@ -96,21 +100,31 @@ class Context:
             if self.is_online(broker, partition, leaving=leaving)
         }
 
+    def check_broker_epoch(self, broker: int, epoch: int, unknown: ErrorCode) -> None:
+        """Check that a request comes from the registered broker, not from an earlier process of it.
+
+        Raises KafkaError: ``unknown`` when the broker isn't registered, STALE_BROKER_EPOCH.
+        """
+        found = self.brokers.get(broker)
+        if found is None:
+            raise KafkaError(unknown, f"Broker {broker} is not registered.")
+        if epoch not in (NO_EPOCH, found.epoch):
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+
     # ---- topics
 
     def add_topic(self, topic: Topic) -> None:
-        """A topic that is new, or was read anew."""
+        """Add a topic, or replace what was known of it."""
         self.topics[topic.name] = topic
         if topic.id is not None:
             self._by_id[topic.id] = topic
 
     def remove_topic(self, name: str) -> None:
-        """A topic that is no more."""
         topic = self.topics.pop(name, None)
         if topic is not None and topic.id is not None:
             self._by_id.pop(topic.id, None)
         self.deleting.discard(name)
-        self.bad_disks = {found for found in self.bad_disks if found[1][0] != name}
+        self.replicas_on_offline_dirs = {each for each in self.replicas_on_offline_dirs if each[1][0] != name}
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         return self._by_id.get(topic_id)
@@ -127,6 +141,11 @@ class Context:
         topic = self.topics.get(partition[0])
         return None if topic is None else topic.partitions.get(partition[1])
 
+    def leader(self, partition: Partition) -> int:
+        """The partition's leader, or NO_LEADER."""
+        view = self.view(partition)
+        return NO_LEADER if view is None else view.state.leader
+
     def has(self, partition: Partition) -> bool:
         topic = self.topics.get(partition[0])
         return topic is not None and partition[1] in topic.assignments
@@ -135,7 +154,7 @@ class Context:
         self.topics[partition[0]].partitions[partition[1]] = view
 
     def partitions(self) -> Iterator[Partition]:
-        """All partitions of all topics, those that are being deleted among them."""
+        """All partitions of all topics, including topics that are being deleted."""
         for name, topic in self.topics.items():
             for index in topic.assignments:
                 yield name, index
@@ -150,14 +169,13 @@ class Context:
 
     def is_led(self, partition: Partition) -> bool:
         """Whether the partition has a leader that can serve it."""
-        view = self.view(partition)
-        return view is not None and self.is_online(view.state.leader, partition, leaving=True)
+        return self.is_online(self.leader(partition), partition, leaving=True)
 
     def is_deleting(self, partition: Partition) -> bool:
         return partition[0] in self.deleting
 
     def offline_replicas(self, partition: Partition) -> list[int]:
-        """The replicas that nobody serves now."""
+        """The brokers whose replica of the partition can't be served now."""
         return [
             broker
             for broker in self.replicas(partition)

@@ -1,17 +1,17 @@
-"""Topics that are to go: Kafka's ``TopicDeletionManager``.
+"""Deletion of topics: Kafka's ``TopicDeletionManager``.
 
-``/admin/delete_topics/T`` is the order. Clients are told that the topic has no leaders any more (-2), its replicas are
-deleted, and when the last broker has done so the nodes are removed. What a replica goes through::
+``/admin/delete_topics/T`` requests the deletion of T. All brokers learn that its partitions have no leader (-2), its
+replicas are deleted, and after the last of them its nodes. The states of a replica::
 
-    state      event                     next
-    -          topic is to go            STARTED if its broker can be told, else HELD_UP
-    STARTED    its broker has done it    DONE
-    STARTED    its broker could not      HELD_UP
-    STARTED    its broker has gone       HELD_UP
-    HELD_UP    its broker comes          STARTED
-    DONE       anything                  DONE
+    state      event                      next
+    -          deletion begins            STARTED if its broker is reachable, otherwise HELD_UP
+    STARTED    its broker deletes it      DONE
+    STARTED    its broker fails to        HELD_UP
+    STARTED    its broker is gone         HELD_UP
+    HELD_UP    its broker comes           STARTED
+    DONE       anything                   DONE
 
-The topic is gone when all its replicas are DONE. A topic of the same name can't be made before.
+The topic is deleted when all its replicas are DONE. Until then no topic of that name can be created.
 """
 
 from __future__ import annotations
@@ -22,14 +22,18 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla_broker.controller.cluster.context import Partition
+from ottla_broker.controller.cluster.batch import NewBatch
+from ottla_broker.controller.cluster.context import Context, Partition
+from ottla_broker.controller.cluster.event_queue import EventQueue
+from ottla_broker.controller.cluster.persistence import Persistence
+from ottla_broker.controller.cluster.reassignment import Reassignments
+from ottla_broker.controller.cluster.topics import Topics
 from ottla_broker.events import get_logger
 from ottla_broker.store.keys import DeleteTopicNode
 from ottla_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig
-    from ottla_broker.controller.cluster.controller import ActiveController
 
 log = get_logger()
 
@@ -37,7 +41,7 @@ Replica = tuple[Partition, int]
 
 
 class Stage(Enum):
-    """How far the deletion of a replica has come."""
+    """How far the deletion of a replica is."""
 
     STARTED = "started"
     HELD_UP = "held up"
@@ -45,7 +49,7 @@ class Stage(Enum):
 
 
 class Happened(Enum):
-    """What changes that."""
+    """What moves a replica to another stage."""
 
     BEGUN = "begun"
     ANSWERED = "answered"
@@ -66,53 +70,66 @@ NEXT: dict[tuple[Stage | None, Happened], Stage] = {
     (Stage.HELD_UP, Happened.GONE): Stage.HELD_UP,
     **{(Stage.DONE, happened): Stage.DONE for happened in Happened},
 }
-"""See above. A broker may answer late, after it was taken for gone."""
+"""See above. A broker may respond late, after it was judged gone."""
 
 
 class Deletion:
     """Owned by the controller's task."""
 
-    def __init__(self, controller: ActiveController, config: BrokerConfig) -> None:
-        self._controller = controller
-        self._context = controller.context
-        self._persistence = controller.persistence
+    def __init__(
+        self,
+        context: Context,
+        persistence: Persistence,
+        events: EventQueue,
+        new_batch: NewBatch,
+        topics: Topics,
+        reassignments: Reassignments,
+        config: BrokerConfig,
+    ) -> None:
+        self._context = context
+        self._persistence = persistence
+        self._events = events
+        self._new_batch = new_batch
+        self._topics = topics
+        self._reassignments = reassignments
         self._config = config
         self._stages: dict[str, dict[Replica, Stage]] = {}
         self._waiting: dict[str, asyncio.Future[None]] = {}
 
     def watch(self) -> None:
-        self._controller.watch(DeleteTopicNode.PARENT, self.changed)
+        self._events.watch(DeleteTopicNode.PARENT, self.changed)
 
     async def load(self) -> None:
-        """What was to go when this controller began; :meth:`resume` goes on with it."""
+        """Read the deletions that an earlier controller left; :meth:`resume` continues them."""
         if self._config.delete_topic_enable:
             self._context.deleting = await self._persistence.read_deletions() & self._context.topics.keys()
-        self._controller.post(self.changed)
+        self._events.post(self.changed)
 
     def close(self) -> None:
-        """Nobody is to wait any more."""
+        """Cancel the futures of :meth:`request`."""
         for waiting in self._waiting.values():
             waiting.cancel()
         self._waiting.clear()
 
     async def changed(self) -> None:
-        """Somebody may have ordered a deletion: this broker, another, or a tool."""
-        ordered = await self._persistence.read_deletions()
-        for name in sorted(ordered):
+        """Begin the deletions that brokers and tools have requested in the store."""
+        requested = await self._persistence.read_deletions()
+        for name in sorted(requested):
             if not self._config.delete_topic_enable:
                 log.warning("deletion refused: delete.topic.enable=false", topic=name)
-                await self._persistence.forget_deletion(name)
+                await self._persistence.remove_deletion_request(name)
             elif name not in self._context.topics:
                 log.warning("no topic to delete", topic=name)
-                await self._persistence.forget_deletion(name)
+                await self._persistence.remove_deletion_request(name)
         if self._config.delete_topic_enable:
-            await self.begin(ordered & self._context.topics.keys())
+            await self.begin(requested & self._context.topics.keys())
 
-    async def order(self, name: str) -> asyncio.Future[None]:
-        """Have a topic deleted. What is returned is done when it is gone, or when a broker that isn't there holds it
-        up; from now on nobody can reach it in either case.
+    async def request(self, name: str) -> asyncio.Future[None]:
+        """Begin the deletion of a topic, which clients can't reach from now on.
+
+        The returned future is done when the topic is deleted, or when a missing broker holds the deletion up.
         """
-        await self._persistence.order_deletion(name)
+        await self._persistence.request_deletion(name)
         waiting = self._waiting.get(name)
         if waiting is None:
             waiting = self._waiting[name] = asyncio.get_running_loop().create_future()
@@ -120,23 +137,23 @@ class Deletion:
         return waiting
 
     async def begin(self, names: Iterable[str]) -> None:
-        """Tell everybody that topics are going, and have their replicas deleted."""
         new = [name for name in names if name not in self._stages]
         if not new:
             return
-        context, batch = self._context, self._controller.batch()
+        context, batch = self._context, self._new_batch()
         for name in new:
             log.info("topic is being deleted", topic=name)
             context.deleting.add(name)
-            self._controller.reassignments.forget(name)
+            self._reassignments.forget(name)
             self._stages[name] = {}
-        batch.tell(context.live_or_leaving(), ((n, i) for n in new for i in context.topics[n].assignments))
-        self._controller.send(batch)
+        partitions = ((name, index) for name in new for index in context.topics[name].assignments)
+        batch.update_metadata(context.live_or_leaving(), partitions)
+        batch.send()
         await self.resume()
 
     async def resume(self) -> None:
-        """Have those replicas deleted whose broker can be told now."""
-        context, batch = self._context, self._controller.batch()
+        """Delete the replicas whose broker is reachable now."""
+        context, batch = self._context, self._new_batch()
         online = context.live_or_leaving()
         for name in context.deleting:
             stages = self._stages.setdefault(name, {})
@@ -147,9 +164,9 @@ class Deletion:
                         continue
                     self._step(replica, Happened.BEGUN if broker in online else Happened.GONE)
                     if broker in online:
-                        batch.stop([broker], (name, index), delete=True)
+                        batch.stop_replica([broker], (name, index), delete=True)
         epochs = {broker: found.epoch for broker, found in context.brokers.items()}
-        self._controller.send(batch, on_stopped=partial(self._answered, epochs))
+        batch.send(on_stop_replica=partial(self._on_response, epochs))
         for name in list(context.deleting):
             await self._finish(name)
 
@@ -158,22 +175,22 @@ class Deletion:
         if stages is not None:
             stages[replica] = NEXT[stages.get(replica), happened]
 
-    def _answered(self, epochs: Mapping[int, int], broker: int, answer: Any) -> None:
-        self._controller.post(partial(self._take_answer, epochs.get(broker), broker, answer))
+    def _on_response(self, epochs: Mapping[int, int], broker: int, response: Any) -> None:
+        self._events.post(partial(self._handle_response, epochs.get(broker), broker, response))
 
-    async def _take_answer(self, epoch: int | None, broker: int, answer: Any) -> None:
-        """``epoch`` is that of the registration under which the broker was told."""
-        if answer is None or answer.error_code:
+    async def _handle_response(self, epoch: int | None, broker: int, response: Any) -> None:
+        """``epoch`` is that of the registration to which the request went."""
+        if response is None or response.error_code:
             log.warning("replicas are not deleted yet", broker=broker)
             touched = set()
             for name, stages in self._stages.items():
                 for replica, stage in stages.items():
                     if replica[1] == broker and stage is Stage.STARTED:
-                        self._step(replica, Happened.GONE if answer is None else Happened.REFUSED)
+                        self._step(replica, Happened.GONE if response is None else Happened.REFUSED)
                         touched.add(name)
         else:
-            touched = {error.topic_name for error in answer.partition_errors}
-            for error in answer.partition_errors:
+            touched = {error.topic_name for error in response.partition_errors}
+            for error in response.partition_errors:
                 done = error.error_code == ErrorCode.NONE
                 if not done:
                     log.warning(
@@ -190,11 +207,11 @@ class Deletion:
             await self._finish(name)
         now = self._context.brokers.get(broker)
         if touched and now is not None and now.epoch != epoch:
-            # It has come back meanwhile, when it still seemed to be at it.
+            # The broker has come back meanwhile; its replicas looked STARTED then, so nothing was sent.
             await self.resume()
 
     async def _finish(self, name: str) -> None:
-        """Remove a topic whose replicas are all gone."""
+        """Remove the nodes of a topic whose replicas are all deleted."""
         stages, topic = self._stages.get(name), self._context.topics.get(name)
         if stages is None or topic is None or name not in self._context.deleting:
             return
@@ -205,7 +222,7 @@ class Deletion:
             return
         await self._persistence.remove_topic(topic)
         self._stages.pop(name, None)
-        self._controller.topics.forget(name)
+        self._topics.forget(name)
         self._settle(name)
         log.info("topic deleted", topic=name)
 

@@ -1,7 +1,7 @@
-"""Who leads a partition, and who is in sync then: pure functions of what is known.
+"""Choosing a partition's leader and in-sync replicas: pure functions of what is known.
 
-Kafka's ``Election`` and ``PartitionLeaderElectionAlgorithms``. A leader is always one that is in sync, so that nothing
-committed is lost; the one exception is an unclean election, which has to be allowed.
+Kafka's ``Election`` and ``PartitionLeaderElectionAlgorithms``. A leader is always an in-sync replica, so that nothing
+committed is lost; the one exception is an unclean election, which must be allowed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Elected(NamedTuple):
 def when_offline(
     replicas: Sequence[int], isr: Collection[int], live: Collection[int], unclean_allowed: bool
 ) -> Elected | None:
-    """The leader is gone: the first replica that is alive and in sync, else, if allowed, the first that is alive."""
+    """Elect the first live in-sync replica, or, if allowed, the first live one."""
     for broker in replicas:
         if broker in live and broker in isr:
             return Elected(broker, tuple(b for b in isr if b in live))
@@ -32,16 +32,8 @@ def when_offline(
     return None
 
 
-def when_reassigned(target: Sequence[int], isr: Collection[int], live: Collection[int]) -> Elected | None:
-    """The replicas are to be ``target``: the first of them that is alive and in sync."""
-    for broker in target:
-        if broker in live and broker in isr:
-            return Elected(broker, tuple(isr))
-    return None
-
-
 def preferred(replicas: Sequence[int], isr: Collection[int], live: Collection[int]) -> Elected | None:
-    """The first replica of all, where it can lead."""
+    """Elect the first replica if it can lead."""
     first = replicas[0]
     return Elected(first, tuple(isr)) if first in live and first in isr else None
 
@@ -49,9 +41,9 @@ def preferred(replicas: Sequence[int], isr: Collection[int], live: Collection[in
 def when_shutting_down(
     replicas: Sequence[int], isr: Collection[int], live: Collection[int], leaving: Collection[int]
 ) -> Elected | None:
-    """Brokers are about to stop: the first replica that is in sync and stays. Those who leave are out of sync at once.
+    """Elect the first in-sync replica that stays. The leaving brokers are no longer in sync.
 
-    ``live`` includes those who are about to stop.
+    ``live`` includes the leaving brokers.
     """
     stay = tuple(broker for broker in isr if broker not in leaving)
     for broker in replicas:

@@ -1,74 +1,89 @@
-"""Brokers that come, go, fall silent and answer again: what becomes of their partitions."""
+"""Brokers that come, go, become unreachable and answer again, and what that means for their partitions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from functools import partial
+from typing import Any
 
-from ottla_broker.controller.cluster.batch import Batch, Replies
+from ottla_broker.controller.cluster.batch import Batch, NewBatch, Replies
+from ottla_broker.controller.cluster.channel import Channels
 from ottla_broker.controller.cluster.context import NO_LEADER, Context, Partition, RegisteredBroker
+from ottla_broker.controller.cluster.event_queue import EventQueue
 from ottla_broker.controller.cluster.leader_election import Elected, when_shutting_down
+from ottla_broker.controller.cluster.partition_state_machine import PartitionStateMachine
+from ottla_broker.controller.cluster.persistence import Persistence
 from ottla_broker.events import get_logger
 from ottla_broker.store.keys import BrokerIdNode, PartitionState
-from ottla_protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from ottla_broker.controller.cluster.controller import ActiveController
+from ottla_protocol.errors import ErrorCode
 
 log = get_logger()
-
-NO_EPOCH: Final = -1
 
 
 class Members:
     """Owned by the controller's task."""
 
-    def __init__(self, controller: ActiveController, on_brokers: Callable[[Context], None]) -> None:
-        self._controller = controller
-        self._context = controller.context
-        self._partition_states = controller.partition_states
+    def __init__(
+        self,
+        context: Context,
+        persistence: Persistence,
+        events: EventQueue,
+        new_batch: NewBatch,
+        states: PartitionStateMachine,
+        channels: Channels,
+        on_brokers: Callable[[Context], None],
+        on_new: Callable[[], Awaitable[None]],
+    ) -> None:
+        """``on_brokers`` is called before requests go to new brokers, ``on_new`` once they know what they lead."""
+        self._context = context
+        self._persistence = persistence
+        self._events = events
+        self._new_batch = new_batch
+        self._states = states
+        self._channels = channels
         self._on_brokers = on_brokers
-        # Brokers whose coming and going is being dealt with: an event that is tried again finds them here.
+        self._on_new = on_new
+        # Brokers whose coming and going isn't dealt with yet: an event that is retried finds them here.
         self._lost: set[int] = set()
         self._new: set[int] = set()
 
-    # ---- the beginning
+    # ---- start
 
     def watch(self) -> None:
-        self._controller.watch(BrokerIdNode.PARENT, self.changed)
+        self._events.watch(BrokerIdNode.PARENT, self.changed)
 
     async def load(self) -> None:
-        self._take(await self._controller.persistence.read_brokers())
+        self._replace(await self._persistence.read_brokers())
 
     async def begin(self) -> None:
-        """Tell all brokers who is there and who leads, and lead what can be led."""
-        context, batch = self._context, self._controller.batch()
+        """Send all brokers the metadata, and elect leaders where none is alive."""
+        context, batch = self._context, self._new_batch()
         for broker in context.brokers:
-            self._controller.channels.add(broker)
-        # Who leads and follows has to know the others' addresses first.
-        batch.tell(context.live_or_leaving())
-        self._controller.send(batch)
-        batch = self._controller.batch()
+            self._channels.add(broker)
+        # Leaders and followers need the others' addresses first.
+        batch.update_metadata(context.live_or_leaving())
+        batch.send()
+        batch = self._new_batch()
         await self._settle(set(context.brokers), batch)
-        batch.tell(context.live_or_leaving(), context.partitions())
-        self._controller.send(batch)
+        batch.update_metadata(context.live_or_leaving(), context.partitions())
+        batch.send()
 
-    def _take(self, brokers: dict[int, RegisteredBroker]) -> None:
+    def _replace(self, brokers: dict[int, RegisteredBroker]) -> None:
         for broker in brokers.keys() - self._context.brokers.keys():
-            # Its addresses may change without its going away.
-            self._controller.watch(BrokerIdNode.path(broker), self.changed)
+            # A broker's addresses can change while it stays registered.
+            self._events.watch(BrokerIdNode.path(broker), self.changed)
         for broker in self._context.brokers.keys() - brokers.keys():
-            self._controller.unwatch(BrokerIdNode.path(broker))
+            self._events.unwatch(BrokerIdNode.path(broker))
         self._context.brokers = brokers
         self._on_brokers(self._context)
 
     # ---- registrations
 
     async def changed(self) -> None:
-        """Somebody may have registered, or gone."""
+        """Compare the registered brokers with those known."""
         context = self._context
         before = context.brokers
-        now = await self._controller.persistence.read_brokers()
+        now = await self._persistence.read_brokers()
         gone = before.keys() - now.keys()
         came = now.keys() - before.keys()
         bounced = {each for each in before.keys() & now.keys() if before[each].epoch != now[each].epoch}
@@ -88,162 +103,149 @@ class Members:
             brokers=sorted(now),
         )
         for broker in gone | bounced:
-            await self._controller.channels.remove(broker)
+            await self._channels.remove(broker)
             context.leaving.discard(broker)
             context.unreachable.discard(broker)
-            context.bad_disks = {(b, p) for b, p in context.bad_disks if b != broker}
-        # While they are dealt with as gone, brokers that have registered again must not be elected.
-        self._take({broker: found for broker, found in now.items() if broker not in came | bounced})
+            context.replicas_on_offline_dirs = {
+                (b, p) for b, p in context.replicas_on_offline_dirs if b != broker
+            }
+        # Brokers that have registered again must not be elected while they count as gone.
+        self._replace({broker: found for broker, found in now.items() if broker not in came | bounced})
         self._lost |= gone | bounced
-        await self._lose()
-        self._take(now)
+        await self._handle_lost()
+        self._replace(now)
         for broker in came | bounced:
-            self._controller.channels.add(broker)
+            self._channels.add(broker)
         self._new |= came | bounced
-        await self._greet(moved)
+        await self._handle_new(moved)
 
-    def on_unreachable(self, broker: int) -> None:
-        """Nobody listens at a broker's address."""
+    async def unreachable(self, broker: int) -> None:
+        """A broker's address refuses connections, or the broker answers nothing."""
+        if broker in self._context.brokers:
+            self._context.unreachable.add(broker)
+            self._lost.add(broker)
+            await self._handle_lost()
 
-        async def event() -> None:
-            if broker in self._context.brokers:
-                self._context.unreachable.add(broker)
-                self._lost.add(broker)
-                await self._lose()
+    async def reachable(self, broker: int) -> None:
+        """An unreachable broker answers again."""
+        if broker in self._context.unreachable:
+            self._context.unreachable.discard(broker)
+            self._lost.discard(broker)
+            self._new.add(broker)
+        await self._handle_new()
 
-        self._controller.post(event)
-
-    def on_back(self, broker: int) -> None:
-        """A broker that was unreachable answers."""
-
-        async def event() -> None:
-            if broker in self._context.unreachable:
-                self._context.unreachable.discard(broker)
-                self._lost.discard(broker)
-                self._new.add(broker)
-            await self._greet()
-
-        self._controller.post(event)
-
-    async def _lose(self) -> None:
-        """Brokers serve nothing any more."""
+    async def _handle_lost(self) -> None:
         lost = self._lost - self._context.live_or_leaving()
         if lost:
-            await self._take_from(lost, list(self._context.partitions_on(lost)))
+            await self._elect_without(lost, list(self._context.partitions_on(lost)))
         self._lost.clear()
 
-    async def _take_from(self, brokers: Collection[int], partitions: Collection[Partition]) -> None:
-        batch = self._controller.batch()
-        await self._partition_states.elect(partitions, self._partition_states.without(brokers), batch)
-        # Also where nothing changed hands: clients are told which replicas are offline.
-        batch.tell(self._context.live_or_leaving(), partitions)
-        self._controller.send(batch)
+    async def _elect_without(self, brokers: Collection[int], partitions: Collection[Partition]) -> None:
+        batch = self._new_batch()
+        await self._states.elect(partitions, self._states.without(brokers), batch)
+        # Also where nothing changed hands: clients need to know which replicas are offline.
+        batch.update_metadata(self._context.live_or_leaving(), partitions)
+        batch.send()
 
-    async def _greet(self, moved: Collection[int] = ()) -> None:
-        """Brokers are new here, or here again; ``moved`` have other addresses."""
+    async def _handle_new(self, moved: Collection[int] = ()) -> None:
+        """Bring in new brokers, and those that are back; ``moved`` brokers have changed their addresses."""
         context = self._context
         new = self._new & context.live_or_leaving()
         if not new and not moved:
             return
-        batch = self._controller.batch()
-        batch.tell(new, context.partitions())
-        self._controller.send(batch)
-        batch = self._controller.batch()
-        # The others hear who is alive.
-        batch.tell(context.live_or_leaving() - new)
-        self._controller.send(batch)
+        batch = self._new_batch()
+        batch.update_metadata(new, context.partitions())
+        batch.send()
+        batch = self._new_batch()
+        batch.update_metadata(context.live_or_leaving() - new)
+        batch.send()
         if new:
-            batch = self._controller.batch()
+            batch = self._new_batch()
             await self._settle(new, batch)
-            self._controller.send(batch)
+            batch.send()
         self._new.clear()
         if new:
-            await self._controller.follow_up()
+            await self._on_new()
 
     async def _settle(self, brokers: Collection[int], batch: Batch) -> None:
-        """Tell brokers what they lead and follow, and lead what can be led now."""
-        context, states = self._context, self._partition_states
+        """Tell brokers what they lead and follow, and elect leaders that are possible now."""
+        context, states = self._context, self._states
         new = [
             partition
             for partition in context.partitions()
             if context.view(partition) is None and not context.is_deleting(partition)
         ]
         await states.create(new, batch)
-        # Leaders and in-sync replicas whose broker is gone since before this controller began.
+        # Brokers that were gone before this controller began still are leaders and in-sync replicas.
         registered = context.live_or_leaving()
         dead = {each for p in context.partitions() for each in context.replicas(p)} - registered
         if dead:
             await states.elect(list(context.partitions_on(dead)), states.without(dead), batch)
         await states.elect(list(context.partitions()), states.offline, batch)
+        self._add_states(brokers, batch)
+
+    def _add_states(self, brokers: Collection[int], batch: Batch) -> None:
+        """Add the states of all partitions on these brokers to a batch."""
+        context = self._context
         for partition in context.partitions_on(brokers):
             if context.view(partition) is not None and not context.is_deleting(partition):
-                batch.lead([each for each in context.replicas(partition) if each in brokers], partition)
+                here = [each for each in context.replicas(partition) if each in brokers]
+                batch.leader_and_isr(here, partition)
 
-    # ---- disks
+    # ---- failed log folders
 
-    def note_disks(self, broker: int, answer: Any) -> None:
-        """What a broker's answer to LeaderAndIsr says of its disks."""
-        if answer.error_code:
+    def note_offline_replicas(self, broker: int, response: Any) -> None:
+        """Note which replicas a broker's response to LeaderAndIsr reports as offline, or online again."""
+        if response.error_code:
             return
-        bad = self._context.bad_disks
+        offline = self._context.replicas_on_offline_dirs
         failed: set[Partition] = set()
-        for name, errors in self._told(answer):
+        for name, errors in self._errors_of(response):
             for error in errors:
                 replica = (broker, (name, error.partition_index))
-                if error.error_code == ErrorCode.KAFKA_STORAGE_ERROR and replica not in bad:
+                if error.error_code == ErrorCode.KAFKA_STORAGE_ERROR and replica not in offline:
                     failed.add(replica[1])
-                elif error.error_code == ErrorCode.NONE and bad:
-                    bad.discard(replica)
+                elif error.error_code == ErrorCode.NONE and offline:
+                    offline.discard(replica)
         if failed:
-            self._controller.post(lambda: self._disk_failed(broker, failed))
+            self._events.post(partial(self._replicas_failed, broker, failed))
 
-    def _told(self, answer: Any) -> Iterator[tuple[str, Iterable[Any]]]:
-        """The errors of an answer to LeaderAndIsr, with their topics' names."""
-        for error in answer.partition_errors:
+    def _errors_of(self, response: Any) -> Iterator[tuple[str, Iterable[Any]]]:
+        """The errors in a LeaderAndIsr response, with their topics' names."""
+        for error in response.partition_errors:
             yield error.topic_name, [error]
-        for topic in answer.topics:
+        for topic in response.topics:
             found = self._context.topic_by_id(topic.topic_id)
             if found is not None:
                 yield found.name, topic.partition_errors
 
-    async def _disk_failed(self, broker: int, partitions: Iterable[Partition]) -> None:
+    async def _replicas_failed(self, broker: int, partitions: Iterable[Partition]) -> None:
         here = [each for each in partitions if self._context.has(each)]
         if broker not in self._context.brokers:
             return
-        log.warning("replicas are offline: a disk has failed", broker=broker, partitions=len(here))
-        self._context.bad_disks |= {(broker, partition) for partition in here}
-        await self._take_from({broker}, here)
+        log.warning("replicas are offline: a log folder has failed", broker=broker, partitions=len(here))
+        self._context.replicas_on_offline_dirs |= {(broker, partition) for partition in here}
+        await self._elect_without({broker}, here)
 
-    async def check_disks(self, broker: int) -> None:
-        """A disk of a broker has failed: its answer to LeaderAndIsr tells which replicas were on it."""
-        batch = self._controller.batch()
-        for partition in self._context.partitions_on([broker]):
-            if self._context.view(partition) is not None and not self._context.is_deleting(partition):
-                batch.lead([broker], partition)
-        self._controller.send(batch)
+    async def check_log_dirs(self, broker: int) -> None:
+        """Send a broker all its states again: the response says which replicas are in the failed folder."""
+        batch = self._new_batch()
+        self._add_states([broker], batch)
+        batch.send()
 
     # ---- controlled shutdown
 
-    def check_epoch(self, broker: int, epoch: int, unknown: ErrorCode) -> None:
-        """Whether a broker that asks is the one that is registered.
-
-        Raises KafkaError: ``unknown`` where none is, STALE_BROKER_EPOCH.
-        """
-        found = self._context.brokers.get(broker)
-        if found is None:
-            raise KafkaError(unknown, f"Broker {broker} is not registered.")
-        if epoch not in (NO_EPOCH, found.epoch):
-            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
-
     async def leave(self, broker: int, epoch: int) -> tuple[list[Partition], Replies]:
-        """A broker is about to stop: others lead what it led, and it is in sync no longer.
+        """Move leadership away from a broker that is about to stop, and remove it from the in-sync replicas.
 
-        Returns what could not be taken from it, and the new leaders' answers. Raises KafkaError.
+        Returns the partitions that no other broker can lead, and the new leaders' responses to wait for.
+
+        Raises KafkaError: BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH.
         """
-        self.check_epoch(broker, epoch, ErrorCode.BROKER_NOT_AVAILABLE)
         context = self._context
+        context.check_broker_epoch(broker, epoch, ErrorCode.BROKER_NOT_AVAILABLE)
         context.leaving.add(broker)
-        batch, replies = self._controller.batch(), Replies()
+        batch, replies = self._new_batch(), Replies()
         here = [
             partition
             for partition in context.partitions_on([broker])
@@ -252,19 +254,17 @@ class Members:
         followed = [
             partition
             for partition in here
-            if (view := context.view(partition)) is not None and view.state.leader != broker
+            if context.view(partition) is not None and context.leader(partition) != broker
         ]
         log.info("broker leaves", broker=broker, partitions=len(here))
-        moved = await self._partition_states.elect(here, self._without_leaving, batch)
+        moved = await self._states.elect(here, self._without_leaving, batch)
         for partition in followed:
-            batch.stop([broker], partition, delete=False)
+            batch.stop_replica([broker], partition, delete=False)
         for partition in moved:
-            view = context.view(partition)
-            if view is not None and view.state.leader in context.live():
-                replies.expect(view.state.leader)
-        self._controller.send(batch, on_led=replies.heard)
-        left = [p for p in here if (view := context.view(p)) is not None and view.state.leader == broker]
-        return left, replies
+            if context.leader(partition) in context.live():
+                replies.expect(context.leader(partition))
+        batch.send(on_leader_and_isr=replies.received)
+        return [each for each in here if context.leader(each) == broker], replies
 
     def _without_leaving(self, partition: Partition, state: PartitionState) -> Elected | None:
         leaving = self._context.leaving

@@ -40,8 +40,6 @@ from ottla_broker.store.keys import (
     ControllerEpochNode,
     DeleteTopicNode,
     PartitionState,
-    ProducerIdBlock,
-    ProducerIdBlockNode,
     TopicNode,
     TopicPartitionNode,
     TopicPartitionsNode,
@@ -304,7 +302,7 @@ class Persistence:
         topic.version += 1
         topic.id = chosen
 
-    async def order_deletion(self, name: str) -> None:
+    async def request_deletion(self, name: str) -> None:
         """Leave word that a topic is to go, for this controller and those after it."""
         try:
             await self.write([Create(DeleteTopicNode.path(name))])
@@ -333,7 +331,7 @@ class Persistence:
                 for path in part:
                     await self._remove(path)
 
-    async def forget_deletion(self, name: str) -> None:
+    async def remove_deletion_request(self, name: str) -> None:
         """The order to delete a topic that isn't there."""
         await self._remove(DeleteTopicNode.path(name))
 
@@ -355,27 +353,9 @@ class Persistence:
         except NoNodeError:
             return None
 
-    async def take_away(self, path: str) -> None:
+    async def remove_node(self, path: str) -> None:
         """Remove a node that has been dealt with, if it is still there."""
         await self._remove(path)
-
-    async def take_block(self, broker: int, size: int) -> ProducerIdBlock:
-        """The next producer ids, for a broker to give out. Raises BadNodeError, ControllerMovedError, StoreError."""
-        path = ProducerIdBlockNode.PATH
-        while True:
-            try:
-                data, version = await self._store.get(path)
-            except NoNodeError:
-                await self._create_missing([path])
-                continue
-            before = ProducerIdBlockNode.decode(data)
-            first = 0 if before is None else before.last + 1
-            block = ProducerIdBlock(broker, first, first + size - 1)
-            try:
-                await self.write([Set(path, ProducerIdBlockNode.encode(block), version)])
-            except BadVersionError:
-                continue
-            return block
 
 
 def _creation(partition: Partition, state: PartitionState) -> list[Operation]:

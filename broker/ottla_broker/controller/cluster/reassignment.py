@@ -1,32 +1,33 @@
 """Partitions that move to other replicas (KIP-455): Kafka's ``KafkaController.onPartitionReassignment``.
 
-What is to come and to go stands beside the replicas in ``/brokers/topics/T``. A move has two phases::
+``/brokers/topics/T`` lists the replicas to add and to remove beside the replicas. A move has two phases::
 
-    phase     replicas            in sync        goes on when
-    moving    old and new ones    as they are    all that are to stay are in sync
-    moved     the new ones        of the new     -
+    phase     replicas       in-sync replicas    ends when
+    moving    old and new    unchanged           all replicas that stay are in sync
+    moved     new            among the new       -
 
-When it has moved, one write makes one of the new replicas the leader, if none of them was, and takes the old ones out
-of the in-sync replicas; then the old ones are deleted. A controller that dies in between leaves what the next one goes
-on with. Stopping a move is a move to the replicas that there were before.
+Then one write makes a new replica the leader, unless one leads already, and removes the old ones from the in-sync
+replicas; after that the old ones are deleted. The next controller continues a move that its predecessor began. To
+cancel a move is to move back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Final
 
-from ottla_broker.controller.cluster.context import NO_LEADER, Partition, Topic
+from ottla_broker.controller.cluster.batch import NewBatch
+from ottla_broker.controller.cluster.context import NO_LEADER, Context, Partition, Topic
+from ottla_broker.controller.cluster.event_queue import EventQueue
 from ottla_broker.controller.cluster.leader_election import Elected
+from ottla_broker.controller.cluster.partition_state_machine import Choose, PartitionStateMachine
+from ottla_broker.controller.cluster.persistence import Persistence
 from ottla_broker.controller.validation import check_reassignment
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import BadVersionError
 from ottla_broker.store.keys import Assignment, PartitionState
 from ottla_protocol.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from ottla_broker.controller.cluster.controller import ActiveController
-    from ottla_broker.controller.cluster.partition_state_machine import Choose
 
 log = get_logger()
 
@@ -34,7 +35,7 @@ _ATTEMPTS: Final = 5
 
 
 def origin(assignment: Assignment) -> list[int]:
-    """The replicas before the move, and those that nobody moves."""
+    """The replicas before the move."""
     return [broker for broker in assignment.replicas if broker not in assignment.adding]
 
 
@@ -44,13 +45,13 @@ def target(assignment: Assignment) -> list[int]:
 
 
 def towards(assignment: Assignment, replicas: Sequence[int]) -> Assignment:
-    """The assignment of a partition that begins to move, or turns elsewhere on its way."""
+    """The assignment of a partition that starts to move, or changes its target on the way."""
     before = origin(assignment)
-    all_of_them = list(dict.fromkeys([*replicas, *before]))
+    both = list(dict.fromkeys([*replicas, *before]))
     return Assignment(
-        all_of_them,
-        [broker for broker in all_of_them if broker not in before],
-        [broker for broker in all_of_them if broker not in replicas],
+        both,
+        [broker for broker in both if broker not in before],
+        [broker for broker in both if broker not in replicas],
     )
 
 
@@ -61,38 +62,50 @@ def is_moving(assignment: Assignment) -> bool:
 class Reassignments:
     """Owned by the controller's task."""
 
-    def __init__(self, controller: ActiveController) -> None:
-        self._controller = controller
-        self._context = controller.context
+    def __init__(
+        self,
+        context: Context,
+        persistence: Persistence,
+        events: EventQueue,
+        new_batch: NewBatch,
+        states: PartitionStateMachine,
+        read_again: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """``read_again`` reads a topic that another process has changed."""
+        self._context = context
+        self._persistence = persistence
+        self._events = events
+        self._new_batch = new_batch
+        self._states = states
+        self._read_again = read_again
         self._moving: set[Partition] = set()
 
-    # ---- what is going on
+    # ---- moves under way
 
     def load(self) -> None:
         for topic in self._context.topics.values():
             self.note(topic)
 
     def note(self, topic: Topic) -> None:
-        """A topic that was read from the store may be moving."""
+        """Note the moves of a topic that was read from the store."""
         for index, assignment in topic.assignments.items():
             if is_moving(assignment) and topic.name not in self._context.deleting:
                 self._moving.add((topic.name, index))
 
     def forget(self, topic: str) -> None:
-        """A topic that goes doesn't move any more."""
+        """Drop the moves of a topic that is deleted."""
         self._moving = {each for each in self._moving if each[0] != topic}
 
     def any(self) -> bool:
         return bool(self._moving)
 
     def current(self) -> dict[Partition, Assignment]:
-        """What is moving."""
         return {partition: self._context.assignment(partition) for partition in sorted(self._moving)}
 
     # ---- changes
 
     async def begin(self, partition: Partition, replicas: Sequence[int] | None) -> None:
-        """Move a partition, or (None) stop moving it. Raises KafkaError, ControllerMovedError, StoreError."""
+        """Move a partition, or (None) cancel its move. Raises KafkaError, ControllerMovedError, StoreError."""
         context = self._context
         if not context.has(partition) or context.is_deleting(partition):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
@@ -109,15 +122,15 @@ class Reassignments:
             try:
                 await self._start(partition, assignment, wanted)
             except BadVersionError:
-                # Somebody else has changed the topic, as by giving it more partitions.
-                await self._controller.topics.read_again(partition[0])
+                # Another process has changed the topic, for example added partitions.
+                await self._read_again(partition[0])
                 continue
             await self.resume([partition])
             return
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition[0]}: somebody else goes on changing it")
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition[0]}: another process keeps changing it")
 
     def _check_safe(self, partition: Partition, wanted: Assignment) -> None:
-        """A replica that is dropped at once, as when a move is stopped, must not be the last one in sync."""
+        """Check that an in-sync replica stays: cancelling a move drops the added replicas at once."""
         view = self._context.view(partition)
         if view is not None and not set(view.state.isr) & set(wanted.replicas):
             raise KafkaError(
@@ -126,11 +139,11 @@ class Reassignments:
             )
 
     async def _start(self, partition: Partition, before: Assignment, wanted: Assignment) -> None:
-        """Write the assignment, and have all replicas told in a new epoch. Raises BadVersionError, StoreError."""
-        controller, context = self._controller, self._context
+        """Write the assignment, and send all replicas a new leader epoch. Raises BadVersionError, StoreError."""
+        context = self._context
         name, index = partition
         if wanted != before:
-            await controller.persistence.set_assignments(context.topics[name], {index: wanted})
+            await self._persistence.set_assignments(context.topics[name], {index: wanted})
         if is_moving(wanted):
             self._moving.add(partition)
         else:
@@ -142,16 +155,16 @@ class Reassignments:
             adding=list(wanted.adding),
             removing=list(wanted.removing),
         )
-        batch = controller.batch()
-        await controller.partition_states.elect([partition], self._among(wanted.replicas, always=True), batch)
-        batch.lead(wanted.adding, partition, is_new=True)
-        # Replicas that an earlier move had begun, and this one has no use for.
+        batch = self._new_batch()
+        await self._states.elect([partition], self._among(wanted.replicas, always=True), batch)
+        batch.leader_and_isr(wanted.adding, partition, is_new=True)
+        # An earlier move may have added replicas that this one doesn't want.
         unneeded = [broker for broker in before.replicas if broker not in wanted.replicas]
-        batch.stop(unneeded, partition, delete=True)
-        controller.send(batch)
+        batch.stop_replica(unneeded, partition, delete=True)
+        batch.send()
 
     def _among(self, replicas: Sequence[int], *, always: bool) -> Choose:
-        """Nobody but ``replicas`` in sync and leading any more, in a new epoch. ``always``: even if nobody can lead."""
+        """Let only ``replicas`` lead and be in sync, in a new epoch. ``always``: even if none of them can lead."""
 
         def choose(partition: Partition, state: PartitionState) -> Elected | None:
             stay = tuple(broker for broker in state.isr if broker in replicas)
@@ -166,7 +179,7 @@ class Reassignments:
         return choose
 
     async def resume(self, partitions: Iterable[Partition] | None = None) -> None:
-        """Finish those moves whose new replicas are all in sync."""
+        """Finish the moves whose new replicas are all in sync."""
         context = self._context
         moving = list(self._moving) if partitions is None else [p for p in partitions if p in self._moving]
         for partition in moving:
@@ -178,30 +191,25 @@ class Reassignments:
                 await self._finish(partition, wanted)
 
     async def _finish(self, partition: Partition, wanted: Sequence[int]) -> None:
-        """Leave a partition to its new replicas."""
-        controller, context = self._controller, self._context
+        context = self._context
         name, index = partition
         removing = list(context.assignment(partition).removing)
-        batch = controller.batch()
-        changed = await controller.partition_states.elect(
-            [partition], self._among(wanted, always=False), batch
-        )
+        batch = self._new_batch()
+        changed = await self._states.elect([partition], self._among(wanted, always=False), batch)
         if partition not in changed:
-            # Nobody of them can lead now.
-            controller.send(batch)
+            # None of the new replicas can lead now.
+            batch.send()
             return
         try:
-            await controller.persistence.set_assignments(
-                context.topics[name], {index: Assignment(list(wanted))}
-            )
+            await self._persistence.set_assignments(context.topics[name], {index: Assignment(list(wanted))})
         except BadVersionError:
-            controller.send(batch)
-            await controller.topics.read_again(name)
-            controller.post(lambda: self.resume([partition]))
+            batch.send()
+            await self._read_again(name)
+            self._events.post(partial(self.resume, [partition]))
             return
         self._moving.discard(partition)
         log.info("reassigned", partition=f"{name}-{index}", replicas=list(wanted))
-        batch.lead(wanted, partition)
-        batch.stop(removing, partition, delete=True)
-        batch.tell(context.live_or_leaving(), [partition])
-        controller.send(batch)
+        batch.leader_and_isr(wanted, partition)
+        batch.stop_replica(removing, partition, delete=True)
+        batch.update_metadata(context.live_or_leaving(), [partition])
+        batch.send()

@@ -1,4 +1,4 @@
-"""Topics that are made and grow, by this controller or by whoever writes to the store."""
+"""Topics that are created and grow, by this controller or by another writer to the store."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.controller.api import CreatedTopic, MorePartitions, NewTopic, Outcome
-from ottla_broker.controller.cluster.batch import Replies
-from ottla_broker.controller.cluster.context import Partition, PartitionView, Topic
-from ottla_broker.controller.cluster.persistence import ControllerMovedError
+from ottla_broker.controller.cluster.batch import NewBatch, Replies
+from ottla_broker.controller.cluster.context import Context, Partition, PartitionView, Topic
+from ottla_broker.controller.cluster.event_queue import EventQueue
+from ottla_broker.controller.cluster.partition_state_machine import PartitionStateMachine
+from ottla_broker.controller.cluster.persistence import ControllerMovedError, Persistence
+from ottla_broker.controller.cluster.reassignment import Reassignments
 from ottla_broker.controller.new_topics import check_new_configs, check_new_name, check_no_nulls, new_topic_id
 from ottla_broker.controller.placement import place
 from ottla_broker.controller.validation import (
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from random import Random
 
     from ottla_broker.config import BrokerConfig
-    from ottla_broker.controller.cluster.controller import ActiveController
 
 log = get_logger()
 
@@ -43,16 +45,28 @@ class _Planned(NamedTuple):
 class Topics:
     """Owned by the controller's task."""
 
-    def __init__(self, controller: ActiveController, config: BrokerConfig) -> None:
-        self._controller = controller
-        self._context = controller.context
-        self._persistence = controller.persistence
+    def __init__(
+        self,
+        context: Context,
+        persistence: Persistence,
+        events: EventQueue,
+        new_batch: NewBatch,
+        states: PartitionStateMachine,
+        reassignments: Reassignments,
+        config: BrokerConfig,
+    ) -> None:
+        self._context = context
+        self._persistence = persistence
+        self._events = events
+        self._new_batch = new_batch
+        self._states = states
+        self._reassignments = reassignments
         self._config = config
 
     # ---- what the store has
 
     def watch(self) -> None:
-        self._controller.watch(TopicNode.PARENT, self.changed)
+        self._events.watch(TopicNode.PARENT, self.changed)
 
     async def load(self) -> None:
         names = await self._persistence.children(TopicNode.PARENT)
@@ -63,17 +77,17 @@ class Topics:
         await self._give_ids(list(self._context.topics.values()))
 
     async def _give_ids(self, topics: Iterable[Topic]) -> None:
-        """Topics that were made without an id get one, as in Kafka since 2.8: leaders speak of them by it."""
+        """Give an id to topics created without one, as Kafka does since 2.8: leaders use it in requests."""
         for topic in topics:
             if topic.id is None:
                 try:
                     await self._persistence.give_id(topic)
                 except (BadVersionError, NoNodeError):
-                    continue  # changed by other hands; the watch tells
+                    continue  # another process has changed it; the watch reports that
                 self._context.add_topic(topic)
 
     async def changed(self) -> None:
-        """Topics may have been made, by this controller or by whoever writes to the store."""
+        """Compare the topics in the store with those known."""
         names = set(await self._persistence.children(TopicNode.PARENT))
         for name in self._context.topics.keys() - names:
             log.warning("a topic's node has been removed from the store", topic=name)
@@ -86,42 +100,39 @@ class Topics:
         await self._add((await self._persistence.read_topics(added)).values())
 
     def _watch_one(self, name: str) -> None:
-        """Hear of partitions that somebody else adds; also of a topic that can't be read yet."""
-        self._controller.watch(TopicNode.path(name), lambda: self.read_again(name))
+        """Notice partitions that another process adds, and a topic that becomes readable."""
+        self._events.watch(TopicNode.path(name), lambda: self.read_again(name))
 
     def forget(self, name: str) -> None:
-        """A topic is no more."""
         self._context.remove_topic(name)
-        self._controller.reassignments.forget(name)
-        self._controller.unwatch(TopicNode.path(name))
+        self._reassignments.forget(name)
+        self._events.unwatch(TopicNode.path(name))
 
     async def _add(self, topics: Iterable[Topic]) -> None:
-        """Have new topics led."""
         found = list(topics)
         for topic in found:
             self._context.add_topic(topic)
-            self._controller.reassignments.note(topic)
+            self._reassignments.note(topic)
         await self._give_ids(found)
-        await self._lead([(topic.name, index) for topic in found for index in topic.assignments])
+        await self._elect([(topic.name, index) for topic in found for index in topic.assignments])
 
-    async def _lead(self, partitions: Sequence[Partition], replies: Replies | None = None) -> None:
-        """Have new partitions led, those among them too whose state a controller before this one has written.
+    async def _elect(self, partitions: Sequence[Partition], replies: Replies | None = None) -> None:
+        """Elect leaders of new partitions; an earlier controller may have written the states of some.
 
-        ``replies`` are to wait for their leaders' answers.
+        ``replies`` will wait for the leaders' responses.
         """
-        context, batch = self._context, self._controller.batch()
-        unled = [each for each in partitions if context.view(each) is None]
-        await self._controller.partition_states.create(unled, batch)
+        context, batch = self._context, self._new_batch()
+        await self._states.create([each for each in partitions if context.view(each) is None], batch)
         for partition in partitions:
             view = context.view(partition)
             if view is not None:
-                batch.lead(context.replicas(partition), partition, is_new=True)
+                batch.leader_and_isr(context.replicas(partition), partition, is_new=True)
                 if replies is not None and view.state.leader in context.live_or_leaving():
                     replies.expect(view.state.leader)
-        self._controller.send(batch, on_led=None if replies is None else replies.heard)
+        batch.send(on_leader_and_isr=None if replies is None else replies.received)
 
     async def read_again(self, name: str) -> None:
-        """A topic's node may have been changed by other hands."""
+        """Read a topic's node, which another process may have changed."""
         known = self._context.topics.get(name)
         if known is None:
             await self.changed()
@@ -132,7 +143,7 @@ class Topics:
         if now is None:
             return
         if known.id is not None and now.id != known.id:
-            # Removed and made again by other hands: another topic.
+            # Another process has removed it and created another topic of that name.
             self.forget(name)
             self._watch_one(name)
             await self._add([now])
@@ -147,31 +158,31 @@ class Topics:
             for index in sorted(added):
                 known.assignments[index] = now.assignments[index]
             log.info("partitions added", topic=name, partitions=len(known.assignments))
-            await self._lead([(name, index) for index in sorted(added)])
+            await self._elect([(name, index) for index in sorted(added)])
 
     async def refresh(self) -> None:
-        """Some write may have been made or not: take all from the store, and tell what was not known."""
+        """Read everything from the store, after a write that may or may not have been made."""
         await self.changed()
         for name in list(self._context.topics):
             await self.read_again(name)
-        batch = self._controller.batch()
+        batch = self._new_batch()
         alive = [each for each in self._context.partitions() if not self._context.is_deleting(each)]
-        await self._controller.partition_states.refresh(alive, batch)
-        self._controller.send(batch)
-        await self._controller.reassignments.resume()
+        await self._states.refresh(alive, batch)
+        batch.send()
+        await self._reassignments.resume()
 
     # ---- creation
 
     async def create(
         self, topics: Sequence[NewTopic], validate_only: bool, random: Random
     ) -> tuple[list[CreatedTopic], Replies]:
-        """Make topics. Returns what became of each, and the leaders' answers to wait for."""
+        """Create topics. Returns each one's outcome, and the leaders' responses to wait for."""
         outcomes: list[CreatedTopic] = []
         planned: dict[int, _Planned] = {}
         names: set[str] = set()
         taken = Collisions(self._context.topics)
         count = 0
-        for place_, topic in enumerate(topics):
+        for at, topic in enumerate(topics):
             try:
                 plan = self._plan(topic, names, taken, random)
                 check_batch_size(count + len(plan.topic.assignments))
@@ -181,7 +192,7 @@ class Topics:
             names.add(topic.name)
             taken.add(topic.name)
             count += len(plan.topic.assignments)
-            planned[place_] = plan
+            planned[at] = plan
             outcomes.append(_created(plan, validate_only))
         replies = Replies()
         if not validate_only:
@@ -202,13 +213,13 @@ class Topics:
                 log.info("topic created", topic=plan.topic.name, partitions=len(plan.topic.assignments))
                 self._watch_one(plan.topic.name)
                 self._context.add_topic(plan.topic)
-            await self._lead(
+            await self._elect(
                 [(plan.topic.name, index) for plan in made for index in plan.topic.assignments], replies
             )
         return outcomes, replies
 
     def _plan(self, topic: NewTopic, planned: set[str], taken: Collisions, random: Random) -> _Planned:
-        """What a new topic would be. Raises KafkaError where it can't be."""
+        """Work out a new topic. Raises KafkaError if it can't be created."""
         name, context, config = topic.name, self._context, self._config
         if (name in context.topics and name not in context.deleting) or name in planned:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -242,7 +253,7 @@ class Topics:
         return {broker: brokers[broker].rack for broker in sorted(self._context.live_or_leaving())}
 
     async def _make(self, plan: _Planned) -> KafkaError | None:
-        """Write a topic, with the first of its partitions' states. Returns why that could not be."""
+        """Write a topic and the first of its partitions' states. Returns the error if that fails."""
         topic = plan.topic
         states: dict[Partition, PartitionState] = {}
         for index, assignment in topic.assignments.items():
@@ -256,7 +267,7 @@ class Topics:
         except (ControllerMovedError, SessionLostError):
             raise
         except StoreError as error:
-            # Should it be there after all, the watch finds it.
+            # If it was created all the same, the watch finds it.
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         for _, index in written:
             topic.partitions[index] = PartitionView(states[topic.name, index], 0)
@@ -267,7 +278,7 @@ class Topics:
     async def extend(
         self, topics: Sequence[MorePartitions], validate_only: bool
     ) -> tuple[list[Outcome], Replies]:
-        """Give topics more partitions. Returns what became of each, and the leaders' answers to wait for."""
+        """Add partitions to topics. Returns each one's outcome, and the leaders' responses to wait for."""
         outcomes = []
         replies = Replies()
         for topic in topics:
@@ -294,13 +305,13 @@ class Topics:
             try:
                 await self._persistence.set_assignments(topic, {i: Assignment(r) for i, r in given.items()})
             except BadVersionError:
-                # Somebody else has changed it first.
+                # Another process has changed it first.
                 await self.read_again(wanted.name)
                 continue
             log.info("partitions created", topic=topic.name, partitions=len(topic.assignments))
-            await self._lead([(topic.name, index) for index in given], replies)
+            await self._elect([(topic.name, index) for index in given], replies)
             return
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{wanted.name}: somebody else goes on changing it")
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{wanted.name}: another process keeps changing it")
 
     def _more(self, topic: Topic, wanted: MorePartitions) -> dict[int, Sequence[int]]:
         """The replicas of a topic's new partitions (``AdminZkClient.createNewPartitionsAssignment``).
@@ -323,7 +334,7 @@ class Topics:
         if wanted.assignments is not None:
             return given
         racks = self._racks()
-        # They go on where the topic's first partition began.
+        # Continue the round where the topic's first partition began.
         start = next((at for at, broker in enumerate(racks) if broker >= first[0]), 0)
         return dict(place(racks, len(given), len(first), first=existing, start=start, shift=start))
 

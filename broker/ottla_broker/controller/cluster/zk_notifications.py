@@ -1,28 +1,31 @@
-"""Nodes that brokers and tools leave for the controller: read, dealt with, removed.
+"""Requests that brokers and tools leave in ZooKeeper for the controller, which handles and removes them.
 
-``/isr_change_notification``: a leader has written in-sync replicas itself (Kafka before 2.7's AlterPartition).
-``/log_dir_event_notification``: a disk of a broker has failed.
-``/admin/preferred_replica_election``, ``/admin/reassign_partitions``: what old tools ask for.
+``/isr_change_notification``: a leader has written in-sync replicas itself (Kafka before AlterPartition, 2.7).
+``/log_dir_event_notification``: a log folder of a broker has failed.
+``/admin/preferred_replica_election``, ``/admin/reassign_partitions``: elections and moves that old tools ask for.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from ottla_broker.controller.cluster.context import Partition
+from ottla_broker.controller.cluster.batch import NewBatch
+from ottla_broker.controller.cluster.context import Context, Partition
+from ottla_broker.controller.cluster.event_queue import EventQueue
+from ottla_broker.controller.cluster.leader_balancer import LeaderBalancer
+from ottla_broker.controller.cluster.members import Members
+from ottla_broker.controller.cluster.persistence import Persistence
+from ottla_broker.controller.cluster.reassignment import Reassignments
 from ottla_broker.events import get_logger
 from ottla_broker.store.keys import BadNodeError
 from ottla_protocol.errors import KafkaError
 
-if TYPE_CHECKING:
-    from ottla_broker.controller.cluster.controller import ActiveController
-
 log = get_logger()
 
 ISR_CHANGES: Final = "/isr_change_notification"
-DISK_EVENTS: Final = "/log_dir_event_notification"
+LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
 PREFERRED: Final = "/admin/preferred_replica_election"
 REASSIGN: Final = "/admin/reassign_partitions"
 
@@ -30,103 +33,115 @@ REASSIGN: Final = "/admin/reassign_partitions"
 class ZkNotifications:
     """Owned by the controller's task."""
 
-    def __init__(self, controller: ActiveController) -> None:
-        self._controller = controller
-        self._events = {
+    def __init__(
+        self,
+        context: Context,
+        persistence: Persistence,
+        events: EventQueue,
+        new_batch: NewBatch,
+        members: Members,
+        reassignments: Reassignments,
+        leader_balancer: LeaderBalancer,
+    ) -> None:
+        self._context = context
+        self._persistence = persistence
+        self._events = events
+        self._new_batch = new_batch
+        self._members = members
+        self._reassignments = reassignments
+        self._leader_balancer = leader_balancer
+        self._handlers = {
             ISR_CHANGES: self._isr_changes,
-            DISK_EVENTS: self._disk_events,
+            LOG_DIR_EVENTS: self._log_dir_events,
             PREFERRED: self._preferred,
             REASSIGN: self._reassign,
         }
 
     def watch(self) -> None:
-        for path, event in self._events.items():
-            self._controller.watch(path, event)
+        for path, handler in self._handlers.items():
+            self._events.watch(path, handler)
 
     def begin(self) -> None:
-        """Look for what was there before."""
-        for event in self._events.values():
-            self._controller.post(event)
+        """Handle the nodes that exist already."""
+        for handler in self._handlers.values():
+            self._events.post(handler)
 
     async def _read(self, parent: str) -> tuple[list[str], list[dict[str, Any]]]:
-        """A node's children, and what they say. What can't be read is left out, with a line in the log."""
-        persistence = self._controller.persistence
-        paths = [f"{parent}/{name}" for name in await persistence.children(parent)]
+        """Returns the paths of a node's children, and the contents of those that can be read."""
+        paths = [f"{parent}/{name}" for name in await self._persistence.children(parent)]
         found = []
         for path in paths:
-            data = await persistence.read_node(path)
+            data = await self._persistence.read_node(path)
             try:
                 if data is not None:
                     found.append(_object(path, data))
             except BadNodeError as error:
-                log.error("a notice can't be read, and is removed", reason=str(error))
+                log.error("a notification can't be read and is removed", reason=str(error))
         return paths, found
 
     async def _remove(self, paths: Iterable[str]) -> None:
-        """Notices that have been dealt with."""
         for path in paths:
-            await self._controller.persistence.take_away(path)
+            await self._persistence.remove_node(path)
 
     async def _isr_changes(self) -> None:
-        paths, notices = await self._read(ISR_CHANGES)
-        told: set[Partition] = set()
-        for notice in notices:
+        paths, notifications = await self._read(ISR_CHANGES)
+        changed: set[Partition] = set()
+        for notification in notifications:
             try:
-                told |= set(_partitions(ISR_CHANGES, notice))
+                changed |= set(_partitions(ISR_CHANGES, notification))
             except BadNodeError as error:
-                log.error("a notice can't be read, and is removed", reason=str(error))
-        controller = self._controller
-        known = [each for each in told if controller.context.has(each)]
+                log.error("a notification can't be read and is removed", reason=str(error))
+        known = [each for each in changed if self._context.has(each)]
         if known:
-            states = await controller.persistence.read_states(known)
+            states = await self._persistence.read_states(known)
             for partition, view in states.items():
-                controller.context.set_view(partition, view)
-            batch = controller.batch()
-            batch.tell(controller.context.live_or_leaving(), known)
-            controller.send(batch)
-            await controller.reassignments.resume(known)
+                self._context.set_view(partition, view)
+            batch = self._new_batch()
+            batch.update_metadata(self._context.live_or_leaving(), known)
+            batch.send()
+            await self._reassignments.resume(known)
         await self._remove(paths)
 
-    async def _disk_events(self) -> None:
-        paths, notices = await self._read(DISK_EVENTS)
-        for notice in notices:
-            broker = notice.get("broker")
-            if isinstance(broker, int) and broker in self._controller.context.brokers:
-                log.warning("a disk of a broker has failed", broker=broker)
-                await self._controller.members.check_disks(broker)
+    async def _log_dir_events(self) -> None:
+        paths, notifications = await self._read(LOG_DIR_EVENTS)
+        for notification in notifications:
+            broker = notification.get("broker")
+            if isinstance(broker, int) and broker in self._context.brokers:
+                log.warning("a log folder of a broker has failed", broker=broker)
+                await self._members.check_log_dirs(broker)
         await self._remove(paths)
 
     async def _preferred(self) -> None:
-        data = await self._controller.persistence.read_node(PREFERRED)
+        data = await self._persistence.read_node(PREFERRED)
         if data is None:
             return
         try:
             partitions = _partitions(PREFERRED, _object(PREFERRED, data))
         except BadNodeError as error:
-            log.error("elections that are asked for can't be read", reason=str(error))
+            log.error("the requested elections can't be read", reason=str(error))
         else:
-            log.info("preferred leaders asked for by a node", partitions=len(partitions))
-            await self._controller.leader_balancer.elect(partitions, unclean=False)
-        await self._controller.persistence.take_away(PREFERRED)
+            log.info("preferred leaders requested in ZooKeeper", partitions=len(partitions))
+            await self._leader_balancer.elect(partitions, unclean=False)
+        await self._persistence.remove_node(PREFERRED)
 
     async def _reassign(self) -> None:
-        data = await self._controller.persistence.read_node(REASSIGN)
+        data = await self._persistence.read_node(REASSIGN)
         if data is None:
             return
         try:
             wanted = _targets(REASSIGN, _object(REASSIGN, data))
         except BadNodeError as error:
-            log.error("reassignments that are asked for can't be read", reason=str(error))
+            log.error("the requested reassignments can't be read", reason=str(error))
             wanted = {}
         for partition, target in wanted.items():
             try:
-                await self._controller.reassignments.begin(partition, target)
+                await self._reassignments.begin(partition, target)
             except KafkaError as error:
                 log.warning(
                     "reassignment refused", partition=f"{partition[0]}-{partition[1]}", reason=str(error)
                 )
-        # What was begun stands in the topics' nodes from here on.
-        await self._controller.persistence.take_away(REASSIGN)
+        # From here on the moves are in the topics' nodes.
+        await self._persistence.remove_node(REASSIGN)
 
 
 def _object(path: str, data: bytes) -> dict[str, Any]:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import inf
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,13 +11,6 @@ from tests.support.fakebrokers import Candidate, FakeCluster
 from tests.support.waiting import until
 
 from ottla_broker.controller.api import MorePartitions, NewTopic, TopicToDelete
-from ottla_broker.controller.cluster import serve
-from ottla_broker.handlers import (
-    alter_partition_reassignments,
-    elect_leaders,
-    list_partition_reassignments,
-)
-from ottla_broker.handlers.context import RequestContext
 from ottla_broker.store.api import UnknownOutcomeError
 from ottla_broker.store.keys import (
     Assignment,
@@ -82,7 +72,7 @@ async def change(
         broker_epoch=await cluster.epoch(broker),
         topics=[TopicData(topic_id=topic_id, partitions=[data])],
     )
-    answer = await serve.alter_partition(candidate.active, request, 3)
+    answer = await candidate.handle(request, 3)
     assert answer.error_code == ErrorCode.NONE
     return answer.topics[0].partitions[0]
 
@@ -159,7 +149,7 @@ async def test_a_change_over_which_the_connection_breaks_is_made(
     topic_id = await make(candidate, 2, 3)
     assert candidate.active is not None
     store = BreakingStore(cluster.store, times, made)
-    monkeypatch.setattr(candidate.active.persistence, "_store", store)
+    monkeypatch.setattr(candidate.active._persistence, "_store", store)
     answer = await change(cluster, candidate, topic_id, [2], broker=2)
     assert (answer.error_code, answer.isr, answer.partition_epoch) == (0, [2], 1)
     assert (await cluster.state("t", 0)).isr == [2]
@@ -180,11 +170,11 @@ async def test_a_change_over_which_it_breaks_on_and_on_is_asked_for_again(
     )
     with monkeypatch.context() as patched:
         store = BreakingStore(cluster.store, inf, made=False)
-        patched.setattr(candidate.active.persistence, "_store", store)
-        answer = await serve.alter_partition(candidate.active, request, 3)
+        patched.setattr(candidate.active._persistence, "_store", store)
+        answer = await candidate.handle(request, 3)
     # Of the request as a whole: that is one to send again.
     assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    answer = await serve.alter_partition(candidate.active, request, 3)
+    answer = await candidate.handle(request, 3)
     assert answer.topics[0].partitions[0].isr == [2]
 
 
@@ -195,8 +185,8 @@ async def test_only_the_broker_that_is_registered_is_heard(cluster: FakeCluster)
         (2, 1, ErrorCode.STALE_BROKER_EPOCH),
     ):
         request = AlterPartitionRequest(broker_id=broker, broker_epoch=epoch)
-        assert (await serve.alter_partition(candidate.active, request, 3)).error_code == error
-    answer = await serve.alter_partition(None, AlterPartitionRequest(broker_id=2), 3)
+        assert (await candidate.handle(request, 3)).error_code == error
+    answer = await (await cluster.controller(2)).handle(AlterPartitionRequest(broker_id=2), 3)
     assert answer.error_code == ErrorCode.NOT_CONTROLLER
 
 
@@ -211,7 +201,7 @@ async def test_topics_go_by_name_in_old_versions(cluster: FakeCluster) -> None:
             TopicData(topic_name="u", partitions=[data]),
         ],
     )
-    answer = await serve.alter_partition(candidate.active, request, 1)
+    answer = await candidate.handle(request, 1)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
     assert answer.topics[1].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -240,7 +230,7 @@ async def test_blocks_of_producer_ids_never_overlap(cluster: FakeCluster) -> Non
 
     async def take(broker: int) -> tuple[int, int]:
         request = AllocateProducerIdsRequest(broker_id=broker, broker_epoch=await cluster.epoch(broker))
-        answer = await serve.allocate_producer_ids(candidate.active, request)
+        answer = await candidate.handle(request, 0)
         assert answer.error_code == ErrorCode.NONE
         return answer.producer_id_start, answer.producer_id_len
 
@@ -254,8 +244,8 @@ async def test_blocks_of_producer_ids_never_overlap(cluster: FakeCluster) -> Non
         (2, 1, ErrorCode.STALE_BROKER_EPOCH),
     ):
         request = AllocateProducerIdsRequest(broker_id=broker, broker_epoch=epoch)
-        assert (await serve.allocate_producer_ids(candidate.active, request)).error_code == error
-    answer = await serve.allocate_producer_ids(None, AllocateProducerIdsRequest())
+        assert (await candidate.handle(request, 0)).error_code == error
+    answer = await (await cluster.controller(2)).handle(AllocateProducerIdsRequest(), 0)
     assert answer.error_code == ErrorCode.NOT_CONTROLLER
 
 
@@ -263,25 +253,11 @@ async def test_a_block_that_cannot_be_read_is_not_guessed_at(cluster: FakeCluste
     candidate = await cluster.three()
     await cluster.store.set(ProducerIdBlockNode.PATH, b"{")
     request = AllocateProducerIdsRequest(broker_id=2, broker_epoch=await cluster.epoch(2))
-    answer = await serve.allocate_producer_ids(candidate.active, request)
+    answer = await candidate.handle(request, 0)
     assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 # ---- ElectLeaders
-
-
-def context(candidate: Candidate, version: int) -> RequestContext:
-    """What a handler gets on a candidate's broker."""
-    broker: Any = SimpleNamespace(controller=candidate.api)
-    return RequestContext(broker, version, "test", "127.0.0.1", "connection", "PLAINTEXT", 1)
-
-
-@contextmanager
-def replaced(candidate: Candidate) -> Iterator[None]:
-    """Have the broker no longer be the controller."""
-    active, candidate.active = candidate.active, None
-    yield
-    candidate.active = active
 
 
 async def elect(candidate: Candidate, kind: int, *partitions: tuple[str, int]) -> dict[Any, Any]:
@@ -289,7 +265,7 @@ async def elect(candidate: Candidate, kind: int, *partitions: tuple[str, int]) -
     if partitions:
         asked = [TopicPartitions(topic=name, partitions=[index]) for name, index in partitions]
     request = ElectLeadersRequest(election_type=kind, topic_partitions=asked, timeout_ms=10000)
-    answer = await elect_leaders.handle(context(candidate, 2), request)
+    answer = await candidate.handle(request, 2)
     return {
         (topic.topic, result.partition_id): ErrorCode(result.error_code)
         for topic in answer.replica_election_results
@@ -321,8 +297,8 @@ async def test_the_preferred_replica_leads_again_when_asked_to(cluster: FakeClus
     assert (await cluster.state("t", 0)).leader == 2
     # All of them: those that need none are left out.
     assert await elect(candidate, 0) == {}
-    with replaced(candidate):
-        assert await elect(candidate, 0, ("t", 0)) == {("t", 0): ErrorCode.NOT_CONTROLLER}
+    other = await cluster.controller(2)
+    assert await elect(other, 0, ("t", 0)) == {("t", 0): ErrorCode.NOT_CONTROLLER}
     assert await elect(candidate, 7, ("t", 0)) == {("t", 0): ErrorCode.INVALID_REQUEST}
 
 
@@ -362,9 +338,9 @@ async def test_a_balanced_enough_cluster_is_left_alone(cluster: FakeCluster) -> 
         request = AlterPartitionRequest(
             broker_id=leader, topics=[TopicData(topic_id=made.topic_id, partitions=[data])]
         )
-        await serve.alter_partition(active, request, 2)
+        await candidate.handle(request, 2)
     assert set((await elect(candidate, 0, ("t", 0), ("t", 1))).values()) == {ErrorCode.NONE}
-    await active.do(active.leader_balancer.rebalance)
+    await active.events.do(active.leader_balancer.rebalance, 60)
     assert [(await cluster.state("t", index)).leader for index in range(4)] == [2, 2, 1, 1]
 
 
@@ -422,7 +398,7 @@ async def move(candidate: Candidate, replicas: list[int] | None, name: str = "t"
             )
         ],
     )
-    answer = await alter_partition_reassignments.handle(context(candidate, 0), request)
+    answer = await candidate.handle(request, 0)
     assert answer.error_code == ErrorCode.NONE
     return ErrorCode(answer.responses[0].partitions[0].error_code)
 
@@ -430,7 +406,7 @@ async def move(candidate: Candidate, replicas: list[int] | None, name: str = "t"
 async def moving(candidate: Candidate, *names: str) -> Any:
     topics = [ListPartitionReassignmentsTopics(name=name, partition_indexes=[0]) for name in names]
     request = ListPartitionReassignmentsRequest(topics=topics or None)
-    answer = await list_partition_reassignments.handle(context(candidate, 0), request)
+    answer = await candidate.handle(request, 0)
     if answer.error_code:
         return ErrorCode(answer.error_code)
     return [
@@ -450,8 +426,7 @@ async def test_a_partition_moves_to_other_replicas(cluster: FakeCluster) -> None
     assert await moving(candidate) == [("t", [1, 4, 2, 3], [1, 4], [2, 3])]
     assert await moving(candidate, "t", "u") == await moving(candidate)
     assert await moving(candidate, "u") == []
-    with replaced(candidate):
-        assert await moving(candidate) == ErrorCode.NOT_CONTROLLER
+    assert await moving(await cluster.controller(2)) == ErrorCode.NOT_CONTROLLER
     brokers = cluster.brokers
     await until(lambda: all(("t", 0) in brokers[each].states for each in (1, 2, 3, 4)))
     await until(lambda: brokers[2].states["t", 0].leader_epoch == 1)
@@ -521,9 +496,7 @@ async def test_moves_that_cannot_be_are_refused(cluster: FakeCluster) -> None:
     for replicas in ([], [1, 1], [-1], [9]):
         assert await move(candidate, replicas) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert await move(candidate, [1], "absent") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    with replaced(candidate):
-        request = AlterPartitionReassignmentsRequest()
-        answer = await alter_partition_reassignments.handle(context(candidate, 0), request)
+    answer = await (await cluster.controller(2)).handle(AlterPartitionReassignmentsRequest(), 0)
     assert answer.error_code == ErrorCode.NOT_CONTROLLER
     assert await assignment(cluster) == Assignment([2, 3])
 
@@ -565,5 +538,5 @@ async def test_a_topic_that_moves_is_deleted(cluster: FakeCluster) -> None:
 async def test_a_broker_that_leaves_takes_part_in_no_move(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await make(candidate, 2, 3)
-    await serve.controlled_shutdown(candidate.active, ControlledShutdownRequest(broker_id=1))
+    await candidate.handle(ControlledShutdownRequest(broker_id=1), 3)
     assert await move(candidate, [1, 3]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
