@@ -153,7 +153,7 @@ class ToLeaders(Route[TopicPartition]):
             partition = topic.partitions.get(key.partition)
             if partition is None:
                 what = f"topic {key.topic} has no partition {key.partition}"
-                has = f"it has {len(topic.partitions)}, counted from 0"
+                has = f"it has {len(topic.partitions)} partitions"
                 return error_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what, has)
             if partition.leader is None:
                 return error_of(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {key}")
