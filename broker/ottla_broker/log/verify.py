@@ -297,7 +297,8 @@ def verify_leader_epochs(files: Files, path: str, segments: list[SegmentMap]) ->
                 )
             in_log = max(in_log, epoch)
             said = epochs.epoch_at(offset)
-            if 0 <= epoch <= epochs.latest and said != epoch:
+            # Offsets before the first entry lie below the log start offset; their entries were removed with it.
+            if said >= 0 and 0 <= epoch <= epochs.latest and said != epoch:
                 yield Finding(path, None, f"says epoch {said} for offset {offset}, whose batch has {epoch}")
 
 
