@@ -248,6 +248,29 @@ def test_offset_for_leader_epoch(version: int, wire: Wire, new_topic: Topic) -> 
     assert (bad.error_code, bad.end_offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
 
 
+def test_a_leader_without_records_has_an_epoch(wire: Wire, new_topic: Topic) -> None:
+    """A consumer would take epoch -1 for a truncation (KIP-320)."""
+    topic = new_topic()
+    asked = OffsetForLeaderPartition(partition=0, leader_epoch=0)
+    epochs = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=topic, partitions=[asked])])
+    (end,) = wire.call(epochs, 4).topics[0].partitions
+    assert (end.error_code, end.leader_epoch, end.end_offset) == (0, 0, 0)
+    for timestamp in (-1, -2, -4):
+        listed = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        offsets = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[listed])]
+        )
+        found = wire.call(offsets, 8).topics[0].partitions[0]
+        assert (found.error_code, found.offset, found.leader_epoch) == (0, 0, 0)
+    fetched = FetchPartition(
+        partition=0, fetch_offset=7, last_fetched_epoch=0, partition_max_bytes=1000, current_leader_epoch=0
+    )
+    fetch = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic=topic, partitions=[fetched])])
+    answer = wire.call(fetch, 12).responses[0].partitions[0]
+    assert answer.error_code == 0
+    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (0, 0)
+
+
 @versions(ApiKey.DELETE_RECORDS)
 def test_delete_records(version: int, wire: Wire, new_topic: Topic) -> None:
     topic, compacted = new_topic(), new_topic(cleanup_policy="compact")

@@ -54,6 +54,8 @@ class FakeLog:
     def assign_topic_id(self, topic_id: bytes) -> None:
         self.topic_id = topic_id
 
+    def assign_epoch(self, leader_epoch: int, start_offset: int) -> None: ...
+
     def append(self, records: memoryview, **_: Any) -> Any:
         first = self.log_end_offset
         self.log_end_offset += 1

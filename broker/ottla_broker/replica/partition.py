@@ -161,6 +161,7 @@ class Partition:
         log.watermark = self._get_high_watermark
         self._log = log
         if self._leadership is not None:
+            log.assign_epoch(self.leader_epoch, log.log_end_offset)
             self._leadership.begin_epoch(log.log_end_offset)
             self._advance_high_watermark()
         return log
