@@ -56,9 +56,9 @@ docs: $(VENV)/.docs  ## build the documentation site in dist/site and check its 
 	@$(BIN)/python docs/site/build.py $(ARGS)
 
 interop: $(VENV)/.dev  ## test with clients and tools in Java, Node and Go, in clusters with Kafka, and the client on Kafka
-	@$(PYTEST) tests/interop -m interop -rs $(ARGS)
-	@$(PYTEST) tests/client tests/docs/test_client.py --kafka=3 -rs $(ARGS)
-	@$(PYTEST) tests/client tests/docs/test_client.py --kafka=4 -rs $(ARGS)
+	@$(PYTEST) tests/interop -m interop -rs $(or $(ARGS),-n 2)
+	@$(PYTEST) tests/client tests/docs/test_client.py --kafka=3 -rs $(or $(ARGS),-n 2)
+	@$(PYTEST) tests/client tests/docs/test_client.py --kafka=4 -rs $(or $(ARGS),-n 2)
 
 compose-test: $(VENV)/.broker  ## test docker-compose.yml with Docker or podman
 	@OTTLA=$(BIN)/ottla tests/compose/run.sh

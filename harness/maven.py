@@ -6,6 +6,7 @@ A stamp, written last, marks a complete folder.
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 from pathlib import Path
@@ -51,6 +52,13 @@ def jars(name: str, coordinates: list[str], *, alone: bool = False) -> Path:
     """
     find_java()
     folder = CACHE / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several test processes one fetches, the others wait
+        return _fetched(name, folder, coordinates, alone=alone)
+
+
+def _fetched(name: str, folder: Path, coordinates: list[str], *, alone: bool) -> Path:
     stamp = folder / ".complete"
     pom = _POM.format(
         name=name,
@@ -66,7 +74,6 @@ def jars(name: str, coordinates: list[str], *, alone: bool = False) -> Path:
     maven = shutil.which("mvn")
     if maven is None:
         raise Unavailable("there is no mvn on the PATH")
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / "pom.xml").write_text(pom)
     shutil.rmtree(folder / "libs", ignore_errors=True)
     command = [
