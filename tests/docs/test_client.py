@@ -93,9 +93,7 @@ def test_every_error_has_its_line() -> None:
 
 def test_every_call_of_admin_is_told() -> None:
     told = set(
-        re.findall(
-            r"`(\w+)`", section("Looking after a cluster").partition("| about |")[2].partition("\n\n")[0]
-        )
+        re.findall(r"`(\w+)`", section("Managing a cluster").partition("| about |")[2].partition("\n\n")[0])
     )
     calls = {
         name
