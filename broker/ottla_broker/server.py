@@ -25,7 +25,7 @@ from ottla_broker.background import Background
 from ottla_broker.clock import Clock, SystemClock
 from ottla_broker.config.topics import log_config
 from ottla_broker.controller.standalone import StandaloneController
-from ottla_broker.coordinator.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.handlers import NOT_WITH_SEVERAL_LOG_DIRS, SERVED
 from ottla_broker.handlers.dispatch import Dispatcher
@@ -33,6 +33,7 @@ from ottla_broker.log.chores import Intervals
 from ottla_broker.log.folder import LogDirError
 from ottla_broker.log.manager import LogManager
 from ottla_broker.metadata.cache import MetadataCache
+from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.network.acceptor import Acceptor, ListenError, open_listener
 from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.processor import SocketSettings

@@ -9,10 +9,11 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
-from ottla_broker.coordinator.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.membership import Joiner, Leaver
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_broker.coordinator.group.settings import GroupSettings
+from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.join_group import JoinGroupResponse
 from ottla_protocol.messages.sync_group import SyncGroupResponse

@@ -13,12 +13,13 @@ from tests.coordinator.harness import Waiting
 
 from ottla_broker.background import Background
 from ottla_broker.clock import SystemClock
-from ottla_broker.coordinator.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.membership import Joiner
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.manager import LogManager
+from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.manager import ReplicaManager
 

@@ -19,7 +19,7 @@ from ottla_broker.controller.cluster.cluster_controller import ClusterController
 from ottla_broker.controller.cluster.context import Context
 from ottla_broker.controller.cluster.controller import ActiveController
 from ottla_broker.controller.cluster.controller_election import ControllerElection
-from ottla_broker.controller.configs import check_topic
+from ottla_broker.controller.config_admin import check_topic
 from ottla_broker.handlers import IN_CLUSTERS, SERVED
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.metadata.cache import MetadataCache, PartitionInfo, TopicInfo

@@ -10,8 +10,9 @@ from ottla_broker.cluster.configs import ClusterConfigs, Settings
 from ottla_broker.cluster.reconcile import Reading, deleted, strays
 from ottla_broker.events import get_logger
 from ottla_broker.log.names import MAX_TOPIC_NAME, is_topic_name
-from ottla_broker.metadata.cache import INTERNAL_TOPICS, BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
+from ottla_broker.metadata.cache import BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
 from ottla_broker.metadata.epoch_fencing import EpochFence
+from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.replica.manager import ReplicaManager
 from ottla_broker.replica.state_changes import ReplicaStateChanges, check_partition
 from ottla_broker.store.api import StoreError

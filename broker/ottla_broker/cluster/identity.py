@@ -1,8 +1,7 @@
-"""Which cluster this is, and which broker this is in it."""
+"""A broker's number in its cluster, and its registration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.events import get_logger
@@ -14,11 +13,9 @@ from ottla_broker.store.api import (
     StoreFailedError,
 )
 from ottla_broker.store.keys import (
-    PERSISTENT_PATHS,
     BadNodeError,
     BrokerIdNode,
     BrokerRegistration,
-    ClusterIdNode,
 )
 
 if TYPE_CHECKING:
@@ -27,39 +24,6 @@ if TYPE_CHECKING:
 log = get_logger()
 
 SEQUENCE_PATH: Final = "/brokers/seqid"
-
-
-async def ensure_paths(store: ZooKeeperStore) -> None:
-    """Make the nodes that are always there; other brokers may be making them, too."""
-    for path in PERSISTENT_PATHS:
-        try:
-            await store.create(path, parents=True)
-        except NodeExistsError:
-            continue
-
-
-async def settle_cluster_id(store: ZooKeeperStore, given: str | None, new_id: Callable[[], str]) -> str:
-    """The cluster's id, which the first broker of all makes. ``given`` is what the data folder says.
-
-    Raises:
-        StoreError: the folder is another cluster's.
-    """
-    while True:
-        try:
-            data, _ = await store.get(ClusterIdNode.PATH)
-        except NoNodeError:
-            try:
-                await store.create(ClusterIdNode.PATH, ClusterIdNode.encode(new_id()), parents=True)
-            except NodeExistsError:
-                log.debug("another broker made the cluster's id")
-            continue
-        known = ClusterIdNode.decode(data)
-        if given not in (None, known):
-            raise StoreFailedError(
-                f"the data folder belongs to cluster {given}, but ZooKeeper has cluster {known}: check"
-                " zookeeper.connect and log.dirs; a folder whose data is not needed can be emptied"
-            )
-        return known
 
 
 async def generate_broker_id(store: ZooKeeperStore, reserved: int) -> int:

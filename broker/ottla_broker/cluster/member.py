@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla_broker.cluster.configs import ClusterConfigs, Settings
 from ottla_broker.cluster.controller_requests import ControllerRequests
 from ottla_broker.cluster.identity import (
-    ensure_paths,
     generate_broker_id,
     register,
-    settle_cluster_id,
 )
 from ottla_broker.cluster.leader_discovery import discover_leaders
 from ottla_broker.cluster.lease_monitor import watch_lease
@@ -28,6 +26,7 @@ from ottla_broker.cluster.peer_monitor import PeerMonitor
 from ottla_broker.cluster.reconnecting_store import ReconnectingStore
 from ottla_broker.config.cluster_keys import RACK_AWARE
 from ottla_broker.config.topics import check_topic_config, log_config
+from ottla_broker.controller.bootstrap import ensure_paths, settle_cluster_id
 from ottla_broker.controller.cluster.cluster_controller import ClusterController
 from ottla_broker.controller.cluster.context import Context
 from ottla_broker.controller.cluster.controller import ActiveController
@@ -45,7 +44,13 @@ from ottla_broker.replica.selector import RackAwareSelector
 from ottla_broker.replica.state_changes import ReplicaStateChanges
 from ottla_broker.replica.throttle import Throttle
 from ottla_broker.store.api import Lease, StoreError
-from ottla_broker.store.keys import DEFAULT_ENTITY, BrokerRegistration, ConfigNode, encode_uuid
+from ottla_broker.store.keys import (
+    DEFAULT_ENTITY,
+    PERSISTENT_PATHS,
+    BrokerRegistration,
+    ConfigNode,
+    encode_uuid,
+)
 from ottla_broker.store.zookeeper import Tls, ZooKeeperSettings, ZooKeeperStore
 from ottla_protocol.messages.controlled_shutdown import ControlledShutdownRequest
 
@@ -109,8 +114,13 @@ class ClusterMember:
         """
         config = self._config
         session = await self._new_session()
-        await ensure_paths(session)
-        self._metadata.cluster_id = await settle_cluster_id(session, cluster_id, self._new_cluster_id)
+        await ensure_paths(session, PERSISTENT_PATHS)
+        self._metadata.cluster_id = await settle_cluster_id(
+            session,
+            cluster_id,
+            self._new_cluster_id,
+            "check zookeeper.connect and log.dirs; a folder whose data is not needed can be emptied",
+        )
         if not config.broker_id_given:
             number = broker_id
             if number is None:

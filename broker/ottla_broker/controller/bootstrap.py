@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.cache import BrokerInfo, MetadataCache
-from ottla_broker.store.api import Create, Operation, Set, Store, StoreError
+from ottla_broker.store.api import (
+    Create,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    Set,
+    Store,
+    StoreFailedError,
+)
 from ottla_broker.store.keys import (
     BrokerIdNode,
     BrokerRegistration,
@@ -26,25 +34,41 @@ log = get_logger()
 _NAMED_STRAYS = 10
 
 
-async def settle_cluster_id(store: Store, given: str | None, new_id: Callable[[], str]) -> str:
-    """The cluster's id: the store's, else the data folder's (``given``), else a new one, which is stored.
+async def ensure_paths(store: Store, paths: Iterable[str]) -> None:
+    """Create nodes that must exist, and their parents. Other brokers may be doing the same."""
+    wanted: dict[str, None] = {}
+    for path in paths:
+        steps = path.split("/")
+        wanted.update(dict.fromkeys("/".join(steps[:end]) for end in range(2, len(steps) + 1)))
+    while missing := [Create(path) for path in wanted if not await store.exists(path)]:
+        try:
+            await store.transaction(missing)
+        except NodeExistsError:
+            continue
+
+
+async def settle_cluster_id(store: Store, given: str | None, new_id: Callable[[], str], hint: str) -> str:
+    """The cluster's id, which the first broker creates. ``given`` is the data folder's, if it has one.
 
     Raises:
-        StoreError: store and data folder are of different clusters.
+        StoreError: the data folder belongs to another cluster; ``hint`` says what to do then.
     """
     path = ClusterIdNode.PATH
-    if await store.exists(path):
-        data, _ = await store.get(path)
-        known = ClusterIdNode.decode(data)
-        if given not in (None, known):
-            raise StoreError(
-                f"the data folder belongs to cluster {given} and its store to cluster {known}; put back the"
-                " meta.properties and the store that belong together"
-            )
-        return known
-    made = given or new_id()
-    await store.create(path, ClusterIdNode.encode(made))
-    return made
+    while True:
+        try:
+            data, _ = await store.get(path)
+            break
+        except NoNodeError:
+            try:
+                await store.create(path, ClusterIdNode.encode(new_id()), parents=True)
+            except NodeExistsError:
+                continue  # another broker was quicker
+    known = ClusterIdNode.decode(data)
+    if given not in (None, known):
+        raise StoreFailedError(
+            f"the data folder belongs to cluster {given} and its store to cluster {known}; {hint}"
+        )
+    return known
 
 
 async def take_over(store: Store, broker_id: int, now_ms: int) -> int:

@@ -1,4 +1,4 @@
-"""What new topics are given and must fulfil, whoever is the controller."""
+"""What new topics get and must fulfil, in a cluster and in a broker alone."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.controller.api import NewTopic
-from ottla_broker.controller.configs import check_topic
+from ottla_broker.controller.config_admin import check_topic
 from ottla_broker.controller.validation import check_topic_name
+from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from ottla_broker.store.keys import encode_uuid
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig
     from ottla_broker.log.config import LogConfig
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 PROHIBITED_TOPIC: Final = "__cluster_metadata"
 
 
@@ -31,12 +31,23 @@ def new_topic_id(random: Random) -> bytes:
             return bytes(raw)
 
 
-def offsets_topic(config: BrokerConfig, replication_factor: int) -> NewTopic:
-    """Where groups' offsets go; Kafka's ``GroupCoordinator.groupMetadataTopicConfigs``."""
+def new_topic_on_first_use(config: BrokerConfig, name: str) -> NewTopic:
+    """What a topic is created with when it is first used.
+
+    ``__consumer_offsets`` has its own settings (``GroupCoordinator.groupMetadataTopicConfigs``); other topics get the
+    broker's defaults.
+
+    Raises:
+        KafkaError: UNKNOWN_TOPIC_OR_PARTITION for an internal topic that this broker doesn't use.
+    """
+    if name not in INTERNAL_TOPICS:
+        return NewTopic(name)
+    if name != OFFSETS_TOPIC:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has no use on this broker yet")
     return NewTopic(
-        OFFSETS_TOPIC,
+        name,
         config.offsets_topic_num_partitions,
-        replication_factor,
+        config.offsets_topic_replication_factor,
         configs={
             "compression.type": "producer",
             "cleanup.policy": "compact",
@@ -46,7 +57,7 @@ def offsets_topic(config: BrokerConfig, replication_factor: int) -> NewTopic:
 
 
 def check_new_name(name: str) -> None:
-    """Raises KafkaError for a name that no topic can have, or none that a client may make."""
+    """Raises KafkaError for a name that no topic can have, or that a client may not create."""
     check_topic_name(name)
     if name == PROHIBITED_TOPIC:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")

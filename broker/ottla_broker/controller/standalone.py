@@ -13,7 +13,7 @@ Changes are made one after the other, in the order in which they were asked for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.config.topics import log_config
@@ -30,15 +30,20 @@ from ottla_broker.controller.api import (
     ResourceType,
     TopicToDelete,
 )
-from ottla_broker.controller.bootstrap import register_broker, settle_cluster_id, take_over, warn_of_strays
-from ottla_broker.controller.configs import apply_changes, check_broker, check_topic, keys_for
+from ottla_broker.controller.bootstrap import (
+    ensure_paths,
+    register_broker,
+    settle_cluster_id,
+    take_over,
+    warn_of_strays,
+)
+from ottla_broker.controller.config_admin import ConfigAdmin, entity_of, outcome_of
 from ottla_broker.controller.new_topics import (
-    OFFSETS_TOPIC,
     check_new_configs,
     check_new_name,
     check_no_nulls,
     new_topic_id,
-    offsets_topic,
+    new_topic_on_first_use,
 )
 from ottla_broker.controller.producer_ids import ProducerIds, allocate_block
 from ottla_broker.controller.validation import (
@@ -50,10 +55,13 @@ from ottla_broker.controller.validation import (
 )
 from ottla_broker.events import get_logger
 from ottla_broker.log.config import LogConfig
-from ottla_broker.metadata.cache import INTERNAL_TOPICS, MetadataCache, PartitionInfo, TopicInfo
+from ottla_broker.metadata.cache import MetadataCache, PartitionInfo, TopicInfo
+from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.store.api import Operation, Set, Store, StoreError
 from ottla_broker.store.keys import (
     DEFAULT_ENTITY,
+    OWN_PATHS,
+    PERSISTENT_PATHS,
     Assignment,
     BadNodeError,
     ConfigNode,
@@ -114,6 +122,9 @@ class StandaloneController:
         self._random = random
         self._producer_ids = ProducerIds(lambda: allocate_block(store, config.broker_id, store.transaction))
         self._lock = asyncio.Lock()
+        self._config_admin = ConfigAdmin(
+            config, metadata, self._lock, self._read_configs, self._apply_configs
+        )
         self._states = topic_store.StateCodec()
         self._log_configs: dict[frozenset[tuple[str, str]], LogConfig] = {}
         self._epoch = 0
@@ -129,9 +140,12 @@ class StandaloneController:
         Raises:
             StoreError, BadNodeError: the store can't be read; the message says what.
         """
-        await topic_store.ensure_paths(self._store)
+        await ensure_paths(self._store, (*PERSISTENT_PATHS, *OWN_PATHS, "/cluster"))
         self._metadata.cluster_id = await settle_cluster_id(
-            self._store, cluster_id, lambda: encode_uuid(new_topic_id(self._random))
+            self._store,
+            cluster_id,
+            lambda: cluster_id or encode_uuid(new_topic_id(self._random)),
+            "put back the meta.properties and the store that belong together",
         )
         self._metadata.controller_id = self._config.broker_id
         self._epoch = await take_over(self._store, self._config.broker_id, self._clock.now_ms())
@@ -336,12 +350,8 @@ class StandaloneController:
         found = self._metadata.topic(name)
         if found is not None:
             return found
-        if name in INTERNAL_TOPICS and name != OFFSETS_TOPIC:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has no use on this broker yet")
-        topic = NewTopic(name)
-        if name == OFFSETS_TOPIC:
-            factor = min(self._config.offsets_topic_replication_factor, len(self._alive()))
-            topic = offsets_topic(self._config, factor)
+        topic = new_topic_on_first_use(self._config, name)
+        topic.replication_factor = min(topic.replication_factor, len(self._alive()))
         outcome = (await self.create_topics([topic], validate_only=False))[0]
         found = self._metadata.topic(name)
         if found is None:
@@ -397,15 +407,11 @@ class StandaloneController:
 
     async def create_partitions(self, topics: Sequence[MorePartitions], validate_only: bool) -> list[Outcome]:
         async with self._lock:
-            return [await self._outcome(self._extend(topic, validate_only)) for topic in topics]
+            return [await outcome_of(self._extend(topic, validate_only)) for topic in topics]
 
     async def _extend(self, wanted: MorePartitions, validate_only: bool) -> None:
         """Raises KafkaError."""
-        info = self._metadata.topic(wanted.name)
-        if info is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist."
-            )
+        info = self._known(wanted.name)
         first = info.partitions[0]
         given = assignments_of_more(wanted, len(info.partitions), len(first.replicas), sorted(self._alive()))
         if validate_only:
@@ -443,52 +449,34 @@ class StandaloneController:
     async def replace_configs(
         self, kind: ResourceType, name: str, configs: Mapping[str, str | None], validate_only: bool
     ) -> Outcome:
-        settings = {key: value for key, value in configs.items() if value is not None}
-        async with self._lock:
-            return await self._outcome(self._set_configs(kind, name, settings, validate_only))
+        return await self._config_admin.replace(kind, name, configs, validate_only)
 
     async def alter_configs(
         self, kind: ResourceType, name: str, changes: Sequence[ConfigChange], validate_only: bool
     ) -> Outcome:
-        async with self._lock:
-            try:
-                settings = apply_changes(self._settings(kind, name), changes, keys_for(kind))
-            except KafkaError as error:
-                return Outcome(error.code, error.message)
-            return await self._outcome(self._set_configs(kind, name, settings, validate_only))
+        return await self._config_admin.alter(kind, name, changes, validate_only)
 
-    def _settings(self, kind: ResourceType, name: str) -> Mapping[str, str]:
-        """What is set for an entity now. Raises KafkaError."""
-        if kind is not ResourceType.TOPIC:
-            return self._config.dynamic_broker if name else self._config.dynamic_default
-        return self._topic_to_configure(name).configs
+    async def _read_configs(self, kind: ResourceType, name: str) -> Mapping[str, str]:
+        if kind is ResourceType.TOPIC:
+            return self._known(name).configs
+        return self._config.dynamic_broker if name else self._config.dynamic_default
 
-    def _topic_to_configure(self, name: str) -> TopicInfo:
-        if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    def _known(self, name: str) -> TopicInfo:
         info = self._metadata.topic(name)
         if info is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         return info
 
-    async def _set_configs(
-        self, kind: ResourceType, name: str, settings: Mapping[str, str], validate_only: bool
-    ) -> None:
-        """Raises KafkaError."""
+    async def _apply_configs(self, kind: ResourceType, name: str, settings: Mapping[str, str]) -> None:
+        entity = entity_of(kind, name)
+        exists = await self._store.exists(ConfigNode.path(*entity))
+        await self._store.transaction([topic_store.config_change(exists, *entity, settings)])
         if kind is ResourceType.TOPIC:
-            info = self._topic_to_configure(name)
-            in_force = check_topic(self._config, name, settings)
-            if validate_only:
-                return
-            await self._store_configs(ConfigNode.TOPICS, name, settings)
-            self._metadata.put(self._replaced(info, configs=settings, in_force=in_force))
+            in_force = self._log_config(settings)
+            self._metadata.put(self._replaced(self._known(name), configs=settings, in_force=in_force))
             self._replicas.update_config(name, in_force)
             log.info("topic configured", topic=name, configs=dict(settings))
             return
-        check_broker(self._config, name, settings)
-        if validate_only:
-            return
-        await self._store_configs(ConfigNode.BROKERS, name or DEFAULT_ENTITY, settings)
         config = self._config
         if name:
             config.apply_dynamic(config.dynamic_default, settings)
@@ -498,13 +486,6 @@ class StandaloneController:
         log.info("broker configured", scope=name or "all brokers", configs=dict(settings))
         for listener in self.on_broker_configs:
             listener()
-
-    async def _store_configs(self, kind: str, name: str, settings: Mapping[str, str]) -> None:
-        exists = await self._store.exists(ConfigNode.path(kind, name))
-        try:
-            await self._store.transaction([topic_store.config_change(exists, kind, name, settings)])
-        except StoreError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def _refresh_topics(self) -> None:
         """The broker's defaults have changed: what is in force for topics follows."""
@@ -566,14 +547,6 @@ class StandaloneController:
         return await self._producer_ids.next()
 
     # ---- parts
-
-    @staticmethod
-    async def _outcome(work: Awaitable[None]) -> Outcome:
-        try:
-            await work
-        except KafkaError as error:
-            return Outcome(error.code, error.message)
-        return Outcome()
 
     def _state_of(self, leader_epoch: int) -> bytes:
         broker_id = self._config.broker_id

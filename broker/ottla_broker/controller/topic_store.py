@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from ottla_broker.store.api import Create, Delete, NoNodeError, Operation, Set, Store
 from ottla_broker.store.keys import (
-    OWN_PATHS,
-    PERSISTENT_PATHS,
     Assignment,
     ConfigNode,
     DeleteTopicNode,
@@ -55,21 +53,6 @@ class StateCodec:
         if data is None:
             data = self._encoded[key] = TopicPartitionStateNode.encode(state)
         return data
-
-
-async def ensure_paths(store: Store) -> None:
-    """Make the nodes that are always there."""
-    operations: list[Operation] = []
-    known: set[str] = set()
-    for path in (*PERSISTENT_PATHS, *OWN_PATHS, "/cluster"):
-        steps = path.split("/")[1:]
-        for end in range(1, len(steps) + 1):
-            part = "/" + "/".join(steps[:end])
-            if part not in known and not await store.exists(part):
-                operations.append(Create(part))
-            known.add(part)
-    if operations:
-        await store.transaction(operations)
 
 
 async def read_configs(store: Store, kind: str, name: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from ottla_broker.config.describe import (
     describe_topic,
 )
 from ottla_broker.controller.api import ResourceType
-from ottla_broker.controller.configs import check_own_id
+from ottla_broker.controller.config_admin import check_own_id
 from ottla_broker.controller.validation import check_topic_name
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode, KafkaError

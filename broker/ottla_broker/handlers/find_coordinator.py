@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import NamedTuple
 
-from ottla_broker.coordinator.group.coordinator import OFFSETS_TOPIC
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.find_coordinator import (
     Coordinator,

@@ -18,7 +18,8 @@ from ottla_broker.controller.api import ZERO_ID
 from ottla_broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log.names import is_topic_name
-from ottla_broker.metadata.cache import INTERNAL_TOPICS, MetadataCache, TopicInfo
+from ottla_broker.metadata.cache import MetadataCache, TopicInfo
+from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.metadata import (
     MetadataRequest,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.context import RequestContext, not_here
 from ottla_broker.log.append import RecordsRefused
+from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.network.service import CloseConnection
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.produce import (
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 log = get_logger()
 
-_INTERNAL = ("__consumer_offsets", "__transaction_state")
 _MAY_WRITE_INTERNAL = "__admin_client"
 
 _CODEC_AT = 22
@@ -66,7 +66,7 @@ def handle(
                     raise not_here(broker, name, data.index)
                 if refusal is not None:
                     raise refusal
-                if name in _INTERNAL and ctx.client_id != _MAY_WRITE_INTERNAL:
+                if name in INTERNAL_TOPICS and ctx.client_id != _MAY_WRITE_INTERNAL:
                     raise KafkaError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only"
                     )

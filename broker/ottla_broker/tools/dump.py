@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 from ottla_broker.log import names
 from ottla_broker.log.dump import Entry, RecordDecoder, dump_file, text
 from ottla_broker.log.files import Files
+from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from ottla_broker.store.journal import Change
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 _JOURNAL: Final = "ottla-store.journal"
 
 

@@ -23,13 +23,12 @@ from ottla_broker.controller.api import (
     TopicToDelete,
 )
 from ottla_broker.controller.cluster.batch import Replies
-from ottla_broker.controller.configs import apply_changes, check_broker, check_topic, keys_for
-from ottla_broker.controller.new_topics import OFFSETS_TOPIC, offsets_topic
+from ottla_broker.controller.config_admin import ConfigAdmin, entity_of
+from ottla_broker.controller.new_topics import new_topic_on_first_use
 from ottla_broker.controller.producer_ids import ProducerIds
 from ottla_broker.events import get_logger
-from ottla_broker.metadata.cache import INTERNAL_TOPICS, MetadataCache, TopicInfo
-from ottla_broker.store.api import StoreError
-from ottla_broker.store.keys import DEFAULT_ENTITY, Assignment, ConfigNode, ProducerIdBlock
+from ottla_broker.metadata.cache import MetadataCache, TopicInfo
+from ottla_broker.store.keys import Assignment, ProducerIdBlock
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.allocate_producer_ids import (
@@ -122,7 +121,9 @@ class ClusterController:
         self._wait_for = wait_for
         self._broker_epoch = broker_epoch
         self._active = active
-        self._writing = asyncio.Lock()
+        self._config_admin = ConfigAdmin(
+            config, metadata, asyncio.Lock(), self._read_configs, self._apply_configs
+        )
         self._making: dict[str, asyncio.Task[TopicInfo]] = {}
         self._producer_ids = ProducerIds(self._next_block)
 
@@ -235,12 +236,11 @@ class ClusterController:
         found = self._metadata.topic(name)
         if found is not None:
             return found
-        if name in INTERNAL_TOPICS and name != OFFSETS_TOPIC:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has no use on this broker yet")
+        topic = new_topic_on_first_use(self._config, name)
         # Many ask for the same topic at once; it is made for all of them.
         making = self._making.get(name)
         if making is None:
-            making = self._making[name] = asyncio.ensure_future(self._make(name))
+            making = self._making[name] = asyncio.ensure_future(self._make(topic))
             making.add_done_callback(lambda task: self._made(name, task))
         return await asyncio.shield(making)
 
@@ -249,10 +249,8 @@ class ClusterController:
         if not task.cancelled():
             task.exception()  # told to those who waited, if any still did
 
-    async def _make(self, name: str) -> TopicInfo:
-        topic = NewTopic(name)
-        if name == OFFSETS_TOPIC:
-            topic = offsets_topic(self._config, self._config.offsets_topic_replication_factor)
+    async def _make(self, topic: NewTopic) -> TopicInfo:
+        name = topic.name
         deadline = self._deadline(ENSURE_SECONDS)
         while True:
             try:
@@ -300,42 +298,19 @@ class ClusterController:
     async def replace_configs(
         self, kind: ResourceType, name: str, configs: Mapping[str, str | None], validate_only: bool
     ) -> Outcome:
-        settings = {key: value for key, value in configs.items() if value is not None}
-        async with self._writing:
-            return await self._outcome(self._set_configs(kind, name, settings, validate_only))
+        return await self._config_admin.replace(kind, name, configs, validate_only)
 
     async def alter_configs(
         self, kind: ResourceType, name: str, changes: Sequence[ConfigChange], validate_only: bool
     ) -> Outcome:
-        async def change() -> None:
-            if kind is ResourceType.TOPIC:
-                self._check_topic_known(name)
-            before = await self._configs.read(_kind(kind), _entity(kind, name))
-            settings = apply_changes(before, changes, keys_for(kind))
-            await self._set_configs(kind, name, settings, validate_only)
+        return await self._config_admin.alter(kind, name, changes, validate_only)
 
-        async with self._writing:
-            return await self._outcome(change())
+    async def _read_configs(self, kind: ResourceType, name: str) -> Mapping[str, str]:
+        return await self._configs.read(*entity_of(kind, name))
 
-    def _check_topic_known(self, name: str) -> None:
-        if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-        if self._metadata.topic(name) is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-
-    async def _set_configs(
-        self, kind: ResourceType, name: str, settings: Mapping[str, str], validate_only: bool
-    ) -> None:
-        """Raises KafkaError, StoreError."""
-        if kind is ResourceType.TOPIC:
-            self._check_topic_known(name)
-            check_topic(self._config, name, settings)
-        else:
-            check_broker(self._config, name, settings)
-        if validate_only:
-            return
-        await self._configs.write(_kind(kind), _entity(kind, name), settings)
-        # The news comes by way of the store; who asks this broker next is to find the change.
+    async def _apply_configs(self, kind: ResourceType, name: str, settings: Mapping[str, str]) -> None:
+        await self._configs.write(*entity_of(kind, name), settings)
+        # The change comes back through the store. Wait, so that this broker's next answers include it.
         deadline = self._deadline(_APPLIED_SECONDS)
         while not self._is_applied(kind, name, settings) and self._left(deadline) > 0:
             await asyncio.sleep(_POLL_SECONDS)
@@ -345,16 +320,6 @@ class ClusterController:
             topic = self._metadata.topic(name)
             return topic is None or dict(topic.configs) == dict(settings)
         return dict(self._config.dynamic_broker if name else self._config.dynamic_default) == dict(settings)
-
-    @staticmethod
-    async def _outcome(work: Awaitable[None]) -> Outcome:
-        try:
-            await work
-        except KafkaError as error:
-            return Outcome(error.code, error.message)
-        except StoreError as error:
-            return Outcome(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-        return Outcome()
 
     # ---- leaders and replicas
 
@@ -470,11 +435,3 @@ class ClusterController:
 
 def _or(number: int, default: int, version: int) -> int:
     return default if number == -1 and version < _DEFAULTS_SINCE else number
-
-
-def _kind(kind: ResourceType) -> str:
-    return ConfigNode.TOPICS if kind is ResourceType.TOPIC else ConfigNode.BROKERS
-
-
-def _entity(kind: ResourceType, name: str) -> str:
-    return name if kind is ResourceType.TOPIC or name else DEFAULT_ENTITY

@@ -26,13 +26,13 @@ from ottla_broker.coordinator.group.subscription import PROTOCOL_TYPE
 from ottla_broker.coordinator.shard import Shard, ShardHost, ShardPartition
 from ottla_broker.coordinator.slices import Sliced
 from ottla_broker.events import get_logger
+from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from random import Random
 
 log = get_logger()
 
-OFFSETS_TOPIC = "__consumer_offsets"
 
 GROUP_TYPE = "classic"
 """What ListGroups calls these groups (KIP-848)."""

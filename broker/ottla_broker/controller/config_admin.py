@@ -1,0 +1,195 @@
+"""AlterConfigs and IncrementalAlterConfigs of topics and brokers, in a cluster and in a broker alone.
+
+Kafka's ``ConfigAdminManager``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from ottla_broker.config import BrokerConfig, InvalidValue
+from ottla_broker.config.broker import all_keys
+from ottla_broker.config.model import LIST, Key, format_value
+from ottla_broker.config.topics import TOPIC_KEYS, check_topic_configs
+from ottla_broker.controller.api import ConfigChange, ConfigOperation, Outcome, ResourceType
+from ottla_broker.log.config import LogConfig
+from ottla_broker.metadata.cache import MetadataCache
+from ottla_broker.store.api import StoreError
+from ottla_broker.store.keys import DEFAULT_ENTITY, ConfigNode
+from ottla_protocol.errors import ErrorCode, KafkaError
+
+Read = Callable[[ResourceType, str], Awaitable[Mapping[str, str]]]
+"""Returns an entity's own settings."""
+Apply = Callable[[ResourceType, str, Mapping[str, str]], Awaitable[None]]
+"""Stores an entity's settings and puts them in force. Raises KafkaError, StoreError."""
+
+
+class ConfigAdmin:
+    """Owned by the loop thread. One change at a time, under ``lock``."""
+
+    def __init__(
+        self, config: BrokerConfig, metadata: MetadataCache, lock: asyncio.Lock, read: Read, apply: Apply
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._lock = lock
+        self._read = read
+        self._apply = apply
+
+    async def replace(
+        self, kind: ResourceType, name: str, configs: Mapping[str, str | None], validate_only: bool
+    ) -> Outcome:
+        """AlterConfigs: settings that aren't named go back to their defaults."""
+        settings = {key: value for key, value in configs.items() if value is not None}
+        async with self._lock:
+            return await outcome_of(self._set(kind, name, settings, validate_only))
+
+    async def alter(
+        self, kind: ResourceType, name: str, changes: Sequence[ConfigChange], validate_only: bool
+    ) -> Outcome:
+        """IncrementalAlterConfigs: settings that aren't named stay."""
+
+        async def change() -> None:
+            self._check_entity(kind, name)
+            settings = apply_changes(await self._read(kind, name), changes, keys_for(kind))
+            await self._set(kind, name, settings, validate_only)
+
+        async with self._lock:
+            return await outcome_of(change())
+
+    async def _set(
+        self, kind: ResourceType, name: str, settings: Mapping[str, str], validate_only: bool
+    ) -> None:
+        self._check_entity(kind, name)
+        if kind is ResourceType.TOPIC:
+            check_topic(self._config, name, settings)
+        else:
+            check_broker(self._config, name, settings)
+        if not validate_only:
+            await self._apply(kind, name, settings)
+
+    def _check_entity(self, kind: ResourceType, name: str) -> None:
+        if kind is not ResourceType.TOPIC:
+            return
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        if self._metadata.topic(name) is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+
+async def outcome_of(work: Awaitable[None]) -> Outcome:
+    """The outcome of some work that raises KafkaError or StoreError."""
+    try:
+        await work
+    except KafkaError as error:
+        return Outcome(error.code, error.message)
+    except StoreError as error:
+        return Outcome(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    return Outcome()
+
+
+def entity_of(kind: ResourceType, name: str) -> tuple[str, str]:
+    """The kind and name under which the store has an entity's settings; all brokers have the empty name."""
+    if kind is ResourceType.TOPIC:
+        return ConfigNode.TOPICS, name
+    return ConfigNode.BROKERS, name or DEFAULT_ENTITY
+
+
+def resource_text(kind: ResourceType, name: str) -> str:
+    """A resource as in Kafka's messages."""
+    return f"ConfigResource(type={kind.name}, name='{name}')"
+
+
+def apply_changes(
+    before: Mapping[str, str], changes: Sequence[ConfigChange], keys: Mapping[str, Key[Any]]
+) -> dict[str, str]:
+    """An entity's own settings after some changes (``ConfigAdminManager.prepareIncrementalConfigs``).
+
+    Raises:
+        KafkaError: INVALID_CONFIG for an operation that the config doesn't have.
+    """
+    after = dict(before)
+    for change in changes:
+        if change.operation is ConfigOperation.DELETE:
+            after.pop(change.name, None)
+            continue
+        value = change.value or ""
+        if change.operation is not ConfigOperation.SET:
+            value = _change_list(after, change, keys)
+        after[change.name] = value
+    return after
+
+
+def _change_list(settings: Mapping[str, str], change: ConfigChange, keys: Mapping[str, Key[Any]]) -> str:
+    """A list with entries added or removed; an unset list starts from its default."""
+    key = keys.get(change.name)
+    if key is None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {change.name}")
+    if key.kind != LIST:
+        verb = change.operation.name.lower()
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Config value {verb} is not allowed for config key: {change.name}"
+        )
+    text = settings.get(change.name)
+    if text is None:
+        text = format_value(LIST, key.default) or ""
+    entries = text.split(",") if text else []
+    given = (change.value or "").split(",")
+    if change.operation is ConfigOperation.APPEND:
+        entries += [entry for entry in given if entry not in entries]
+    else:
+        entries = [entry for entry in entries if entry not in given]
+    return ",".join(entries)
+
+
+def check_topic(config: BrokerConfig, name: str, settings: Mapping[str, str]) -> LogConfig:
+    """Check a topic's settings; returns the config that would be in force.
+
+    Raises:
+        KafkaError: INVALID_CONFIG with what is wrong.
+    """
+    try:
+        return check_topic_configs(config, settings)
+    except InvalidValue as error:
+        resource = resource_text(ResourceType.TOPIC, name)
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Invalid config value for resource {resource}: {error}"
+        ) from error
+
+
+def check_broker(config: BrokerConfig, name: str, settings: Mapping[str, str]) -> None:
+    """Check a broker's settings, or (empty name) those of all brokers.
+
+    Raises:
+        KafkaError: INVALID_REQUEST for another broker or a config that can't change, INVALID_CONFIG for a
+        bad value.
+    """
+    if name:
+        check_own_id(config, name)
+    try:
+        config.check_dynamic(settings)
+    except InvalidValue as error:
+        resource = resource_text(ResourceType.BROKER, name)
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Invalid config value for resource {resource}: {error}"
+        ) from error
+    except ValueError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+
+
+def check_own_id(config: BrokerConfig, name: str) -> None:
+    """Raises KafkaError(INVALID_REQUEST) for a resource name that isn't this broker's number."""
+    if not name.isascii() or not name.removeprefix("-").isdigit():
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+    if int(name) != config.broker_id:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {config.broker_id}, but received {name}",
+        )
+
+
+def keys_for(kind: ResourceType) -> Mapping[str, Key[Any]]:
+    """The keys that a kind of resource has."""
+    return TOPIC_KEYS if kind is ResourceType.TOPIC else all_keys()
