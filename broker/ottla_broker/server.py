@@ -29,8 +29,8 @@ from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.handlers import NOT_WITH_SEVERAL_LOG_DIRS, SERVED
 from ottla_broker.handlers.dispatch import Dispatcher
-from ottla_broker.log.chores import Intervals
 from ottla_broker.log.folder import LogDirError
+from ottla_broker.log.maintenance import Intervals
 from ottla_broker.log.manager import LogManager
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
@@ -127,7 +127,7 @@ class Broker:
         await self._open_data()
         self._start_groups(self.standalone.on_topic_deleted, self.standalone.on_broker_configs)
         await self.standalone.start()
-        self._run(self.logs.run(), "log chores")
+        self._run(self.logs.run(), "log maintenance")
         self._run(self._checkpoint_high_watermarks(), "high watermarks")
         self._start_cleaner(self.standalone.on_broker_configs)
         self._listen(sockets)
@@ -157,7 +157,7 @@ class Broker:
         self.joined = member.controller_requests.joined
         self.served = {**self.served, **IN_CLUSTERS}
         self._start_groups(member.controller_requests.on_topic_deleted, member.on_broker_configs)
-        self._run(self.logs.run(), "log chores")
+        self._run(self.logs.run(), "log maintenance")
         self._run(self._checkpoint_high_watermarks(), "high watermarks")
         self._start_cleaner(member.on_broker_configs)
         self._listen(sockets)

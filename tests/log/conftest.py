@@ -92,15 +92,20 @@ OpenLog = Callable[..., Log]
 
 @pytest.fixture
 def open_log(tmp_path: Path, disk: FaultyFiles, now: Clock) -> OpenLog:
-    """``open_log(clean=…, **config)`` opens the log of ``flights-0`` in the test's folder, anew each time."""
+    """``open_log(clean=…, **config)``: another log of ``flights-0`` in the test's folder, closed with ``lazy=True``."""
 
     def build(
-        *, clean: bool = False, recovery_point: int = 0, log_start_offset: int = 0, **config: object
+        *,
+        lazy: bool = False,
+        clean: bool = False,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        **config: object,
     ) -> Log:
         folder = tmp_path / "flights-0"
         folder.mkdir(exist_ok=True)
         environment = LogEnvironment(disk, now, Random(1))
-        return Log(
+        log = Log(
             str(folder),
             "flights",
             0,
@@ -110,5 +115,6 @@ def open_log(tmp_path: Path, disk: FaultyFiles, now: Clock) -> OpenLog:
             log_start_offset=log_start_offset,
             clean=clean,
         )
+        return log if lazy else log.open()
 
     return build

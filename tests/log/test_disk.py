@@ -80,6 +80,6 @@ def test_a_failed_fsync_takes_the_log_out_of_use(open_log: OpenLog, disk: Faulty
     with pytest.raises(KafkaError):
         log.flush()
     with pytest.raises(KafkaError):
-        log.read(0, 100, max_offset=1, min_one=True)
+        log.reader.read(0, 100, max_offset=1, min_one=True)
     log.close()
     assert log.recovery_point == 0

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ottla_broker.log.append import RecordsRefused
-from ottla_broker.log.log import AppendInfo, Log
+from ottla_broker.log.log import Log
+from ottla_broker.log.validator import AppendInfo, RecordsRefused
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import read_header
 from ottla_protocol.records.record import decode_records, encode_batch
@@ -33,7 +33,7 @@ def refused(log: Log, data: bytearray) -> tuple[ErrorCode, str]:
 def read(
     log: Log, offset: int, max_bytes: int = 1 << 20, max_offset: int = 1 << 62, min_one: bool = True
 ) -> bytes:
-    part = log.read(offset, max_bytes, max_offset=max_offset, min_one=min_one).slice
+    part = log.reader.read(offset, max_bytes, max_offset=max_offset, min_one=min_one)
     return b"" if part is None else part.read()
 
 
@@ -130,7 +130,7 @@ def test_slices_of_segments_that_are_gone_stay_readable(open_log: OpenLog) -> No
     stored = [batch(2) for _ in range(12)]
     for one in stored:
         produce(log, one)
-    part = log.read(0, 1 << 20, max_offset=24, min_one=True).slice
+    part = log.reader.read(0, 1 << 20, max_offset=24, min_one=True)
     assert part is not None
     log.advance_log_start_offset(20)
     assert log.delete_old_segments(NOW_MS) > 0
@@ -226,7 +226,7 @@ def test_log_append_time_replaces_the_producers(open_log: OpenLog) -> None:
     assert info.log_append_time == NOW_MS + 7
     records = decode_records(read(log, 0))
     assert [record.timestamp for record in records] == [NOW_MS + 7] * 2
-    assert log.offset_for_timestamp(NOW_MS) == (0, NOW_MS + 7, 0)
+    assert log.reader.offset_for_timestamp(NOW_MS) == (0, NOW_MS + 7, 0)
 
 
 def test_timestamps_out_of_range_are_refused(open_log: OpenLog) -> None:
@@ -314,7 +314,7 @@ def test_scanning_gives_runs_of_whole_batches(open_log: OpenLog) -> None:
     log = open_log(segment_bytes=700)
     for _ in range(40):
         produce(log, batch(3))
-    runs = list(log.scan_batches(4, 100, chunk_bytes=350))
+    runs = list(log.reader.scan_batches(4, 100, chunk_bytes=350))
     assert len(runs) > 10
     assert _headers(b"".join(runs)) == [(first, first + 2) for first in range(3, 99, 3)]
 
@@ -325,9 +325,9 @@ def test_closing_twice_and_opening_again_gives_the_same_log(open_log: OpenLog) -
         produce(log, batch(2), leader_epoch=1)
     log.close()
     log.close()
-    again = open_log(clean=True, recovery_point=log.recovery_point, segment_bytes=500)
+    again = open_log(lazy=True, clean=True, recovery_point=log.recovery_point, segment_bytes=500)
     assert not again.is_open
-    assert again.log_end_offset == 40
+    assert again.open().log_end_offset == 40
     assert again.is_open
     assert read(again, 0) == read(log, 0)
     assert again.epoch_end_offset(1) == (1, 40)

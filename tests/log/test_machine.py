@@ -51,7 +51,7 @@ class LogMachine(RuleBasedStateMachine):
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=self.start,
-        )
+        ).open()
 
     def teardown(self) -> None:
         self.files.close()
@@ -88,7 +88,7 @@ class LogMachine(RuleBasedStateMachine):
         """A consumer that stays at the end reads on from where it was."""
         offset = min(max(self.tail, self.start), self.end)
         while offset < self.end:
-            part = self.log.read(offset, max_bytes, max_offset=self.end, min_one=True).slice
+            part = self.log.reader.read(offset, max_bytes, max_offset=self.end, min_one=True)
             assert part is not None
             data = part.read()
             assert data.startswith(next(one[2] for one in self.stored if one[1] >= offset))
@@ -181,7 +181,7 @@ class LogMachine(RuleBasedStateMachine):
             return
         offset = data.draw(st.integers(self.start, self.end - 1))
         bound = data.draw(st.integers(offset, self.end))
-        part = self.log.read(offset, max_bytes, max_offset=bound, min_one=True).slice
+        part = self.log.reader.read(offset, max_bytes, max_offset=bound, min_one=True)
         got = b"" if part is None else part.read()
         wanted = [one for one in self.stored if one[1] >= offset and one[1] < bound]
         whole = b"".join(data for _, _, data in wanted)
@@ -202,7 +202,7 @@ class LogMachine(RuleBasedStateMachine):
         assert log.recovery_point <= self.end
         bases = [segment.base_offset for segment in log.segments]
         assert bases == sorted(set(bases))
-        newest = log.max_timestamp_offset()
+        newest = log.reader.max_timestamp_offset()
         readable = [read_header(data).max_timestamp for _, last, data in self.stored if last >= self.start]
         assert (newest and newest[1]) == max(readable, default=None)
 

@@ -1,4 +1,4 @@
-"""All logs of a broker: start, stop, crash, lock, identity, deletion, chores."""
+"""All logs of a broker: start, stop, crash, lock, identity, deletion, maintenance."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 
 from ottla_broker.background import Background
 from ottla_broker.clock import SystemClock
-from ottla_broker.log.chores import Intervals
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.files import Files
 from ottla_broker.log.folder import LogDirError
 from ottla_broker.log.log import Log
+from ottla_broker.log.maintenance import Intervals
 from ottla_broker.log.manager import LogManager
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -64,7 +64,7 @@ def abandon(manager: LogManager) -> None:
 
 
 def fill(manager: LogManager, topic: str, partition: int, count: int, config: LogConfig | None = None) -> Log:
-    log = manager.create(topic, partition, TOPIC_ID, config or LogConfig(file_delete_delay_ms=0))
+    log = manager.create(topic, partition, TOPIC_ID, config or LogConfig(file_delete_delay_ms=0)).open()
     for _ in range(count):
         log.append(batch(1, timestamp=NOW_MS), leader_epoch=0, now_ms=NOW_MS, from_client=True)
     return log
@@ -106,10 +106,10 @@ async def test_a_clean_stop_leaves_kafkas_files_and_the_next_start_reads_none_of
     assert not any(log.is_open for log in manager.logs())
     assert again.topic_id == TOPIC_ID
     assert not again.is_open
-    assert again.log_end_offset == 5
+    assert again.open().log_end_offset == 5
     other = manager.get("planes-x", 7)
     assert other is not None
-    assert other.log_start_offset == 2
+    assert other.open().log_start_offset == 2
     assert manager.get("flights", 2) is None
 
 
@@ -217,7 +217,7 @@ async def test_new_logs_go_where_the_fewest_are(start: Start, tmp_path: Path) ->
 async def test_deleting_while_in_use(start: Start, tmp_path: Path) -> None:
     manager = await start()
     log = fill(manager, "flights", 0, 3)
-    part = log.read(0, 1000, max_offset=3, min_one=True).slice
+    part = log.reader.read(0, 1000, max_offset=3, min_one=True)
     assert part is not None
     manager.delete("flights", 0)
     manager.delete("flights", 0)
@@ -238,13 +238,13 @@ def fill_one(log: Log) -> None:
 
 async def test_folders_that_waited_for_their_removal_go_at_the_start(start: Start, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    grave = data / f"flights-0.{'a' * 32}-delete"
-    grave.mkdir(parents=True)
-    (grave / "00000000000000000000.log").write_bytes(b"x")
+    deleted_path = data / f"flights-0.{'a' * 32}-delete"
+    deleted_path.mkdir(parents=True)
+    (deleted_path / "00000000000000000000.log").write_bytes(b"x")
     (data / "my-delete").mkdir()
     manager = await start()
     assert not list(manager.logs())
-    while grave.exists():
+    while deleted_path.exists():
         await asyncio.sleep(0.01)
     assert (data / "my-delete").exists()
 
@@ -254,8 +254,8 @@ async def test_a_new_partition_never_inherits_an_old_ones_checkpoints(start: Sta
     log = fill(manager, "flights", 0, 50)
     log.advance_log_start_offset(40)
     log.flush()
-    await manager.chores.checkpoint_recovery_points()
-    await manager.chores.checkpoint_log_starts()
+    await manager.maintenance.checkpoint_recovery_points()
+    await manager.maintenance.checkpoint_log_starts()
     assert b"flights 0 40" in (tmp_path / "data" / "log-start-offset-checkpoint").read_bytes()
     manager.delete("flights", 0)
     fill(manager, "flights", 0, 3)
@@ -318,7 +318,7 @@ async def test_retention_opens_only_logs_that_have_data(start: Start) -> None:
     await manager.close()
     manager = await start()
     manager.update_config("flights", LogConfig(retention_ms=1, file_delete_delay_ms=0))
-    await manager.chores.retain()
+    await manager.maintenance.retain()
     full, empty = manager.get("flights", 0), manager.get("flights", 1)
     assert full is not None
     assert empty is not None
@@ -329,31 +329,31 @@ async def test_retention_opens_only_logs_that_have_data(start: Start) -> None:
 async def test_flush_ms_flushes_without_being_asked(start: Start) -> None:
     manager = await start(intervals=Intervals(initial_delay_ms=0))
     log = fill(manager, "flights", 0, 3, LogConfig(flush_ms=10))
-    chores = asyncio.create_task(manager.run())
+    running = asyncio.create_task(manager.run())
     while log.recovery_point < 3:
         await asyncio.sleep(0.01)
-    chores.cancel()
-    await asyncio.gather(chores, return_exceptions=True)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_chores_write_checkpoints_and_forget_producers(start: Start, tmp_path: Path) -> None:
+async def test_maintenance_writes_checkpoints_and_forgets_producers(start: Start, tmp_path: Path) -> None:
     manager = await start(intervals=Intervals(1, 1, 1, 1, 1, 0))
     log = fill(manager, "flights", 0, 0)
     log.append(batch(1, producer_id=4, epoch=0, sequence=0), leader_epoch=0, now_ms=NOW_MS, from_client=True)
     log.flush()
-    chores = asyncio.create_task(manager.run())
+    running = asyncio.create_task(manager.run())
     checkpoint = tmp_path / "data" / "recovery-point-offset-checkpoint"
     while log.active_producers() or not checkpoint.exists() or b"flights 0 1" not in checkpoint.read_bytes():
         await asyncio.sleep(0.01)
-    chores.cancel()
-    await asyncio.gather(chores, return_exceptions=True)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_descriptors_are_bounded_and_slices_keep_theirs(start: Start, tmp_path: Path) -> None:
     files = Files(max_open=16)
     manager = await start(files=files)
     logs = [fill(manager, "flights", partition, 1) for partition in range(60)]
-    slices = [log.read(0, 1000, max_offset=1, min_one=True).slice for log in logs]
+    slices = [log.reader.read(0, 1000, max_offset=1, min_one=True) for log in logs]
     assert files.open_count <= 16
     contents = [part.read() for part in slices if part is not None]
     assert len(contents) == 60
@@ -372,4 +372,4 @@ async def test_many_logs_are_closed_with_one_sync_of_the_machine(start: Start) -
     manager = await start()
     for log in manager.logs():
         assert log.checkpoint_recovery_point == 2
-        assert log.log_end_offset == 2
+        assert log.open().log_end_offset == 2

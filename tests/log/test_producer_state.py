@@ -8,8 +8,9 @@ from struct import pack
 import pytest
 from crc32c import crc32c
 
-from ottla_broker.log.log import AppendInfo, Log
+from ottla_broker.log.log import Log
 from ottla_broker.log.producer_state import CorruptSnapshotError, decode_snapshot
+from ottla_broker.log.validator import AppendInfo
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.control import encode_transaction_marker
 

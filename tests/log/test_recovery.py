@@ -28,7 +28,7 @@ def fill(log: Log, count: int = 20) -> Log:
 
 
 def contents(log: Log) -> bytes:
-    return b"".join(map(bytes, log.scan_batches(0)))
+    return b"".join(map(bytes, log.reader.scan_batches(0)))
 
 
 def segment_files(folder: Path, kind: str = ".log") -> list[Path]:
@@ -136,7 +136,7 @@ def test_a_lost_index_is_rebuilt_after_a_clean_stop_too(
             path.write_bytes(b"\x7f" * (5 if how == "short" else 24))
     again = open_log(**SMALL, clean=True, recovery_point=40)
     assert again.log_end_offset == 40
-    assert again.offset_for_timestamp(NOW_MS) == (0, NOW_MS, 3)
+    assert again.reader.offset_for_timestamp(NOW_MS) == (0, NOW_MS, 3)
     assert contents(again) == contents(log)
     again.close()
     assert {path: path.read_bytes() for path in before} == before
@@ -289,7 +289,7 @@ def test_a_preallocated_segment_is_trimmed_and_recovered(open_log: OpenLog, fold
 
 
 def test_a_folder_that_cannot_be_read_is_one_clear_error(open_log: OpenLog, folder: Path) -> None:
-    log = open_log()
+    log = open_log(lazy=True)
     folder.rmdir()
     with pytest.raises(KafkaError, match="flights-0: cannot be opened"):
         log.open()

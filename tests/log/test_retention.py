@@ -75,9 +75,9 @@ def test_a_compacted_topic_keeps_what_only_delete_would_remove(open_log: OpenLog
 
 def test_nothing_behind_the_high_watermark_goes(open_log: OpenLog) -> None:
     log = fill(open_log(retention_ms=1000), [0] * 5)
-    log.watermark = lambda: 3
+    log.high_watermark = lambda: 3
     assert log.delete_old_segments(NOW_MS) == 3
-    log.watermark = lambda: 5
+    log.high_watermark = lambda: 5
     assert log.delete_old_segments(NOW_MS) == 2
 
 
@@ -87,9 +87,9 @@ def test_delete_records_hides_at_once_and_frees_later(open_log: OpenLog, tmp_pat
     assert not log.advance_log_start_offset(1)
     assert bases(log) == [0, 1, 2, 3, 4]
     with pytest.raises(KafkaError) as caught:
-        log.read(1, 100, max_offset=4, min_one=True)
+        log.reader.read(1, 100, max_offset=4, min_one=True)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-    assert log.offset_for_timestamp(0) == (2, NOW_MS, 0)
+    assert log.reader.offset_for_timestamp(0) == (2, NOW_MS, 0)
     assert log.epoch_end_offset(0) == (0, 4)
     assert log.delete_old_segments(NOW_MS) == 2
     assert log.recovery_point >= 2

@@ -29,7 +29,7 @@ def test_the_first_record_at_or_behind_a_time_is_found(
     folder = tmp_path_factory.mktemp("log") / "flights-0"
     folder.mkdir()
     config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=interval)
-    log = Log(str(folder), "flights", 0, config, LogEnvironment(Files(), lambda: NOW_MS, Random(1)))
+    log = Log(str(folder), "flights", 0, config, LogEnvironment(Files(), lambda: NOW_MS, Random(1))).open()
     records = []
     for timestamp in timestamps:
         log.append(batch(2, timestamp=timestamp), leader_epoch=1, now_ms=NOW_MS, from_client=True)
@@ -45,14 +45,14 @@ def test_the_first_record_at_or_behind_a_time_is_found(
                 log.environment,
                 recovery_point=log.recovery_point,
                 clean=True,
-            )
+            ).open()
         for wanted in range(63):
             expected = next((offset for offset, at in enumerate(records) if at >= wanted), None)
-            found = log.offset_for_timestamp(wanted)
+            found = log.reader.offset_for_timestamp(wanted)
             assert (found and found[0]) == expected
             if found is not None:
                 assert found[1:] == (records[found[0]], 1)
-        newest = log.max_timestamp_offset()
+        newest = log.reader.max_timestamp_offset()
         assert newest is not None
         assert newest[1] == max(records)
         assert records[newest[0]] == max(records)
@@ -61,5 +61,5 @@ def test_the_first_record_at_or_behind_a_time_is_found(
 
 def test_an_empty_log_has_no_times(open_log: OpenLog) -> None:
     log = open_log()
-    assert log.offset_for_timestamp(0) is None
-    assert log.max_timestamp_offset() is None
+    assert log.reader.offset_for_timestamp(0) is None
+    assert log.reader.max_timestamp_offset() is None

@@ -64,7 +64,7 @@ class Broker:
         self.background.close()
 
     def create(self, topic: str = "t", **config: Any) -> Log:
-        return self.logs.create(topic, 0, TOPIC_ID, replace(COMPACT, **config))
+        return self.logs.create(topic, 0, TOPIC_ID, replace(COMPACT, **config)).open()
 
     async def clean(self, log: Log) -> CleaningStats:
         """Clean ``log``, which has to succeed."""
@@ -90,13 +90,13 @@ def roll(log: Log) -> None:
 
 def batches(log: Log, start: int = 0) -> list[BatchHeader]:
     """Headers of all batches in the log, active segment included."""
-    return [header for chunk in log.scan_batches(start) for _, header in iter_headers(chunk)]
+    return [header for chunk in log.reader.scan_batches(start) for _, header in iter_headers(chunk)]
 
 
 def records(log: Log, start: int = 0) -> list[Record]:
     """All records a consumer gets that begins to read at ``start``."""
     found = []
-    for chunk in log.scan_batches(start):
+    for chunk in log.reader.scan_batches(start):
         for position, header in iter_headers(chunk):
             found += [each for each in decode_records(chunk, position, header) if each.offset >= start]
     return found

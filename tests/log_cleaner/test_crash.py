@@ -61,6 +61,7 @@ async def test_a_kill_at_any_step_of_a_cleaning(tmp_path: Path, settings: Cleane
         broker = await Broker(folder, settings).open()
         log = broker.logs.get("t", 0)
         assert log is not None
+        log.open()
         found = records(log)
         assert last_values(found) == EXPECTED, f"killed at step {step}"
         assert [each.offset for each in found] == sorted({each.offset for each in found})
@@ -89,6 +90,7 @@ async def test_a_disk_that_refuses_a_step(tmp_path: Path, settings: CleanerSetti
         broker = await Broker(folder, settings, files).open()
         log: Log | None = broker.create(segment_bytes=800)
         assert log is not None
+        log.open()
         fill(log)
         await broker.logs.flusher.idle()
         files.arm(step, for_good=False)
@@ -104,6 +106,7 @@ async def test_a_disk_that_refuses_a_step(tmp_path: Path, settings: CleanerSetti
             broker = await Broker(folder, settings).open()
             log = broker.logs.get("t", 0)
             assert log is not None
+            log.open()
         assert last_values(records(log)) == EXPECTED, f"refused at step {step}"
         append(log, (b"c", b"new"))
         roll(log)
@@ -132,7 +135,7 @@ async def test_a_log_that_goes_while_it_is_cleaned(
             else:
                 broker.logs.delete("t", 0)
             if what == "made anew":
-                append(broker.logs.create("t", 0, bytes(15) + b"2", log.config), (b"z", b"new"))
+                append(broker.logs.create("t", 0, bytes(15) + b"2", log.config).open(), (b"z", b"new"))
         swap(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(broker.cleaner, "_check_current", change_then_check)
@@ -143,7 +146,7 @@ async def test_a_log_that_goes_while_it_is_cleaned(
     now = broker.logs.get("t", 0)
     if what == "made anew":
         assert now is not None
-        assert last_values(records(now)) == {b"z": b"new"}
+        assert last_values(records(now.open())) == {b"z": b"new"}
         assert broker.cleaner._checkpoints.get(now) is None
     elif what == "truncated":
         assert records(log) == []

@@ -102,7 +102,7 @@ class Model:
         found = self.broker.logs.get("t", 0)
         assert found is not None
         self.broker.logs.update_config("t", self.log.config)
-        self.log = found
+        self.log = found.open()
         self.check()
 
     async def clean(self) -> None:

@@ -84,6 +84,7 @@ async def test_sequences_go_on_after_compaction_and_a_restart(
     broker = await Broker(tmp_path / "data", settings).open()
     found = broker.logs.get("t", 0)
     assert found is not None
+    found.open()
     assert produce(found, 1, 2, b"a", b"b") == 2, "a repetition is answered with the first answer"
     with pytest.raises(KafkaError) as refused:
         produce(found, 1, 5, b"a")

@@ -102,7 +102,7 @@ async def test_the_checkpoint_is_written_in_kafkas_format_and_read_again(
 async def test_a_topic_made_anew_does_not_inherit_the_checkpoint(broker: Broker) -> None:
     await broker.clean(filled(broker, "t", 3))
     broker.logs.delete("t", 0)
-    log = broker.logs.create("t", 0, bytes(15) + b"x", broker.create("u").config)
+    log = broker.logs.create("t", 0, bytes(15) + b"x", broker.create("u").config).open()
     for _ in range(5):
         append(log, (b"key", b"new"))
         roll(log)

@@ -46,7 +46,9 @@ async def make_folder(path: Path) -> None:
     await logs.load()
     logs.claim("Zk5tq3ZUR7i0kQJv1mHs3A", 1)
 
-    flights = logs.create("flights", 0, TOPIC_ID, replace(LogConfig(compact=True), index_interval_bytes=100))
+    flights = logs.create(
+        "flights", 0, TOPIC_ID, replace(LogConfig(compact=True), index_interval_bytes=100)
+    ).open()
 
     def append(data: bytearray, epoch: int = 0) -> None:
         flights.append(memoryview(data), leader_epoch=epoch, now_ms=START_MS, from_client=False)
@@ -79,7 +81,7 @@ async def make_folder(path: Path) -> None:
     await cleaner.clean_now(flights)
     await cleaner.close()
 
-    offsets = logs.create("__consumer_offsets", 0, TOPIC_ID, LogConfig(compact=True, delete=False))
+    offsets = logs.create("__consumer_offsets", 0, TOPIC_ID, LogConfig(compact=True, delete=False)).open()
     offsets.append(memoryview(group_records()), leader_epoch=0, now_ms=START_MS, from_client=False)
     await logs.write_high_watermarks({("flights", 0): 14, ("__consumer_offsets", 0): 3})
     await logs.close()

@@ -51,6 +51,9 @@ class FakeLog:
         self.config = SimpleNamespace(delete=True)
         self.topic_id: bytes | None = None
 
+    def open(self) -> FakeLog:
+        return self
+
     def assign_topic_id(self, topic_id: bytes) -> None:
         self.topic_id = topic_id
 

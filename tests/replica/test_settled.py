@@ -10,7 +10,7 @@ import pytest
 from tests.replica.world import FETCH_VERSION, TOPIC_ID, World
 
 from ottla_broker.handlers import fetch as fetch_handler
-from ottla_broker.log.log import Log
+from ottla_broker.log.reader import LogReader
 from ottla_broker.replica.isr import LeaderState
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode
@@ -25,13 +25,13 @@ class Follower:
         self.node = world.nodes[1]
         self.session = (0, 0)
         self.reads = 0
-        read = Log.read
+        read = LogReader.read
 
-        def counted(log: Log, *args: Any, **options: Any) -> Any:
+        def counted(reader: LogReader, *args: Any, **options: Any) -> Any:
             self.reads += 1
-            return read(log, *args, **options)
+            return read(reader, *args, **options)
 
-        monkeypatch.setattr(Log, "read", counted)
+        monkeypatch.setattr(LogReader, "read", counted)
 
     @property
     def partition(self) -> Partition:

@@ -246,7 +246,7 @@ async def test_nothing_of_a_log_that_nobody_has_told_of_may_go(tmp_path: Path) -
     try:
         log = second.logs.get("a", 0)
         assert log is not None
-        assert log.committed_offset() == 2
+        assert log.open().committed_offset() == 2
         assert second.replicas.last_stable_offset(log) == 2
     finally:
         await second.close()

@@ -430,7 +430,7 @@ class World:
         """Leader epoch and value of every record in a broker's log."""
         log = self.nodes[number].local
         found: dict[int, tuple[int, bytes]] = {}
-        for chunk in log.scan_batches(log.log_start_offset):
+        for chunk in log.reader.scan_batches(log.log_start_offset):
             position = 0
             while position < len(chunk):
                 header = read_header(chunk, position)

@@ -208,11 +208,13 @@ class Fetch:
         limit = partition.last_stable_offset if self._read_committed else partition.high_watermark
         if spec.last_fetched_epoch >= 0 and self._diverges(spec, answer, partition):
             return None
-        read = log.read(spec.fetch_offset, min(spec.max_bytes, left), max_offset=limit, min_one=min_one)
+        records = log.reader.read(
+            spec.fetch_offset, min(spec.max_bytes, left), max_offset=limit, min_one=min_one
+        )
         self._fill(answer, partition)
         if spec.fetch_offset < limit and spec.fetch_offset < log.active.base_offset:
             self.immediate = True
-        return read.slice
+        return records
 
     def _fill(self, answer: PartitionData, partition: Partition) -> None:
         answer.high_watermark = partition.high_watermark

@@ -97,7 +97,9 @@ class FollowerFetch(Fetch):
             self.readable.append(partition)
             self._fill(answer, partition)
             return None
-        read = log.read(spec.fetch_offset, min(spec.max_bytes, left), max_offset=end, min_one=min_one)
+        records = log.reader.read(
+            spec.fetch_offset, min(spec.max_bytes, left), max_offset=end, min_one=min_one
+        )
         if not self._told:
             partition.fetched_by(self._replica_id, spec.fetch_offset, spec.follower_start, self._epoch)
         self.readable.append(partition)
@@ -106,7 +108,7 @@ class FollowerFetch(Fetch):
             spec.settled = partition
         elif spec.fetch_offset < log.active.base_offset:
             self.immediate = True
-        return read.slice
+        return records
 
     def _is_too_fast(self, partition: Partition) -> bool:
         """Whether a follower that isn't in sync has to wait for more (KIP-73)."""

@@ -103,7 +103,12 @@ def _find(
         answer.offset = log.log_start_offset
         answer.leader_epoch = log.epochs.epoch_at(log.log_start_offset)
         return
-    found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    reader = log.reader
+    found = (
+        reader.max_timestamp_offset()
+        if timestamp == MAX_TIMESTAMP
+        else reader.offset_for_timestamp(timestamp)
+    )
     if found is not None and found[0] < end:
         answer.offset, answer.timestamp, epoch = found
         answer.leader_epoch = epoch

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.context import RequestContext, not_here
-from ottla_broker.log.append import RecordsRefused
+from ottla_broker.log.validator import RecordsRefused
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.network.service import CloseConnection
 from ottla_protocol.errors import ErrorCode, KafkaError

@@ -1,4 +1,4 @@
-"""What every log of a broker shares: the disk, the time, chance, and who does slow work for them."""
+"""What all logs of a broker share: files, time, random numbers, the flusher, delayed work."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
-def _at_once(delay_ms: int, function: Callable[[], None]) -> None:
-    """Where nobody does things later (tools, recovery threads), they are done now."""
+def _run_now(delay_ms: int, function: Callable[[], None]) -> None:
+    """Run the function now: for tools and tests, where nothing runs later."""
     function()
 
 
 class LogEnvironment:
-    """Handed to each log by the log manager; a test builds its own.
+    """Passed to each log by the log manager; tests build their own.
 
-    ``later(delay_ms, function)`` runs a function that touches only files on a thread, after a delay.
+    Attributes:
+        later: ``later(delay_ms, function)`` runs a function on a thread after a delay; it may touch only files.
+        on_failure: called with the data folder of a log whose disk refuses, on the thread that used it.
     """
 
     __slots__ = (
@@ -43,7 +45,7 @@ class LogEnvironment:
         *,
         producer_id_expiration_ms: int = _DAY_MS,
         flusher: Flusher | None = None,
-        later: Callable[[int, Callable[[], None]], None] = _at_once,
+        later: Callable[[int, Callable[[], None]], None] = _run_now,
     ) -> None:
         self.files = files
         self.now_ms = now_ms
@@ -51,5 +53,4 @@ class LogEnvironment:
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.flusher = flusher
         self.later = later
-        # Told of the data folder of a log whose disk refuses, on the thread that used it.
         self.on_failure: Callable[[str], None] | None = None

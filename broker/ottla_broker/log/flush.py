@@ -1,5 +1,4 @@
-"""Group commit: many who wait for a log to be on the device share one fsync, and one fsync runs a log at a
-time.
+"""Group commit: all that wait for a log to be on the device share an fsync; each log has one under way at a time.
 
 The loop's thread owns all of this; only :meth:`FlushJob.run` runs on a background thread.
 """
@@ -7,7 +6,7 @@ The loop's thread owns all of this; only :meth:`FlushJob.run` runs on a backgrou
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -15,8 +14,6 @@ from .files import Descriptor, Files
 
 if TYPE_CHECKING:
     from ottla_broker.background import Background
-
-    from .base import LogBase
 
 
 class FlushJob:
@@ -30,8 +27,7 @@ class FlushJob:
     def __init__(self, files: Files, end_offset: int, truncations: int) -> None:
         self.files = files
         self.end_offset = end_offset
-        # How often the log had been truncated: what was flushed before a truncation says nothing about what
-        # came after.
+        # How often the log had been truncated: a flush from before a truncation says nothing about records after it.
         self.truncations = truncations
         self.descriptors: list[Descriptor] = []
         self.paths: list[str] = []
@@ -39,13 +35,13 @@ class FlushJob:
         self.folders: list[str] = []
 
     def only_data(self) -> None:
-        """Names and small files are on the device already."""
+        """Leave out names and small files: they are on the device already."""
         self.paths.clear()
         self.replacements.clear()
         self.folders.clear()
 
     def run(self) -> None:
-        """Wait for the device. Raises OSError."""
+        """Block until the device has everything. Raises OSError."""
         for descriptor in self.descriptors:
             self.files.sync_descriptor(descriptor)
         for path in self.paths:
@@ -56,8 +52,23 @@ class FlushJob:
             self.files.sync_folder(folder)
 
 
+class Flushable(Protocol):
+    """What a flusher needs of a log."""
+
+    name: str
+    failure: str | None
+    recovery_point: int
+    log_end_offset: int
+
+    def prepare_flush(self) -> FlushJob: ...
+
+    def flushed_to(self, job: FlushJob) -> None: ...
+
+    def fail(self, why: str) -> KafkaError: ...
+
+
 class _Waiting:
-    """One log's waiters; exists as long as it has any."""
+    """One log's waiters; exists while it has any."""
 
     __slots__ = ("target", "waiters")
 
@@ -71,12 +82,12 @@ class Flusher:
 
     def __init__(self, background: Background) -> None:
         self._background = background
-        self._waiting: dict[LogBase, _Waiting] = {}
+        self._waiting: dict[Flushable, _Waiting] = {}
 
-    def request(self, log: LogBase, end_offset: int) -> asyncio.Future[None]:
+    def request(self, log: Flushable, end_offset: int) -> asyncio.Future[None]:
         """A future that is done when everything below ``end_offset`` is on the device.
 
-        It fails with KafkaError(KAFKA_STORAGE_ERROR) when the device does not take it.
+        It raises KafkaError: KAFKA_STORAGE_ERROR when the device refuses.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if log.failure is not None:
@@ -93,11 +104,11 @@ class Flusher:
                 waiting.waiters.append((end_offset, future))
         return future
 
-    def start(self, log: LogBase) -> None:
-        """Bring all of the log to the device; nobody waits for it."""
+    def start(self, log: Flushable) -> None:
+        """Begin to bring all of the log to the device."""
         self.request(log, log.log_end_offset).add_done_callback(_retrieve)
 
-    def is_busy(self, log: LogBase) -> bool:
+    def is_busy(self, log: Flushable) -> bool:
         """Whether an fsync of the log is under way."""
         return log in self._waiting
 
@@ -108,13 +119,13 @@ class Flusher:
             await asyncio.wait(futures)
             await asyncio.sleep(0)
 
-    def _start(self, log: LogBase, waiting: _Waiting) -> None:
+    def _start(self, log: Flushable, waiting: _Waiting) -> None:
         job = log.prepare_flush()
         waiting.target = job.end_offset
         task = self._background.run(job.run)
         task.add_done_callback(lambda done: self._finished(log, waiting, job, done))
 
-    def _finished(self, log: LogBase, waiting: _Waiting, job: FlushJob, done: asyncio.Future[None]) -> None:
+    def _finished(self, log: Flushable, waiting: _Waiting, job: FlushJob, done: asyncio.Future[None]) -> None:
         error: KafkaError | None = None
         if done.cancelled():
             error = KafkaError(
@@ -133,7 +144,7 @@ class Flusher:
             elif end_offset <= job.end_offset:
                 future.set_result(None)
             elif end_offset > log.log_end_offset:
-                # What was to be flushed is not in the log any more.
+                # The records that were to be flushed are no longer in the log.
                 why = f"{log.name}: the log was truncated below {end_offset} before the flush"
                 future.set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why))
             else:
@@ -143,7 +154,7 @@ class Flusher:
             try:
                 self._start(log, waiting)
             except KafkaError as refused:
-                # The partition was deleted meanwhile, or its files cannot be opened: nobody waits for ever.
+                # The partition was deleted meanwhile, or its files can't be opened: no waiter may wait for ever.
                 for _, future in left:
                     future.set_exception(refused)
                 left.clear()
@@ -152,6 +163,6 @@ class Flusher:
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:
-    """For a flush nobody waits for: the log itself has told of its failure."""
+    """Retrieve the error of a flush without waiters, so that asyncio doesn't log it: the log has."""
     if not future.cancelled():
         future.exception()

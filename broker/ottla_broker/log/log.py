@@ -1,52 +1,293 @@
-"""One partition's log: append, read, roll, truncate, flush, retain; Kafka's UnifiedLog and LocalLog.
+"""One partition's log: append, roll, truncate, flush, delete old segments; Kafka's UnifiedLog and LocalLog.
 
-A log is a row of segments in a folder. Its offsets are ordered like this, and every method keeps it so::
+A log is a row of segments in a folder. These always hold::
 
-    log_start_offset <= recovery_point <= log_end_offset          (recovery_point may lie below
-    log_start_offset) readable: log_start_offset .. log_end_offset                  on the device: everything
-    below recovery_point
+    log_start_offset <= log_end_offset     readable: from the log start offset to the log end offset
+    recovery_point   <= log_end_offset     on the device: everything below the recovery point
 
-Concurrency: a log belongs to the event loop's thread. ``segments`` is replaced, never changed, so whoever
-took it keeps a consistent view while segments come and go. Only :meth:`LogSegment.batches`,
-:meth:`FlushJob.run` and the functions given to ``environment.later`` run on other threads.
+Concurrency: a log belongs to the event loop's thread. ``segments`` is replaced, never changed, so a reader that holds
+it keeps a consistent view while segments come and go. Only :meth:`LogSegment.batches`, :meth:`FlushJob.run` and the
+functions given to ``environment.later`` run on other threads.
 
-A log opens on first use: as long as nobody touches it, it is a name and the offsets of the checkpoints. That
-is what makes a broker with 10,000 partitions start at once.
+A log is made closed: a name and the offsets of the checkpoints. :meth:`Log.open` reads its folder, and nothing but the
+methods that say so may be called before. That lets a broker with 10,000 partitions start at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from ottla_broker import events
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import BatchHeader, CorruptRecordError, assign_offset, set_log_append_time
 
 from . import names, txn_index
-from .append import AppendInfo, check_batch, check_client_batch, recompress
-from .reading import LogRead, ReadableLog
+from .checkpoints import CorruptCheckpointError, encode_topic_id, read_topic_id
+from .config import LogConfig
+from .environment import LogEnvironment
+from .flush import FlushJob
+from .leader_epoch import LeaderEpochs
+from .producer_state import ProducerEntry, ProducerStates
+from .reader import LogReader
 from .segment import LogSegment
+from .validator import AppendInfo, check_batch, check_client_batch, recompress
 
-__all__ = ["AppendInfo", "Log", "LogRead"]
+NOT_TRUNCATED: Final = 2**63 - 1
+_NO_TOPIC_ID: Final = bytes(16)
 
 _log = events.get_logger()
 
 
-class Log(ReadableLog):
-    """The log of one partition."""
+class Log:
+    """The log of one partition.
 
-    __slots__ = ()
+    Attributes:
+        name: topic and partition as in folder names and messages.
+        failure: why the log is out of use until the broker restarts; None while it works.
+        high_watermark: asked for the offset below which everything is committed; without it, that is the log's end.
+        lowest_truncation: the lowest offset the log was truncated to since the cleaner last reset this.
+        reader: reads the log, once it is open; so are the attributes after it.
+    """
+
+    __slots__ = (
+        "_has_new_files",
+        "_initial_recovery_point",
+        "_initial_start",
+        "_is_torn",
+        "_topic_id",
+        "_truncations",
+        "_was_clean",
+        "active",
+        "base_offsets",
+        "config",
+        "environment",
+        "epochs",
+        "failure",
+        "high_watermark",
+        "is_open",
+        "last_flush_ms",
+        "log_end_offset",
+        "log_start_offset",
+        "lowest_truncation",
+        "name",
+        "partition",
+        "path",
+        "producers",
+        "reader",
+        "recovery_point",
+        "segments",
+        "topic",
+    )
+
+    reader: LogReader
+    segments: Sequence[LogSegment]
+    base_offsets: Sequence[int]
+    active: LogSegment
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    epochs: LeaderEpochs
+    producers: ProducerStates
+
+    def __init__(
+        self,
+        path: str,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        environment: LogEnvironment,
+        *,
+        topic_id: bytes | None = None,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        clean: bool = False,
+    ) -> None:
+        """A closed log in the folder ``path``, which exists.
+
+        ``log_start_offset`` and ``recovery_point`` come from the checkpoints; ``clean``: the last stop was.
+        """
+        self.path = path
+        self.topic = topic
+        self.partition = partition
+        self.name = f"{topic}-{partition}"
+        self.config = config
+        self.environment = environment
+        self.is_open = False
+        self.failure: str | None = None
+        self.last_flush_ms = 0
+        self.high_watermark: Callable[[], int] | None = None
+        self.lowest_truncation = NOT_TRUNCATED
+        self._topic_id = topic_id
+        self._initial_start = log_start_offset
+        self._initial_recovery_point = recovery_point
+        self._was_clean = clean
+        # Whether the folder has names that are not on the device yet.
+        self._has_new_files = False
+        # Whether a failed write left bytes behind the active segment's end.
+        self._is_torn = False
+        self._truncations = 0
+
+    # --- opening ------------------------------------------------------------------------------------------
+
+    def open(self) -> Log:
+        """Read the folder, recovering from an unclean stop; an open log stays as it is. Returns the log.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR, also when the log is out of use.
+        """
+        if self.is_open:
+            return self
+        if self.failure is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
+        from .loader import load
+
+        try:
+            loaded = load(
+                self.environment,
+                self.path,
+                self.name,
+                self.config,
+                log_start_offset=self._initial_start,
+                recovery_point=self._initial_recovery_point,
+                clean=self._was_clean,
+            )
+        except (OSError, CorruptRecordError) as error:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: cannot be opened: {error}"
+            ) from error
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self._has_new_files = loaded.new_files
+        self.last_flush_ms = self.environment.now_ms()
+        self._set_segments(loaded.segments)
+        self.reader = LogReader(self)
+        self.is_open = True
+        return self
+
+    def _set_segments(self, segments: Sequence[LogSegment]) -> None:
+        self.base_offsets = [segment.base_offset for segment in segments]
+        self.active = segments[-1]
+        self.segments = tuple(segments)
+
+    @property
+    def _epochs_path(self) -> str:
+        return f"{self.path}/{names.LEADER_EPOCHS}"
+
+    # --- the topic's id (also while closed) ---------------------------------------------------------------
+
+    @property
+    def topic_id(self) -> bytes:
+        """The topic's id from ``partition.metadata``; zeros when it has none."""
+        topic_id = self._topic_id
+        if topic_id is None:
+            path = f"{self.path}/{names.PARTITION_METADATA}"
+            try:
+                topic_id = read_topic_id(self.environment.files, path)
+            except (CorruptCheckpointError, OSError) as error:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}") from error
+            self._topic_id = topic_id
+        return topic_id
+
+    def assign_topic_id(self, topic_id: bytes) -> None:
+        """Give a log that has none its topic's id.
+
+        Raises:
+            KafkaError: INCONSISTENT_TOPIC_ID when it has another, KAFKA_STORAGE_ERROR.
+        """
+        if topic_id == self.topic_id:
+            return
+        if self.topic_id != _NO_TOPIC_ID:
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_TOPIC_ID, f"{self.name}: the folder belongs to another topic id"
+            )
+        path = f"{self.path}/{names.PARTITION_METADATA}"
+        try:
+            self.environment.files.replace(path, encode_topic_id(topic_id), sync=False)
+        except OSError as error:
+            raise self.storage_error("cannot store the topic id", error) from error
+        self._topic_id = topic_id
+        self._has_new_files = True
+
+    # --- offsets ------------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def checkpoint_recovery_point(self) -> int:
+        """The recovery point for the checkpoint; also of a closed log."""
+        return self.recovery_point if self.is_open else self._initial_recovery_point
+
+    @property
+    def checkpoint_start_offset(self) -> int:
+        """The log start offset for the checkpoint, 0 where the first segment says it; also of a closed log."""
+        if not self.is_open:
+            return self._initial_start
+        return self.log_start_offset if self.log_start_offset > self.base_offsets[0] else 0
+
+    def committed_offset(self) -> int:
+        """The offset below which everything is committed."""
+        high_watermark = self.high_watermark
+        return self.log_end_offset if high_watermark is None else min(high_watermark(), self.log_end_offset)
+
+    @property
+    def latest_epoch(self) -> int:
+        """Epoch of the last leader that wrote; -1 when none did."""
+        return self.epochs.latest
+
+    def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
+        """The largest epoch up to ``leader_epoch``, and where it ends; ``(-1, -1)`` when unknown."""
+        return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
+
+    def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        """Record that a leader of ``leader_epoch`` begins at ``start_offset``; appends record it too."""
+        self.epochs.assign(leader_epoch, start_offset)
+
+    def active_producers(self) -> list[ProducerEntry]:
+        """The state of each producer (DescribeProducers)."""
+        return list(self.producers.producers.values())
+
+    # --- failing ------------------------------------------------------------------------------------------
+
+    def storage_error(self, what: str, error: OSError) -> KafkaError:
+        """Log that the disk refused something and report its data folder; the error to raise."""
+        message = f"{self.name}: {what}: {error.strerror or error}"
+        _log.error("storage error", topic=self.topic, partition=self.partition, what=what, why=str(error))
+        self._report_failure()
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+    def fail(self, why: str) -> KafkaError:
+        """Take the log out of use until the broker restarts; the error to raise."""
+        if self.failure is None:
+            self.failure = f"{self.name}: {why}; the log is out of use until the broker restarts"
+            _log.error("log failed", topic=self.topic, partition=self.partition, why=why)
+            self._report_failure()
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
+
+    def _report_failure(self) -> None:
+        if self.environment.on_failure is not None:
+            self.environment.on_failure(self.path.rpartition("/")[0])
 
     # --- append -------------------------------------------------------------------------------------------
 
     def append(
         self, records: memoryview | bytearray, *, leader_epoch: int, now_ms: int, from_client: bool
     ) -> AppendInfo:
-        """Append as the leader: check, assign offsets (in ``records``, which is written to), store.
+        """Append as the leader: check the batch, assign its offsets in ``records`` itself, and store it.
 
-        ``from_client``: a produce request, so one batch, and nothing in it that only leaders write. Otherwise
-        several batches are taken. Raises KafkaError with the code of the produce response; the log is then as
-        it was.
+        ``from_client``: the records are a produce request's, so they must be one batch without anything that only
+        leaders write. Otherwise they may be several.
+
+        Raises:
+            KafkaError: with the code for the produce response; the log is as it was.
         """
         view = records if isinstance(records, memoryview) else memoryview(records)
         if self.failure is not None:
@@ -96,7 +337,7 @@ class Log(ReadableLog):
         )
 
     def _append_several(self, view: memoryview, leader_epoch: int, now_ms: int) -> AppendInfo:
-        """Batches of a coordinator: checked one by one, written as one."""
+        """Append a coordinator's batches: checked one by one, written in one piece."""
         config = self.config
         first = next_offset = self.log_end_offset
         batches: list[tuple[int, BatchHeader]] = []
@@ -125,10 +366,10 @@ class Log(ReadableLog):
         )
 
     def append_as_follower(self, records: memoryview | bytearray) -> AppendInfo:
-        """Append what the leader sent, with the offsets and epochs it has; a partial last batch is left out.
+        """Append the leader's batches with the offsets and epochs they have, without a partial last batch.
 
-        Raises KafkaError: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE for offsets that are not new,
-        KAFKA_STORAGE_ERROR.
+        Raises:
+            KafkaError: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE for offsets that are not new, KAFKA_STORAGE_ERROR.
         """
         if self.failure is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
@@ -162,7 +403,7 @@ class Log(ReadableLog):
         )
 
     def _write_as_follower(self, view: memoryview, headers: list[BatchHeader]) -> None:
-        """Write at once what fits into a segment; a batch that is larger, as the leader may have had others, alone."""
+        """Write in pieces that fit into a segment; a batch larger than a segment, which the leader allowed, alone."""
         limit = self.config.segment_bytes
         now_ms = self.environment.now_ms()
         position = at = 0
@@ -179,7 +420,7 @@ class Log(ReadableLog):
             at = until
 
     def _replay(self, view: memoryview, headers: list[BatchHeader]) -> None:
-        """Take note of what batches that were written say of their producers."""
+        """Update the producers' state from batches that were written."""
         position = 0
         for header in headers:
             ended = self.producers.replay(header, view[position : position + header.size])
@@ -217,43 +458,39 @@ class Log(ReadableLog):
             )
         segment = self.active
         try:
-            if self._torn:
+            if self._is_torn:
                 segment.cut(segment.size)
-                self._torn = False
+                self._is_torn = False
             if segment.must_roll(config, size, timestamp, last, now_ms):
                 segment = self._roll(first, now_ms)
             segment.append(view, last, timestamp, timestamp_offset, config.index_interval_bytes)
         except OSError as error:
-            self._torn = True
-            self._cut_torn()
-            raise self._storage_error("the batch could not be written", error) from error
+            self._is_torn = True
+            self._remove_torn()
+            raise self.storage_error("the batch could not be written", error) from error
         self.log_end_offset = last + 1
 
-    def _cut_torn(self) -> None:
-        """Take back what a failed write left behind the end; if this fails, the next append tries again."""
+    def _remove_torn(self) -> None:
+        """Truncate the bytes that a failed write left behind the end; if this fails, the next append tries again."""
         active = self.active
         try:
             active.cut(active.size)
-            self._torn = False
+            self._is_torn = False
         except OSError as error:
             _log.error(
-                "cannot cut a failed write", topic=self.topic, partition=self.partition, why=str(error)
+                "cannot remove a failed write", topic=self.topic, partition=self.partition, why=str(error)
             )
-
-    def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        """Note that a leader of ``leader_epoch`` begins at ``start_offset`` (appends note it as well)."""
-        self.epochs.assign(leader_epoch, start_offset)
 
     # --- roll ---------------------------------------------------------------------------------------------
 
     def roll(self, now_ms: int | None = None) -> LogSegment:
-        """Begin a new segment at the end of the log; an empty active segment is kept. Raises KafkaError."""
+        """Begin a new segment at the end of the log, unless the active one is empty. Raises KafkaError."""
         if not self.active.size and self.active.base_offset == self.log_end_offset:
             return self.active
         try:
             return self._roll(self.log_end_offset, self.environment.now_ms() if now_ms is None else now_ms)
         except OSError as error:
-            raise self._storage_error("no new segment could be made", error) from error
+            raise self.storage_error("no new segment could be made", error) from error
 
     def _roll(self, base_offset: int, now_ms: int) -> LogSegment:
         environment = self.environment
@@ -271,9 +508,9 @@ class Log(ReadableLog):
             now_ms=now_ms,
             jitter_ms=environment.random.randrange(jitter) if jitter > 0 else 0,
         )
-        self._new_files = True
-        # A reader who had come to the end was to go on behind the old segment's last batch.
-        self._known.pop(self.log_end_offset, None)
+        self._has_new_files = True
+        # A reader at the end was to continue behind the old segment's last batch.
+        self.reader.forget_position(self.log_end_offset)
         if old.base_offset == base_offset:
             self._set_segments((*self.segments[:-1], segment))
         else:
@@ -286,23 +523,24 @@ class Log(ReadableLog):
     # --- truncation, retention ----------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
-        """Cut the log so that it ends at ``offset``; True when anything went.
+        """Truncate the log so that it ends at ``offset``; True when that removed anything.
 
-        Raises KafkaError(KAFKA_STORAGE_ERROR).
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
         """
         if offset >= self.log_end_offset:
-            # Nothing to cut but the epoch of a leader that this broker once was and that wrote nothing.
+            # No records to remove, but maybe an epoch in which this broker led and wrote nothing.
             self.epochs.truncate_from_end(self.log_end_offset)
             return False
-        if offset <= self._bases[0]:
+        if offset <= self.base_offsets[0]:
             self.truncate_fully_and_start_at(offset)
             return True
         now_ms = self.environment.now_ms()
-        self.lowest_cut = min(self.lowest_cut, offset)
+        self.lowest_truncation = min(self.lowest_truncation, offset)
         try:
             keep = [segment for segment in self.segments if segment.base_offset <= offset]
             gone = self.segments[len(keep) :]
-            self._known.clear()
+            self.reader.forget_positions()
             self._truncations += 1
             keep[-1].truncate_to(offset, now_ms)
             txn_index.truncate_to(keep[-1], offset)
@@ -325,13 +563,14 @@ class Log(ReadableLog):
         rebuild_producers(self.producers, self.segments, self.log_end_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Throw everything away; the log is empty and begins at ``offset``.
+        """Remove all records and begin at ``offset``.
 
-        Raises KafkaError(KAFKA_STORAGE_ERROR).
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
         """
-        self.lowest_cut = min(self.lowest_cut, offset)
+        self.lowest_truncation = min(self.lowest_truncation, offset)
         try:
-            self._known.clear()
+            self.reader.forget_positions()
             self._truncations += 1
             old = self.segments
             self._remove_files(old)
@@ -346,8 +585,8 @@ class Log(ReadableLog):
                     )
                 ]
             )
-            self._new_files = True
-            self._torn = False
+            self._has_new_files = True
+            self._is_torn = False
             self.log_start_offset = self.log_end_offset = self.recovery_point = offset
             self.epochs.clear()
             self.producers.clear(offset)
@@ -358,13 +597,15 @@ class Log(ReadableLog):
     def advance_log_start_offset(self, offset: int) -> bool:
         """Hide everything below ``offset`` (DeleteRecords); True when that moved the start.
 
-        Raises KafkaError(OFFSET_OUT_OF_RANGE) behind the high watermark. Segments go with the next retention
-        pass.
+        The next retention pass removes the segments.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE above the high watermark.
         """
         if offset > self.committed_offset():
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.name}: {offset} lies behind the high watermark {self.committed_offset()}",
+                f"{self.name}: {offset} is above the high watermark {self.committed_offset()}",
             )
         if offset <= self.log_start_offset:
             return False
@@ -374,25 +615,32 @@ class Log(ReadableLog):
         return True
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """Let go of the segments that the topic's retention does not keep; how many. Raises KafkaError."""
+        """Remove the segments that the topic's retention doesn't keep; how many. Raises KafkaError, OSError."""
         from .retention import expired_segments
 
-        expired, reason = expired_segments(self, now_ms)
+        expired, reason = expired_segments(
+            self.segments,
+            self.config,
+            now_ms,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            committed_offset=self.committed_offset(),
+        )
         if expired:
             self._delete_segments(expired, reason, now_ms)
         return expired
 
     def _delete_segments(self, count: int, reason: str, now_ms: int) -> None:
-        """Remove the first ``count`` segments; readers keep what they have. The active one rolls first."""
+        """Remove the first ``count`` segments, rolling first if that is all; readers keep what they have open."""
         if count == len(self.segments):
             self.roll(now_ms)
         gone, left = self.segments[:count], self.segments[count:]
         try:
             self._set_segments(left)
-            self._known.clear()
+            self.reader.forget_positions()
             self._remove_files(gone)
         except OSError as error:
-            raise self._storage_error("segments could not be removed", error) from error
+            raise self.storage_error("segments could not be removed", error) from error
         start = max(self.log_start_offset, left[0].base_offset)
         self.recovery_point = max(self.recovery_point, left[0].base_offset)
         if start > self.log_start_offset:
@@ -409,7 +657,7 @@ class Log(ReadableLog):
         )
 
     def _remove_files(self, segments: Sequence[LogSegment]) -> None:
-        """Rename to ``.deleted`` now, unlink after file.delete.delay.ms: who reads them can go on."""
+        """Rename to ``.deleted`` now and unlink after file.delete.delay.ms, so that readers can finish."""
         for segment in segments:
             segment.rename(names.DELETED)
             self.producers.remove_snapshot(segment.base_offset)
@@ -421,38 +669,152 @@ class Log(ReadableLog):
                     try:
                         one()
                     except OSError as error:
-                        _log.warning("a deleted segment's file stays", folder=self.path, why=str(error))
+                        _log.warning(
+                            "a deleted segment's file can't be removed", folder=self.path, why=str(error)
+                        )
 
             self.environment.later(self.config.file_delete_delay_ms, remove)
-            self._new_files = True
+            self._has_new_files = True
 
     def replace_segments(self, new: Sequence[LogSegment], old: Sequence[LogSegment]) -> None:
-        """Put compacted segments (``.cleaned`` files, synced) in the place of those they were made from.
+        """Replace segments by compacted ones, which are synced ``.cleaned`` files (LocalLog.replaceSegments).
 
-        First the new ones become ``.swap`` (last first): from then on a restart finishes the swap; then the
-        old ones go; then the new ones get their names (LocalLog.replaceSegments). Raises
-        KafkaError(KAFKA_STORAGE_ERROR).
+        First the new ones become ``.swap``, last first: from then on a restart finishes the swap. Then the old ones
+        are removed, and the new ones get their names.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
         """
         bases = {segment.base_offset for segment in new}
         gone = {id(segment) for segment in old}
         try:
             for segment in reversed(new):
                 segment.rename(names.SWAP)
-            self._known.clear()
+            self.reader.forget_positions()
             kept = [segment for segment in self.segments if id(segment) not in gone]
             self._set_segments(sorted((*kept, *new), key=lambda segment: segment.base_offset))
             for segment in old:
                 if segment.base_offset in bases:
-                    # Its snapshot describes the state before the same offset: the new segment's as well.
+                    # Its snapshot describes the state before the same offset, so it is the new segment's too.
                     self._remove_but_snapshot(segment)
                 else:
                     self._remove_files([segment])
             for segment in new:
                 segment.rename("")
-            self._new_files = True
+            self._has_new_files = True
         except OSError as error:
             raise self.fail(f"the swap of compacted segments failed: {error}") from error
 
     def _remove_but_snapshot(self, segment: LogSegment) -> None:
         segment.rename(names.DELETED)
         self.environment.later(self.config.file_delete_delay_ms, segment.unlink)
+
+    # --- flush --------------------------------------------------------------------------------------------
+
+    def prepare_flush(self) -> FlushJob:
+        """The job that brings everything appended so far to the device; :meth:`flushed_to` records that it is done.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        job = FlushJob(self.environment.files, self.log_end_offset, self._truncations)
+        active = self.active
+        at = max(0, bisect_right(self.base_offsets, self.recovery_point) - 1)
+        try:
+            for segment in self.segments[at:]:
+                job.descriptors.append(segment.file.descriptor())
+                if segment is not active:
+                    job.paths += segment.sync_paths()
+                    job.paths.append(self.producers.path(segment.base_offset))
+        except OSError as error:
+            raise self.storage_error("the log could not be flushed", error) from error
+        if self.epochs.dirty:
+            job.replacements.append((self._epochs_path, self.epochs.encode()))
+            self.epochs.dirty = False
+        if self._has_new_files:
+            job.folders += (self.path, self.path.rpartition("/")[0])
+            self._has_new_files = False
+        return job
+
+    def flushed_to(self, job: FlushJob) -> None:
+        """Record that everything below the job's end is on the device."""
+        if job.truncations == self._truncations:
+            self.recovery_point = max(self.recovery_point, min(job.end_offset, self.log_end_offset))
+        self.last_flush_ms = self.environment.now_ms()
+
+    def flush(self) -> None:
+        """Block until everything appended is on the device; on the event loop use :meth:`flushed`.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if self.failure is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
+        self._run(self.prepare_flush())
+
+    def _run(self, job: FlushJob) -> None:
+        try:
+            job.run()
+        except OSError as error:
+            raise self.fail(f"fsync failed: {error}") from error
+        self.flushed_to(job)
+
+    def flushed(self, end_offset: int) -> asyncio.Future[None]:
+        """A future that is done when everything below ``end_offset`` is on the device; waiters share an fsync.
+
+        When the device refuses, it raises KafkaError: KAFKA_STORAGE_ERROR, and the log is out of use.
+        """
+        flusher = self.environment.flusher
+        if flusher is None:
+            raise RuntimeError("this log has no flusher: call flush()")
+        return flusher.request(self, end_offset)
+
+    # --- closing ------------------------------------------------------------------------------------------
+
+    def write_out(self) -> None:
+        """Write what is only in memory, without waiting for the device: indexes, producers, epochs.
+
+        May run on another thread once the log isn't used any longer; a closed log has nothing to write.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if not self.is_open or self.failure is not None:
+            return
+        try:
+            self.producers.end_offset = self.log_end_offset
+            if self.producers.producers or self.producers.snapshots:
+                self.producers.take_snapshot()
+            self.active.close()
+            if self.epochs.dirty:
+                self.environment.files.replace(self._epochs_path, self.epochs.encode(), sync=False)
+                self.epochs.dirty = False
+                self._has_new_files = True
+        except OSError as error:
+            raise self.storage_error("the log could not be closed", error) from error
+
+    def close(self, *, synced: bool = False) -> None:
+        """Bring everything to the device and close the files; a closed log has nothing to bring.
+
+        ``synced``: all of the machine's disks were synced after :meth:`write_out`, so only the data is checked. May run
+        on another thread once the log isn't used any longer.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if not self.is_open or self.failure is not None:
+            return
+        self.write_out()
+        if self.recovery_point < self.log_end_offset or self._has_new_files:
+            job = self.prepare_flush()
+            if synced:
+                job.only_data()
+            else:
+                job.paths += (
+                    *self.active.sync_paths(),
+                    self._epochs_path,
+                    self.producers.path(self.log_end_offset),
+                )
+            self._run(job)
+        for segment in self.segments:
+            segment.file.close()

@@ -20,13 +20,13 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 
 from . import names
 from .checkpoints import encode_topic_id
-from .chores import Chores, Intervals
 from .config import LogConfig
 from .environment import LogEnvironment
 from .files import Files, descriptor_budget
 from .flush import Flusher
 from .folder import DataFolder, LogDirError
 from .log import Log
+from .maintenance import Intervals, LogMaintenance
 
 if TYPE_CHECKING:
     from ottla_broker.background import Background
@@ -80,7 +80,7 @@ class LogManager:
             later=self._later,
         )
         self.folders: list[DataFolder] = []
-        self.chores = Chores(self, intervals or Intervals())
+        self.maintenance = LogMaintenance(self, intervals or Intervals())
         self._high_watermarks: dict[tuple[str, int], int] = {}
         # Up to where a log is committed that no replica has been made of yet; None: to its end.
         self.committed_of: Callable[[str, int], int] | None = None
@@ -183,7 +183,7 @@ class LogManager:
     def _add(self, key: tuple[str, int], log: Log) -> None:
         self._logs[key] = log
         if self.committed_of is not None:
-            log.watermark = partial(self.committed_of, *key)
+            log.high_watermark = partial(self.committed_of, *key)
         self._partitions.setdefault(key[0], set()).add(key[1])
         self.shortest_flush_ms = min(self.shortest_flush_ms, log.config.flush_ms)
 
@@ -272,19 +272,19 @@ class LogManager:
             return
         folder = self._folder_of(log)
         unique = f"{self._random.getrandbits(_UNIQUE_BITS):032x}"
-        grave = f"{folder.path}/{names.deleted_folder(topic, partition, unique)}"
+        deleted_path = f"{folder.path}/{names.deleted_folder(topic, partition, unique)}"
         log.failure = f"{log.name}: the partition was deleted"
         folder.log_count -= 1
         self._high_watermarks.pop(key, None)
         self._partitions[topic].discard(partition)
         self._forgotten.add(key)
         try:
-            self.files.rename(log.path, grave)
+            self.files.rename(log.path, deleted_path)
         except OSError as error:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: cannot be removed: {error}"
             ) from error
-        self._later(log.config.file_delete_delay_ms, self._removal(grave))
+        self._later(log.config.file_delete_delay_ms, self._removal(deleted_path))
 
     def set_aside(self, topic: str, partition: int) -> str | None:
         """Rename the folder of a partition that belongs to no topic, so that one of its name can be made.
@@ -378,7 +378,7 @@ class LogManager:
         known = self._high_watermarks
         known.update(offsets)
         try:
-            await self.chores.checkpoint(
+            await self.maintenance.checkpoint(
                 names.HIGH_WATERMARKS, lambda log: known.get((log.topic, log.partition))
             )
         except OSError as error:
@@ -390,7 +390,7 @@ class LogManager:
 
     async def run(self) -> None:
         """Retention, flush by time, checkpoints, and forgetting producers, until cancelled."""
-        await self.chores.run()
+        await self.maintenance.run()
 
     async def close(self) -> None:
         """Flush and close every log that was used, write the checkpoints, mark the stop as clean, unlock.

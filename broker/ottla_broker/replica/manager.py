@@ -181,7 +181,7 @@ class ReplicaManager:
         """The offset below which a log may be compacted."""
         partition = self.partition(log.topic, log.partition)
         if partition is None or not partition.is_open:
-            return log.committed_offset()
+            return log.open().committed_offset()
         return partition.last_stable_offset
 
     # ---- from time to time

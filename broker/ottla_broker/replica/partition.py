@@ -26,7 +26,8 @@ from ottla_broker.replica.offset_waiters import OffsetWaiters
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla_broker.log.log import AppendInfo, Log
+    from ottla_broker.log.log import Log
+    from ottla_broker.log.validator import AppendInfo
     from ottla_broker.replica.delayed_fetch import DelayedFetch
     from ottla_broker.replica.follower_state import FollowerState
 
@@ -155,10 +156,11 @@ class Partition:
                 f"the log of {self.topic}-{self.partition} is not on this broker",
             )
         log.assign_topic_id(self.topic_id)
+        log.open()
         # What the last run of the broker knew to be committed; a leader may have the rest truncated.
         checkpointed = logs.high_watermark(self.topic, self.partition) or 0
         self._high_watermark = min(max(log.log_start_offset, checkpointed), log.log_end_offset)
-        log.watermark = self._get_high_watermark
+        log.high_watermark = self._get_high_watermark
         self._log = log
         if self._leadership is not None:
             log.assign_epoch(self.leader_epoch, log.log_end_offset)
@@ -606,7 +608,7 @@ class Partition:
         all that a leader has when it begins to lead stays.
         """
         log = self.log
-        return log.scan_batches(max(start_offset, log.log_start_offset))
+        return log.reader.scan_batches(max(start_offset, log.log_start_offset))
 
     def delete_records(self, offset: int) -> int:
         """Make ``offset`` the first one (-1: the high watermark); returns the new log start offset.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from ottla_broker import events
 
-from ..base import NOT_CUT
 from ..checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
+from ..log import NOT_TRUNCATED
 
 if TYPE_CHECKING:
     from ottla_broker.background import Background
@@ -43,11 +43,11 @@ class CleanerCheckpoints:
         if self._owners.setdefault(key, log.topic_id) != log.topic_id:
             self._owners[key] = log.topic_id
             offsets.pop(key, None)
-        if log.lowest_cut < NOT_CUT:
+        if log.lowest_truncation < NOT_TRUNCATED:
             # What was clean above has gone, and other records may have taken its place.
             if key in offsets:
-                offsets[key] = min(offsets[key], log.lowest_cut)
-            log.lowest_cut = NOT_CUT
+                offsets[key] = min(offsets[key], log.lowest_truncation)
+            log.lowest_truncation = NOT_TRUNCATED
         return offsets.get(key)
 
     def advance(self, log: Log, offset: int) -> None:

@@ -190,6 +190,7 @@ class LogCleaner:
             return True
 
     def _measure(self, log: Log) -> Cleanable:
+        log.open()
         return cleanable(log, self._checkpoints.get(log), self._stable_offset_of(log), self._clock.now_ms())
 
     def _forget_all_but(self, present: Iterable[tuple[str, int]]) -> None:

@@ -1,7 +1,7 @@
-"""What has to be done for logs from time to time: retention, flush by time, checkpoints, old producers.
+"""Periodic work on logs: retention, flush by time, checkpoints, expiry of producers.
 
-Each chore is a loop of its own that goes through all logs in slices of a few milliseconds, so that ten
-thousand logs never hold up a request. Owned by the loop's thread.
+Each task is a loop of its own that goes through all logs in slices of a few milliseconds, so that ten thousand logs
+never hold up a request. Owned by the loop's thread.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla_broker import events
 from ottla_protocol.errors import KafkaError
@@ -18,26 +18,31 @@ from . import names
 from .config import NO_LIMIT
 
 if TYPE_CHECKING:
-    from .log import Log
-    from .manager import LogManager
+    from ottla_broker.background import Background
+    from ottla_broker.clock import Clock
 
-# A slice's length, and the pause behind it, in seconds; how many logs go by between two looks at the clock.
-_SLICE: Final = 0.003
-_PAUSE: Final = 0.02
-_LOOK_EVERY: Final = 16
+    from .files import Files
+    from .flush import Flusher
+    from .folder import DataFolder
+    from .log import Log
+
+_SLICE_SECONDS: Final = 0.003
+_PAUSE_SECONDS: Final = 0.02
+"""The pause after each slice."""
+_LOGS_PER_CLOCK_CHECK: Final = 16
 _LEAST_FLUSH_MS: Final = 50
-_LONGEST_SLEEP: Final = 24 * 60 * 60.0
+_LONGEST_SLEEP_SECONDS: Final = 24 * 60 * 60.0
 
 _log = events.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """How often each chore runs, in ms, with Kafka's keys and defaults."""
+    """How often each task runs, in ms, with Kafka's keys and defaults."""
 
     # log.retention.check.interval.ms
     retention_ms: int = 300_000
-    # log.flush.scheduler.interval.ms; topics with flush.ms are looked at that often in any case
+    # log.flush.scheduler.interval.ms; topics with flush.ms are checked at least that often
     flush_ms: int = NO_LIMIT
     # log.flush.offset.checkpoint.interval.ms
     recovery_point_ms: int = 60_000
@@ -49,16 +54,31 @@ class Intervals:
     initial_delay_ms: int = 30_000
 
 
-class Chores:
+class Logs(Protocol):
+    """What maintenance needs of the log manager."""
+
+    clock: Clock
+    background: Background
+    files: Files
+    flusher: Flusher
+    folders: list[DataFolder]
+    shortest_flush_ms: int
+
+    def logs(self) -> Iterable[Log]: ...
+
+    def get(self, topic: str, partition: int) -> Log | None: ...
+
+
+class LogMaintenance:
     """The loops; :meth:`run` ends when it is cancelled."""
 
-    def __init__(self, manager: LogManager, intervals: Intervals) -> None:
-        self._manager = manager
+    def __init__(self, logs: Logs, intervals: Intervals) -> None:
+        self._logs = logs
         self._intervals = intervals
-        self._clock = manager.clock
+        self._clock = logs.clock
 
     async def run(self) -> None:
-        """Do the chores until cancelled."""
+        """Maintain the logs until cancelled."""
         intervals = self._intervals
         await asyncio.gather(
             self._every(lambda: intervals.retention_ms, self.retain, intervals.initial_delay_ms),
@@ -75,16 +95,16 @@ class Chores:
         )
 
     async def _every(
-        self, interval_ms: Callable[[], int], chore: Callable[[], Awaitable[None]], first_ms: int
+        self, interval_ms: Callable[[], int], task: Callable[[], Awaitable[None]], first_ms: int
     ) -> None:
-        """Do a chore after ``first_ms`` and then at every interval, as Kafka's scheduler does."""
+        """Run a task after ``first_ms`` and then at every interval, as Kafka's scheduler does."""
         await self._sleep(first_ms / 1000)
         while True:
             try:
-                await chore()
+                await task()
             except (KafkaError, OSError) as error:
-                _log.error("a chore of the logs failed", why=str(error))
-            await self._sleep(min(interval_ms() / 1000, _LONGEST_SLEEP))
+                _log.error("maintenance of logs failed", why=str(error))
+            await self._sleep(min(interval_ms() / 1000, _LONGEST_SLEEP_SECONDS))
 
     async def _sleep(self, seconds: float) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -94,42 +114,46 @@ class Chores:
         finally:
             timer.cancel()
 
-    async def _for_each(self, logs: Iterable[Log], chore: Callable[[Log], object]) -> None:
-        """Apply ``chore`` to each log that is still there; a log that fails does not stop the others."""
-        manager = self._manager
+    async def _for_each(self, task: Callable[[Log], object]) -> None:
+        """Run a task for each log that still exists; a log that fails doesn't stop the others."""
         began = self._clock.monotonic()
-        for number, log in enumerate(logs):
-            if number % _LOOK_EVERY == 0 and self._clock.monotonic() - began > _SLICE:
-                await self._sleep(_PAUSE)
+        for number, log in enumerate(self._logs.logs()):
+            if number % _LOGS_PER_CLOCK_CHECK == 0 and self._clock.monotonic() - began > _SLICE_SECONDS:
+                await self._sleep(_PAUSE_SECONDS)
                 began = self._clock.monotonic()
-            if log.failure is None and manager.get(log.topic, log.partition) is log:
+            if log.failure is None and self._logs.get(log.topic, log.partition) is log:
                 try:
-                    chore(log)
+                    task(log)
                 except (KafkaError, OSError) as error:
-                    _log.error("chore failed", topic=log.topic, partition=log.partition, why=str(error))
+                    _log.error(
+                        "maintenance of a log failed",
+                        topic=log.topic,
+                        partition=log.partition,
+                        why=str(error),
+                    )
 
     async def retain(self) -> None:
-        """Remove what retention does not keep, in every log."""
+        """Remove the segments that retention doesn't keep, in every log."""
         now_ms = self._clock.now_ms()
-        await self._for_each(self._manager.logs(), lambda log: self._retain(log, now_ms))
+        await self._for_each(lambda log: self._retain(log, now_ms))
 
     def _retain(self, log: Log, now_ms: int) -> None:
         if log.is_open or self._has_data(log):
-            log.delete_old_segments(now_ms)
+            log.open().delete_old_segments(now_ms)
 
     def _has_data(self, log: Log) -> bool:
-        """Whether a log that nobody has used has anything that could go: an empty one stays closed."""
-        files = self._manager.files
+        """Whether a closed log has records: an empty one stays closed."""
+        files = self._logs.files
         segments = [name for name in files.names(log.path) if name.endswith(names.LOG)]
         return len(segments) > 1 or any(files.size(f"{log.path}/{name}") for name in segments)
 
     def _flush_interval(self) -> int:
-        return max(_LEAST_FLUSH_MS, min(self._intervals.flush_ms, self._manager.shortest_flush_ms))
+        return max(_LEAST_FLUSH_MS, min(self._intervals.flush_ms, self._logs.shortest_flush_ms))
 
     async def flush(self) -> None:
-        """Start the fsync of logs whose flush.ms has gone by."""
+        """Start the fsync of logs whose flush.ms has passed."""
         now_ms = self._clock.now_ms()
-        flusher = self._manager.flusher
+        flusher = self._logs.flusher
 
         def flush(log: Log) -> None:
             limit = log.config.flush_ms
@@ -138,7 +162,7 @@ class Chores:
             if now_ms - log.last_flush_ms >= limit and not flusher.is_busy(log):
                 flusher.start(log)
 
-        await self._for_each(self._manager.logs(), flush)
+        await self._for_each(flush)
 
     async def checkpoint_recovery_points(self) -> None:
         """Write recovery-point-offset-checkpoint of every data folder."""
@@ -150,8 +174,7 @@ class Chores:
 
     async def checkpoint(self, name: str, offset_of: Callable[[Log], int | None]) -> None:
         """Write the checkpoint ``name`` of every data folder, on a thread; None leaves a log out. Raises OSError."""
-        manager = self._manager
-        for folder in manager.folders:
+        for folder in self._logs.folders:
             if folder.failed:
                 continue
             generation = folder.next_generation(name)
@@ -165,8 +188,8 @@ class Chores:
                 if offset is not None:
                     offsets[log.topic, log.partition] = offset
 
-            await self._for_each(manager.logs(), collect)
-            await manager.background.run(folder.write_offsets, name, offsets, generation)
+            await self._for_each(collect)
+            await self._logs.background.run(folder.write_offsets, name, offsets, generation)
 
     async def expire_producers(self) -> None:
         """Forget producers that have not written for producer.id.expiration.ms."""
@@ -176,7 +199,7 @@ class Chores:
             if log.is_open and log.producers.producers:
                 log.producers.remove_expired(now_ms)
 
-        await self._for_each(self._manager.logs(), expire)
+        await self._for_each(expire)
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -1,0 +1,259 @@
+"""Reading a log: slices of segment files by offset, and offsets by timestamp (ListOffsets)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
+
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.records.batch import HEADER_SIZE, BatchHeader, CorruptRecordError
+
+from .files import FileSlice
+from .index import CorruptIndexError
+from .segment import LogSegment
+
+_KNOWN_POSITIONS: Final = 128
+
+
+TimestampOffset = tuple[int, int, int]
+"""Offset, timestamp and leader epoch of a record, as ListOffsets answers them."""
+
+
+class Readable(Protocol):
+    """What a reader needs of its log."""
+
+    name: str
+    failure: str | None
+    log_start_offset: int
+    log_end_offset: int
+    active: LogSegment
+    segments: Sequence[LogSegment]
+    base_offsets: Sequence[int]
+
+    def storage_error(self, what: str, error: OSError) -> KafkaError: ...
+
+
+class LogReader:
+    """Reads an open log. Owned by the loop thread, as the log is."""
+
+    __slots__ = ("_known", "_log")
+
+    def __init__(self, log: Readable) -> None:
+        self._log = log
+        # Positions of batches by their first offset, for readers that come back where they left off.
+        self._known: dict[int, tuple[LogSegment, int]] = {}
+
+    def forget_positions(self) -> None:
+        """Forget where batches lie: segments are about to change."""
+        self._known.clear()
+
+    def forget_position(self, offset: int) -> None:
+        """Forget where the batch that begins at ``offset`` would have been: it goes to another segment."""
+        self._known.pop(offset, None)
+
+    def read(self, offset: int, max_bytes: int, *, max_offset: int, min_one: bool) -> FileSlice | None:
+        """A slice of batches, the first of which holds ``offset`` (it may begin before it); None for no data.
+
+        At most ``max_bytes``, but with ``min_one`` always the whole first batch, and nothing of a batch that reaches
+        ``max_offset``. It ends with a batch where that is cheap to find; otherwise the last batch may be cut short, as
+        in Kafka.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        """
+        log = self._log
+        end = log.log_end_offset
+        if not log.log_start_offset <= offset <= end:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{log.name}: offset {offset} is outside of {log.log_start_offset} to {end}",
+            )
+        if log.failure is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.failure)
+        if offset >= max_offset or offset == end:
+            return None
+        known = self._known
+        try:
+            location = known.get(offset)
+            if location is None:
+                location = self._locate(offset)
+                if location is None:
+                    return None
+            segment, position = location
+            limit = segment.size
+            if max_offset >= end:
+                next_offset = end if segment is log.active else -1
+            else:
+                bound = known.get(max_offset)
+                if bound is None:
+                    bound = self._locate(max_offset)
+                next_offset = -1
+                if bound is not None and bound[0] is segment:
+                    limit = bound[1]
+                    next_offset = max_offset
+                elif bound is not None and bound[0].base_offset < segment.base_offset:
+                    return None
+            size = limit - position
+            if size > max_bytes:
+                size, next_offset = self._limit(segment, position, max_bytes, min_one, limit)
+            if size <= 0:
+                return None
+            if next_offset >= 0 and next_offset not in known:
+                if len(known) >= _KNOWN_POSITIONS:
+                    del known[next(iter(known))]
+                known[next_offset] = (segment, position + size)
+            return FileSlice(segment.file, position, size)
+        except CorruptRecordError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}") from error
+        except CorruptIndexError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: {error}") from error
+        except OSError as error:
+            raise log.storage_error("the log could not be read", error) from error
+
+    def _locate(self, offset: int) -> tuple[LogSegment, int] | None:
+        """Segment and position of the first batch that ends at or after ``offset``; None at the end of the log."""
+        at = max(0, bisect_right(self._log.base_offsets, offset) - 1)
+        segments = self._log.segments
+        while at < len(segments):
+            found = segments[at].find(offset)
+            if found is not None:
+                return segments[at], found[0]
+            at += 1  # Compaction has emptied the end of that segment.
+        return None
+
+    def _limit(
+        self, segment: LogSegment, position: int, max_bytes: int, min_one: bool, limit: int
+    ) -> tuple[int, int]:
+        """How many bytes from ``position`` fit, and the offset that follows them, -1 where it isn't known.
+
+        The index knows where some batches begin: the last of those that fits is a clean end.
+        """
+        end = segment.offset_index.floor_position(position + max_bytes)
+        if end <= position:
+            size = segment.batch_size(position)
+            if size > max_bytes:
+                return (size if min_one else 0), -1
+            return min(max_bytes, limit - position), -1
+        return end - position, int.from_bytes(segment.file.read(end, 8), "big")
+
+    def scan_batches(
+        self, start: int, end: int | None = None, chunk_bytes: int = 1 << 20
+    ) -> Iterator[memoryview]:
+        """All batches with offsets in ``[start, end)``, as runs of whole batches of about ``chunk_bytes``.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        """
+        log = self._log
+        offset = max(start, log.log_start_offset)
+        end = log.log_end_offset if end is None else min(end, log.log_end_offset)
+        while offset < end:
+            found = self.read(offset, chunk_bytes, max_offset=end, min_one=True)
+            if found is None:
+                return
+            data = memoryview(found.read())
+            size, offset = _whole_batches(data, offset)
+            if not size:
+                return
+            yield data[:size]
+
+    # --- by timestamp -------------------------------------------------------------------------------------
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """The first record with at least that timestamp; None without one.
+
+        Segments are skipped by their largest timestamp, the time index leads close to the batch, and only that batch
+        is decoded.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        """
+        log = self._log
+        start = log.log_start_offset
+        try:
+            for segment in log.segments:
+                if not segment.size or segment.largest_timestamp() < timestamp_ms:
+                    continue
+                pair = segment.time_index.floor(timestamp_ms)
+                offset = segment.base_offset if pair is None else segment.base_offset + pair[1]
+                for _, header, batch in segment.batches(segment.position_below(max(offset, start))):
+                    if header.max_timestamp >= timestamp_ms and header.last_offset >= start:
+                        found = _first_in_batch(header, batch, timestamp_ms, start)
+                        if found is not None:
+                            return found
+        except CorruptRecordError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}") from error
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: {error}") from error
+        return None
+
+    def max_timestamp_offset(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp from the log start offset on; None without one.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        """
+        log = self._log
+        start = log.log_start_offset
+        try:
+            newest, largest, last_offset = None, -1, -1
+            for segment in log.segments:
+                timestamp, offset = segment.max_timestamp
+                if offset < start:
+                    timestamp, offset = _max_from(segment, start)
+                if timestamp > largest:
+                    newest, largest, last_offset = segment, timestamp, offset
+            if newest is None:
+                return None
+            for _, header, batch in newest.batches(newest.position_below(last_offset)):
+                if header.max_timestamp == largest and header.last_offset >= start:
+                    return _newest_in_batch(header, batch, start)
+        except CorruptRecordError as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}") from error
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: {error}") from error
+        return None
+
+
+def _whole_batches(data: memoryview, offset: int) -> tuple[int, int]:
+    """How many bytes of ``data`` are whole batches, and the offset after them."""
+    end = 0
+    while len(data) - end >= HEADER_SIZE:
+        size = int.from_bytes(data[end + 8 : end + 12], "big") + 12
+        if end + size > len(data):
+            break
+        base = int.from_bytes(data[end : end + 8], "big")
+        offset = base + int.from_bytes(data[end + 23 : end + 27], "big") + 1
+        end += size
+    return end, offset
+
+
+def _max_from(segment: LogSegment, start: int) -> tuple[int, int]:
+    """Largest timestamp and its batch's last offset, of the batches that reach ``start``; -1 without one."""
+    found = (-1, -1)
+    for _, header, _ in segment.batches(segment.position_below(start)):
+        if header.last_offset >= start and header.max_timestamp > found[0]:
+            found = header.max_timestamp, header.last_offset
+    return found
+
+
+def _newest_in_batch(header: BatchHeader, batch: memoryview, start: int) -> TimestampOffset | None:
+    from ottla_protocol.records.record import decode_records
+
+    records = [record for record in decode_records(batch, 0, header) if record.offset >= start]
+    if not records:
+        return None
+    newest = max(records, key=lambda record: record.timestamp)
+    return newest.offset, newest.timestamp, header.partition_leader_epoch
+
+
+def _first_in_batch(
+    header: BatchHeader, batch: memoryview, timestamp_ms: int, start: int
+) -> TimestampOffset | None:
+    from ottla_protocol.records.record import decode_records
+
+    for record in decode_records(batch, 0, header):
+        if record.timestamp >= timestamp_ms and record.offset >= start:
+            return record.offset, record.timestamp, header.partition_leader_epoch
+    return None
