@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bench.pipeline import data
 from ottla_pipeline.landing import BatchDone, Landing, land
 from ottla_pipeline.landing.tables import open_table
-from ottla_pipeline.progress import Course
+from ottla_pipeline.progress import JobProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,11 +30,11 @@ def say(event: str, **facts: Any) -> None:
 def land_all(spark: SparkSession, servers: str, lake: Path, batch: int) -> None:
     """Land each topic in a table of its own, in batches of at most ``batch`` records."""
     for source in data.SOURCES:
-        course = Course()
+        progress = JobProgress()
 
-        def report(done: BatchDone, topic: str = source.topic, course: Course = course) -> None:
-            course.add(done)
-            say("batch", topic=topic, rows=done.rows, seconds=round(done.seconds, 3), lag=course.lag)
+        def report(done: BatchDone, topic: str = source.topic, progress: JobProgress = progress) -> None:
+            progress.add(done)
+            say("batch", topic=topic, rows=done.rows, seconds=round(done.seconds, 3), lag=progress.lag)
 
         job = Landing(
             servers,

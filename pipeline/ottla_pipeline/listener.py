@@ -22,7 +22,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from ottla_client.errors import ClientError
 from ottla_client.types import TopicPartition
 
-from .source.broker import Broker
+from .source.cluster_queries import ClusterQueries
 from .source.errors import OptionError, SourceError
 from .source.groups import GroupCommits
 from .source.offsets import Offsets
@@ -53,8 +53,8 @@ class GroupCommitListener(StreamingQueryListener):
             raise OptionError("there is no group to commit to: set kafka.group.id")
         self._topics = made.topics
         self._query = query
-        self._broker = Broker(made.bootstrap_servers, made.client)
-        self._commits = GroupCommits(self._broker, made.group, required=False)
+        self._cluster = ClusterQueries(made.bootstrap_servers, made.client)
+        self._commits = GroupCommits(self._cluster, made.group, required=False)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Nothing is done yet."""
@@ -74,7 +74,7 @@ class GroupCommitListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Close the connections; another query opens new ones."""
         try:
-            self._broker.close()
+            self._cluster.close()
         except ClientError as error:
             log.warning("the listener's connections could not be closed: %s", error)
 

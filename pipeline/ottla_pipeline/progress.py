@@ -1,7 +1,7 @@
 """How far a landing job has come: bars for a person at a terminal, a line a batch for a log, JSON for a machine.
 
-What is shown is worked out in `Course`, from the batches alone and with a clock that is passed in. rich is imported
-where a terminal is drawn on, and only there.
+`JobProgress` computes what is shown, from the batches alone and with a clock that is passed in. rich is imported only
+to draw on a terminal.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Step:
 
 
 @dataclass
-class Course:
+class JobProgress:
     """The sums and rates of a run. ``clock`` gives seconds."""
 
     clock: Callable[[], float] = monotonic
@@ -141,11 +141,11 @@ class JsonLines:
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
-        self._course = Course()
+        self._progress = JobProgress()
 
     def batch(self, done: BatchDone) -> None:
-        self._course.add(done)
-        self._write(self._line(done, self._course.lag))
+        self._progress.add(done)
+        self._write(self._line(done, self._progress.lag))
 
     def _line(self, done: BatchDone, lag: int | None) -> str:
         return json.dumps(batch_document(done, lag), ensure_ascii=False)
@@ -197,12 +197,12 @@ class Bars:
     the batch under way are done, of how many: a long batch is seen to move.
     """
 
-    def __init__(self, course: Course, under_way: Callable[[], tuple[int, int] | None]) -> None:
+    def __init__(self, progress: JobProgress, under_way: Callable[[], tuple[int, int] | None]) -> None:
         from rich.console import Console
         from rich.live import Live
         from rich.spinner import Spinner
 
-        self._course = course
+        self._progress = progress
         self._under_way = under_way
         self._lock = threading.Lock()
         self._spinner = Spinner("dots", style="green")
@@ -217,7 +217,7 @@ class Bars:
 
     def batch(self, done: BatchDone) -> None:
         with self._lock:
-            self._course.add(done)
+            self._progress.add(done)
 
     def say(self, text: str) -> None:
         self._live.console.print(text, highlight=False, markup=False)
@@ -236,11 +236,11 @@ class Bars:
 
         tasks = self._under_way()
         with self._lock:
-            course = self._course
+            progress = self._progress
             parts: list[RenderableType] = []
-            if course.batches:
-                parts += [self._bars(), _facts_of(course)]
-            self._spinner.update(text=_moment(course, tasks))
+            if progress.batches:
+                parts += [self._bars(), _facts_of(progress)]
+            self._spinner.update(text=_moment(progress, tasks))
             parts.append(self._spinner)
         return Group(*parts)
 
@@ -249,7 +249,7 @@ class Bars:
         from rich.table import Table
         from rich.text import Text
 
-        steps = dict(sorted(self._course.topics.items()))
+        steps = dict(sorted(self._progress.topics.items()))
         if len(steps) > _BARS:
             together = Step(
                 sum(step.done for step in steps.values()), sum(step.total for step in steps.values())
@@ -275,30 +275,30 @@ class Bars:
         return grid
 
 
-def _facts_of(course: Course) -> RenderableType:
+def _facts_of(progress: JobProgress) -> RenderableType:
     from rich.text import Text
 
-    rows, size, _ = course.rates
-    left = course.seconds_left
+    rows, size, _ = progress.rates
+    left = progress.seconds_left
     text = Text(no_wrap=False)
     text.append(f"{rows:,.0f} rows/s  {amount_of_bytes(size)}/s", style="green")
-    text.append(f"  lag {course.lag or 0:,}  {count(course.files, 'file')}")
-    if course.dead_letters:
-        text.append(f"  {count(course.dead_letters, 'dead letter')}", style="red")
-    if course.lag and left is not None:
+    text.append(f"  lag {progress.lag or 0:,}  {count(progress.files, 'file')}")
+    if progress.dead_letters:
+        text.append(f"  {count(progress.dead_letters, 'dead letter')}", style="red")
+    if progress.lag and left is not None:
         text.append(f"  {duration(left)} left", style="bold")
     return text
 
 
-def _moment(course: Course, tasks: tuple[int, int] | None) -> str:
+def _moment(progress: JobProgress, tasks: tuple[int, int] | None) -> str:
     """What is being done now."""
     if tasks is None:
         return (
-            f"{count(course.batches, 'batch').replace('batchs', 'batches')} done"
-            if course.batches
+            f"{count(progress.batches, 'batch').replace('batchs', 'batches')} done"
+            if progress.batches
             else "looking at the topics"
         )
-    return f"batch {course.batches + 1}: {tasks[0]} of {count(tasks[1], 'task')} done"
+    return f"batch {progress.batches + 1}: {tasks[0]} of {count(tasks[1], 'task')} done"
 
 
 def tasks_of(spark: Any) -> Callable[[], tuple[int, int] | None]:

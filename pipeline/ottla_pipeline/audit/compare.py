@@ -8,6 +8,8 @@ from enum import StrEnum
 
 import numpy as np
 
+from ottla_client.types import TopicPartition
+from ottla_pipeline.landing.ledger import LandedRange
 from ottla_pipeline.reading.checksum import Checksum
 
 from .runs import NOTHING, Runs
@@ -23,22 +25,10 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
-    """What one commit of the table, or several in a row, say they have landed of a partition.
-
-    ``sum`` is of all records from ``start`` to ``end`` (exclusive), those that became dead letters included.
-    """
-
-    start: int
-    end: int
-    sum: Checksum
-
-
-@dataclass(frozen=True, slots=True)
 class TablePartition:
     """What the table has of a partition."""
 
-    landed: Sequence[Landed] = ()
+    landed: Sequence[LandedRange] = ()
     offsets: Runs = NOTHING
     """Of its rows."""
     doubled: Runs = NOTHING
@@ -125,7 +115,7 @@ class PartitionAudit:
 
 
 def compare(
-    topic: str, partition: int, log: LogPartition, table: TablePartition, *, whole: bool = False
+    at: TopicPartition, log: LogPartition, table: TablePartition, *, whole: bool = False
 ) -> PartitionAudit:
     """Judge a partition.
 
@@ -147,8 +137,8 @@ def compare(
     expired = table.offsets.between(0, log.start).count
     differing, known = _differing(landed, log)
     return PartitionAudit(
-        topic=topic,
-        partition=partition,
+        topic=at.topic,
+        partition=at.partition,
         log_start=log.start,
         log_end=log.end,
         table_start=table_start,
@@ -170,7 +160,7 @@ def compare(
     )
 
 
-def _short(landed: Sequence[Landed], table: TablePartition) -> list[tuple[int, int]]:
+def _short(landed: Sequence[LandedRange], table: TablePartition) -> list[tuple[int, int]]:
     """The commits that don't have as many offsets in the table and among the dead letters as they wrote."""
     starts = np.array([commit.start for commit in landed], np.int64)
     ends = np.array([commit.end for commit in landed], np.int64)
@@ -178,11 +168,11 @@ def _short(landed: Sequence[Landed], table: TablePartition) -> list[tuple[int, i
     return [
         (commit.start, commit.end)
         for commit, count in zip(landed, there, strict=True)
-        if commit.sum.count != count
+        if commit.count != count
     ]
 
 
-def _differing(landed: Sequence[Landed], log: LogPartition) -> tuple[list[tuple[int, int]], bool]:
+def _differing(landed: Sequence[LandedRange], log: LogPartition) -> tuple[list[tuple[int, int]], bool]:
     """The commits whose checksum isn't the log's, and whether any could be compared.
 
     A topic that is compacted may have lost records of a commit: then it has fewer, and nothing can be said.
@@ -190,9 +180,9 @@ def _differing(landed: Sequence[Landed], log: LogPartition) -> tuple[list[tuple[
     differing = []
     known = False
     for commit, found in zip(landed, log.sums, strict=True):
-        if found is None or (log.compacted and found.count < commit.sum.count):
+        if found is None or (log.compacted and found.count < commit.count):
             continue
         known = True
-        if found != commit.sum:
+        if found != commit.checksum:
             differing.append((commit.start, commit.end))
     return differing, known

@@ -5,25 +5,22 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
+from ottla_client.types import TopicPartition
 from ottla_pipeline.landing import deadletters
+from ottla_pipeline.landing.dead_letter_sink import NOTE
 from ottla_pipeline.landing.errors import LandingError
-from ottla_pipeline.landing.graves import NOTE
 from ottla_pipeline.landing.tables import DataFile, Table
 from ottla_pipeline.landing.tables.base import DEAD
-from ottla_pipeline.reading import Range, ReadSettings, read
-from ottla_pipeline.source.broker import Broker
+from ottla_pipeline.reading import OffsetRange, ReadSettings, read
+from ottla_pipeline.source.cluster_queries import ClusterQueries
 
-from .runs import NOTHING, Numbers, Runs, Tally
-
-if TYPE_CHECKING:
-    from ottla_pipeline.landing.ledger import Place
+from .runs import NOTHING, Numbers, OffsetCounts, Runs
 
 _COLUMNS = ["topic", "partition", "offset", "last_offset"]
 
@@ -32,34 +29,34 @@ _COLUMNS = ["topic", "partition", "offset", "last_offset"]
 class Dead:
     """By partition, the offsets of records that could not be parsed, and those in batches that could not be decoded."""
 
-    records: Mapping[Place, Runs] = field(default_factory=dict)
-    batches: Mapping[Place, Runs] = field(default_factory=dict)
+    records: Mapping[TopicPartition, Runs] = field(default_factory=dict)
+    batches: Mapping[TopicPartition, Runs] = field(default_factory=dict)
 
-    def of(self, place: Place) -> tuple[Runs, Runs]:
+    def of(self, at: TopicPartition) -> tuple[Runs, Runs]:
         """Of a partition."""
-        return self.records.get(place, NOTHING), self.batches.get(place, NOTHING)
+        return self.records.get(at, NOTHING), self.batches.get(at, NOTHING)
 
 
-def in_table(grave: Table, table: Table) -> Dead:
+def in_table(sink: Table, table: Table) -> Dead:
     """What is in a table of dead letters. Raises LandingError where there is none."""
-    if not grave.exists():
-        raise LandingError(f"there is no {grave.format} table of dead letters at {grave.name}")
-    grave.refresh()
-    return _gathered([*_pending(table), *_rows_of(grave)])
+    if not sink.exists():
+        raise LandingError(f"there is no {sink.format} table of dead letters at {sink.name}")
+    sink.refresh()
+    return _gathered([*_pending(table), *_rows_of(sink)])
 
 
 def in_topic(topic: str, table: Table, servers: str, client: Mapping[str, str]) -> Dead:
     """What is in a topic of dead letters. Raises ReadError, ClientError."""
-    with Broker(servers, client) as broker:
-        partitions = broker.partitions([topic])
-        starts, ends = broker.earliest(partitions), broker.ends(partitions)
+    with ClusterQueries(servers, client) as cluster:
+        partitions = cluster.partitions([topic])
+        starts, ends = cluster.earliest(partitions), cluster.ends(partitions)
     settings = ReadSettings(
         servers, client, ("key", "value", "offset", "timestamp", "headers"), segments="never"
     )
 
     def letters() -> Iterator[pa.Table]:
         for at in partitions:
-            for batch in read(Range(topic, "", at.partition, starts[at], ends[at].offset), settings):
+            for batch in read(OffsetRange(topic, "", at.partition, starts[at], ends[at].offset), settings):
                 yield deadletters.from_records(batch, topic, at.partition)
 
     return _gathered([*_pending(table), *letters()])
@@ -81,23 +78,23 @@ def _pending(table: Table) -> Iterator[pa.Table]:
 
 
 def _gathered(tables: Iterable[pa.Table]) -> Dead:
-    records: dict[Place, Tally] = {}
-    batches: dict[Place, Tally] = {}
+    records: dict[TopicPartition, OffsetCounts] = {}
+    batches: dict[TopicPartition, OffsetCounts] = {}
     for rows in tables:
         whole = pc.is_valid(rows.column("last_offset"))
         for row in rows.filter(whole).to_pylist():
-            place = row["topic"], row["partition"]
-            batches.setdefault(place, Tally()).add_run(row["offset"], row["last_offset"] + 1)
-        for place, offsets in by_place(rows.filter(pc.invert(whole)).select(_COLUMNS[:3])):
-            records.setdefault(place, Tally()).add(offsets)
+            at = TopicPartition(row["topic"], row["partition"])
+            batches.setdefault(at, OffsetCounts()).add_run(row["offset"], row["last_offset"] + 1)
+        for at, offsets in by_partition(rows.filter(pc.invert(whole)).select(_COLUMNS[:3])):
+            records.setdefault(at, OffsetCounts()).add(offsets)
     return Dead(
-        {place: tally.offsets() for place, tally in records.items()},
-        {place: tally.offsets() for place, tally in batches.items()},
+        {at: counts.offsets() for at, counts in records.items()},
+        {at: counts.offsets() for at, counts in batches.items()},
     )
 
 
-def by_place(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[Place, Numbers]]:
-    """Offsets by topic and partition, of three columns: topic, partition, offset. Mostly there is one place alone."""
+def by_partition(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[TopicPartition, Numbers]]:
+    """Offsets by topic and partition, of three columns: topic, partition, offset. Mostly there is one at alone."""
     if not len(rows):
         return
     topics, partitions, offsets = (
@@ -107,7 +104,7 @@ def by_place(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[Place, Numbers]]
     codes, numbers, parts = coded.indices.to_numpy(), offsets.to_numpy(), partitions.to_numpy()
     pairs = codes.astype("int64") << 32 | parts
     if (pairs == pairs[0]).all():
-        yield (topics[0].as_py(), partitions[0].as_py()), numbers
+        yield TopicPartition(topics[0].as_py(), partitions[0].as_py()), numbers
         return
     for pair in pc.unique(pa.array(pairs)).to_pylist():
-        yield (coded.dictionary[pair >> 32].as_py(), pair & 0xFFFFFFFF), numbers[pairs == pair]
+        yield TopicPartition(coded.dictionary[pair >> 32].as_py(), pair & 0xFFFFFFFF), numbers[pairs == pair]

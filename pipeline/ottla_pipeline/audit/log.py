@@ -8,11 +8,11 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from ottla_pipeline.reading import CorruptBatch, Range, ReadSettings, read
+from ottla_pipeline.landing.ledger import LandedRange
+from ottla_pipeline.reading import CorruptBatch, OffsetRange, ReadSettings, read
 from ottla_pipeline.reading.checksum import Checksum
 
-from .compare import Landed
-from .runs import Runs, Tally
+from .runs import OffsetCounts, Runs
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Stop:
 
 
 def scan(
-    span: Range,
+    span: OffsetRange,
     settings: ReadSettings,
-    landed: Sequence[Landed],
+    landed: Sequence[LandedRange],
     tell: Callable[[int], None],
     stop: Stop,
 ) -> Scan:
@@ -49,7 +49,7 @@ def scan(
     bounds = sorted({offset for commit in landed for offset in (commit.start, commit.end)})
     edges = np.array(bounds, np.int64)
     pieces = [Checksum() for _ in range(len(bounds) + 1)]
-    tally, corrupt = Tally(), Tally()
+    counts, corrupt = OffsetCounts(), OffsetCounts()
 
     def set_aside(batch: CorruptBatch) -> None:
         corrupt.add_run(batch.first, batch.last + 1)
@@ -57,7 +57,7 @@ def scan(
     come = span.start
     for batch in read(span, settings, set_aside):
         offsets = batch.column("offset").to_numpy()
-        tally.add(offsets)
+        counts.add(offsets)
         cuts = [0, *np.searchsorted(offsets, edges).tolist(), len(offsets)]
         for piece, (begin, end) in enumerate(pairwise(cuts)):
             if begin < end:
@@ -76,7 +76,7 @@ def scan(
         else _between(before[place[commit.start] + 1], before[place[commit.end] + 1])
         for commit in landed
     ]
-    return Scan(tally.offsets(), corrupt.offsets(), sums)
+    return Scan(counts.offsets(), corrupt.offsets(), sums)
 
 
 def _between(one: Checksum, later: Checksum) -> Checksum:

@@ -12,21 +12,22 @@ from typing import TYPE_CHECKING, Any
 from ottla_client.admin import ConfigResource
 from ottla_client.errors import BrokerError, UnsupportedApiError
 from ottla_client.sync import Admin
+from ottla_client.types import TopicPartition
 from ottla_pipeline.landing.tables import Names
-from ottla_pipeline.reading import Range, ReadSettings
-from ottla_pipeline.reading.checksum import Checksum
+from ottla_pipeline.reading import OffsetRange, ReadSettings
+from ottla_pipeline.reading.ranges import Isolation
 from ottla_pipeline.source import kafka
-from ottla_pipeline.source.broker import Broker, End, ids_of
-from ottla_pipeline.source.options import Isolation, Topics
+from ottla_pipeline.source.cluster_queries import ClusterQueries, LogEnd, ids_of
+from ottla_pipeline.source.options import Topics
 
-from .compare import Landed, LogPartition, PartitionAudit, TablePartition, compare
+from .compare import LogPartition, PartitionAudit, TablePartition, compare
 from .dead import Dead
 from .log import Scan, Stop, scan
-from .runs import Runs, Tally
-from .table import tally_rows
+from .runs import OffsetCounts, Runs
+from .table import count_rows
 
 if TYPE_CHECKING:
-    from ottla_pipeline.landing.ledger import Place, Span
+    from ottla_pipeline.landing.ledger import LandedRange
     from ottla_pipeline.landing.tables import Table
 
 Tell = Callable[[int, int], None]
@@ -36,7 +37,7 @@ _COLUMNS = ("key", "value", "offset")
 
 
 class AuditError(Exception):
-    """The two can't be compared; one line that says why, and what to do."""
+    """Table and log can't be compared; one line that says why, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -117,30 +118,28 @@ def audit(
         raise AuditError(f"there is no {table.format} table at {table.name}")
     table.refresh()
     ledger = table.state(topics).ledger
-    wanted = tuple(dict.fromkeys(topics)) or tuple(sorted({topic for topic, _ in ledger.spans}))
+    wanted = tuple(dict.fromkeys(topics)) or tuple(sorted({topic for topic, _ in ledger.landed}))
     if not wanted:
         raise AuditError(
             f"{table.name} says of no topic that it was landed there; name the topics to compare it with"
         )
     log = _look(bootstrap_servers, client or {}, wanted, isolation)
     _check_ids(table.name, ledger.ids, log.ids)
-    landed = {place: _landed(spans) for place, spans in ledger.spans.items() if place[0] in wanted}
+    landed = {at: _landed(ranges) for at, ranges in ledger.landed.items() if at[0] in wanted}
     progress = _Progress(tell, sum(file.rows for file in table.data_files()) + log.offsets(landed, whole))
     try:
-        tallies = tally_rows(table, names or Names(), frozenset(wanted), progress.add)
+        counts = count_rows(table, names or Names(), frozenset(wanted), progress.add)
     except KeyError as error:
         raise AuditError(
             f"{table.name} has no column {error.args[0]}, which says where a row comes from; were other names given to "
             "the job that landed it?"
         ) from None
-    places = sorted({*log.start, *landed, *tallies})
+    partitions = sorted({*log.start, *landed, *counts})
     rows = {
-        place: _partition(
-            landed.get(place, ()), tallies.get(place), *dead.of(place), ledger.spans.get(place, ())
-        )
-        for place in places
+        at: _partition(landed.get(at, ()), counts.get(at), *dead.of(at), ledger.landed.get(at, ()))
+        for at in partitions
     }
-    ranges = {place: log.range(place, rows[place], whole) for place in places}
+    ranges = {at: log.range(at, rows[at], whole) for at in partitions}
     settings = ReadSettings(
         bootstrap_servers,
         client or {},
@@ -155,19 +154,19 @@ def audit(
         table.format,
         [
             compare(
-                *place,
+                at,
                 LogPartition(
-                    log.start.get(place, 0),
-                    log.end[place].offset if place in log.end else 0,
-                    scans[place].offsets,
-                    scans[place].sums,
-                    scans[place].corrupt,
-                    place[0] in log.compacted,
+                    log.start.get(at, 0),
+                    log.end[at].offset if at in log.end else 0,
+                    scans[at].offsets,
+                    scans[at].sums,
+                    scans[at].corrupt,
+                    at[0] in log.compacted,
                 ),
-                rows[place],
+                rows[at],
                 whole=whole,
             )
-            for place in places
+            for at in partitions
         ],
     )
 
@@ -177,21 +176,21 @@ class _Log:
     """What brokers say of the topics."""
 
     ids: Mapping[str, str]
-    start: Mapping[Place, int]
-    end: Mapping[Place, End]
+    start: Mapping[TopicPartition, int]
+    end: Mapping[TopicPartition, LogEnd]
     compacted: Collection[str]
 
-    def offsets(self, landed: Mapping[Place, Sequence[Landed]], whole: bool) -> int:
+    def offsets(self, landed: Mapping[TopicPartition, Sequence[LandedRange]], whole: bool) -> int:
         """About how many offsets there are to go through."""
         if whole:
-            return sum(end.offset - self.start[place] for place, end in self.end.items())
+            return sum(end.offset - self.start[at] for at, end in self.end.items())
         return sum(commit.end - commit.start for commits in landed.values() for commit in commits)
 
-    def range(self, place: Place, rows: TablePartition, whole: bool) -> Range:
+    def range(self, at: TopicPartition, rows: TablePartition, whole: bool) -> OffsetRange:
         """What has to be read of a partition."""
-        topic, partition = place
-        end = self.end.get(place, End(0))
-        first, last = self.start.get(place, 0), end.offset
+        topic, partition = at
+        end = self.end.get(at, LogEnd(0))
+        first, last = self.start.get(at, 0), end.offset
         if not whole:
             table_start, table_end = rows.extent
             if table_start is None or table_end is None:
@@ -199,19 +198,19 @@ class _Log:
             else:
                 first = min(max(first, table_start), last)
                 last = max(min(last, table_end), first)
-        return Range(topic, self.ids.get(topic, ""), partition, first, last, end.leader_epoch)
+        return OffsetRange(topic, self.ids.get(topic, ""), partition, first, last, end.leader_epoch)
 
 
 def _look(servers: str, client: Mapping[str, str], topics: Sequence[str], isolation: Isolation) -> _Log:
-    with Broker(servers, client) as broker:
-        partitions = broker.partitions(topics)
-        ids = ids_of(broker.topics(Topics(tuple(topics))))
-        start = broker.earliest(partitions)
-        end = broker.ends(partitions, isolation)
+    with ClusterQueries(servers, client) as cluster:
+        partitions = cluster.partitions(topics)
+        ids = ids_of(cluster.topics(Topics(tuple(topics))))
+        start = cluster.earliest(partitions)
+        end = cluster.ends(partitions, isolation)
     return _Log(
         ids,
-        {(each.topic, each.partition): offset for each, offset in start.items()},
-        {(each.topic, each.partition): found for each, found in end.items()},
+        start,
+        end,
         _compacted(servers, client, topics),
     )
 
@@ -242,19 +241,19 @@ def _check_ids(table: str, known: Mapping[str, str], found: Mapping[str, str]) -
             )
 
 
-def _landed(spans: Sequence[Span]) -> Sequence[Landed]:
-    """Without those of which the table only knows where they end."""
-    return [
-        Landed(span.start, span.end, Checksum(span.count, span.total))
-        for span in spans
-        if span.start < span.end
-    ]
+def _landed(ranges: Sequence[LandedRange]) -> Sequence[LandedRange]:
+    """Without ranges that only say where the table ends."""
+    return [one for one in ranges if one.start < one.end]
 
 
 def _partition(
-    landed: Sequence[Landed], tally: Tally | None, dead: Runs, dead_batches: Runs, spans: Sequence[Span]
+    landed: Sequence[LandedRange],
+    counts: OffsetCounts | None,
+    dead: Runs,
+    dead_batches: Runs,
+    ranges: Sequence[LandedRange],
 ) -> TablePartition:
-    rows = tally or Tally()
+    rows = counts or OffsetCounts()
     return TablePartition(
         landed,
         offsets=rows.offsets(),
@@ -262,25 +261,22 @@ def _partition(
         surplus=rows.surplus(),
         dead=dead,
         dead_batches=dead_batches,
-        buried=sum(span.dead for span in spans),
+        buried=sum(one.dead for one in ranges),
     )
 
 
 def _scan_all(
-    ranges: Mapping[Place, Range],
-    rows: Mapping[Place, TablePartition],
+    ranges: Mapping[TopicPartition, OffsetRange],
+    rows: Mapping[TopicPartition, TablePartition],
     settings: ReadSettings,
     tell: Callable[[int], None],
     workers: int,
-) -> dict[Place, Scan]:
+) -> dict[TopicPartition, Scan]:
     """All partitions, some at a time, the largest first. What goes wrong in one, or Ctrl-C, ends the others."""
     stop = Stop()
-    order = sorted(ranges, key=lambda place: ranges[place].start - ranges[place].end)
+    order = sorted(ranges, key=lambda at: ranges[at].start - ranges[at].end)
     with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="audit") as pool:
-        reading = {
-            place: pool.submit(scan, ranges[place], settings, rows[place].landed, tell, stop)
-            for place in order
-        }
+        reading = {at: pool.submit(scan, ranges[at], settings, rows[at].landed, tell, stop) for at in order}
         try:
             wait(reading.values(), return_when=FIRST_EXCEPTION)
             for each in reading.values():
@@ -290,7 +286,7 @@ def _scan_all(
             stop.wanted = True
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-        return {place: each.result() for place, each in reading.items()}
+        return {at: each.result() for at, each in reading.items()}
 
 
 class _Progress:

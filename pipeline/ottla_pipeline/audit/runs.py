@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[np.int64]
 
-# Runs that `Tally` gathers before it puts them together: 16 MiB of them.
+# Runs that `OffsetCounts` gathers before it puts them together: 16 MiB of them.
 _GATHERED = 1 << 20
 _NONE: Numbers = np.empty(0, np.int64)
 
@@ -29,10 +29,10 @@ class Runs:
     @classmethod
     def of(cls, pairs: Iterable[tuple[int, int]]) -> Runs:
         """From pairs of start and end (exclusive), which may overlap."""
-        tally = Tally()
+        counts = OffsetCounts()
         for start, end in pairs:
-            tally.add_run(start, end)
-        return tally.offsets()
+            counts.add_run(start, end)
+        return counts.offsets()
 
     @property
     def count(self) -> int:
@@ -89,7 +89,7 @@ class Runs:
 NOTHING = Runs(_NONE, _NONE)
 
 
-class Tally:
+class OffsetCounts:
     """Counts how often each offset was seen. They come in any order, and best many at a time."""
 
     def __init__(self) -> None:

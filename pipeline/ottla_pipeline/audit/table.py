@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from .dead import by_place
-from .runs import Tally
+from .dead import by_partition
+from .runs import OffsetCounts
 
 if TYPE_CHECKING:
-    from ottla_pipeline.landing.ledger import Place
+    from ottla_client.types import TopicPartition
     from ottla_pipeline.landing.tables import Names, Table
 
 _BATCH_ROWS = 1 << 18
 
 
-def tally_rows(
+def count_rows(
     table: Table, names: Names, topics: Collection[str] | None, tell: Callable[[int], None]
-) -> dict[Place, Tally]:
+) -> dict[TopicPartition, OffsetCounts]:
     """How often each offset of each partition is in the table. ``tell`` gets numbers of rows as they are read.
 
     ``topics`` None: of all that are in it. Raises KeyError for a column that the table hasn't got.
@@ -26,10 +26,10 @@ def tally_rows(
     for name in columns:
         if name not in table.schema().names:
             raise KeyError(name)
-    found: dict[Place, Tally] = {}
+    found: dict[TopicPartition, OffsetCounts] = {}
     for batch in table.dataset().to_batches(columns=columns, batch_size=_BATCH_ROWS):
-        for place, offsets in by_place(batch):
-            if topics is None or place[0] in topics:
-                found.setdefault(place, Tally()).add(offsets)
+        for at, offsets in by_partition(batch):
+            if topics is None or at[0] in topics:
+                found.setdefault(at, OffsetCounts()).add(offsets)
         tell(len(batch))
     return found

@@ -274,12 +274,12 @@ def require_topics(console: Console, client: Mapping[str, str], topics: Sequence
 
     Raises click.ClickException with the nearest names, and ClientError.
     """
-    from ottla_pipeline.source.broker import Broker
+    from ottla_pipeline.source.cluster_queries import ClusterQueries
     from ottla_pipeline.source.options import Topics
 
     quick = {**client, "request.timeout.ms": str(int(console.settings.connect_timeout * 1000))}
-    with Broker(console.settings.bootstrap_servers, quick) as broker:
-        there = broker.topics(Topics(tuple(topics)))
+    with ClusterQueries(console.settings.bootstrap_servers, quick) as cluster:
+        there = cluster.topics(Topics(tuple(topics)))
         for topic in topics:
             if topic not in there:
-                raise unknown("topic", topic, broker.topics(Topics(pattern=".*")))
+                raise unknown("topic", topic, cluster.topics(Topics(pattern=".*")))

@@ -115,7 +115,7 @@ from .types import AVAILABLE_NOW, COMPRESSIONS, Choice, Size, Trigger, dead_lett
 @click.option(
     "--checkpoint",
     metavar="FOLDER",
-    help="Spark's checkpoint. Not needed: where to go on is in the table itself.",
+    help="No effect: the table itself says where to go on.",
 )
 @click.option(
     "--isolation-level",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ottla_client.commands.console import Console
 from ottla_client.commands.progress import amount_of_bytes
 
-from ..progress import Bars, Course, JsonLines, Lines, Shown, count, duration, tasks_of
+from ..progress import Bars, JobProgress, JsonLines, Lines, Shown, count, duration, tasks_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +58,7 @@ def _shown(console: Console, spark: SparkSession) -> Shown:
         return JsonLines(console.print)
     if console.talks:
         try:
-            return Bars(Course(), tasks_of(spark))
+            return Bars(JobProgress(), tasks_of(spark))
         except ImportError:  # without rich
             pass
     return Lines(console.print)

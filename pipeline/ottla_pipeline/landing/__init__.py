@@ -2,7 +2,7 @@
 
 Reading order: ``settings`` (what a job is told), ``ledger`` and ``tables`` (how a table knows what it has),
 ``parsing``, ``files`` and ``task`` (from a range of offsets to files), ``source``, ``start``, ``batches`` and ``job``
-(from a stream of ranges to commits), ``graves`` (dead letters), ``replaying``, ``compaction``.
+(from a stream of ranges to commits), ``dead_letter_sink`` (dead letters), ``replaying``, ``compaction``.
 """
 
 from __future__ import annotations

@@ -19,6 +19,22 @@ _HOLDS: dict[pa.DataType, tuple[pa.DataType, ...]] = {
 """Types, and those whose every value they hold."""
 
 
+class NewColumns(Exception):
+    """Records have fields that the table has no columns for: ``schema``."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        super().__init__(", ".join(schema.names))
+        self.schema = schema
+
+    @classmethod
+    def of(cls, found: Sequence[pa.Schema]) -> NewColumns:
+        """From what several tasks found."""
+        schema = found[0]
+        for one in found[1:]:
+            schema = merged(schema, one)
+        return cls(schema)
+
+
 def grown(table: str, has: pa.Schema, wanted: pa.Schema) -> tuple[pa.Schema, list[pa.Field]]:
     """The table's columns with those of ``wanted`` that it lacks behind them, and these alone.
 

@@ -1,19 +1,13 @@
-"""A landing job: Spark runs the tasks, each batch gets into the table in one commit.
+"""A landing job: Spark runs the tasks, and each batch gets into the table in one commit.
 
-A job up to where the topics end now plans its batches itself (``passing``). One that goes on, or is to have a
-checkpoint of Spark's, is a query of Spark's Structured Streaming.
-
-The order is what makes it exactly once: tasks write files; the table's commit takes them, together with the offsets, if
-it goes on exactly where the table ends; dead letters are brought to where they go; the group's offsets are committed;
-Spark's checkpoint is last, and needn't be there at all.
+This order makes it exactly once: tasks write files; the table's commit takes them together with the offsets, if it goes
+on exactly where the table ends; dead letters are delivered; the group's offsets are committed. A run that is killed
+anywhere goes on from what the table says.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import shutil
-import tempfile
 import threading
 import time
 import uuid
@@ -22,30 +16,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ottla_client.errors import ClientError
-from ottla_pipeline.landing import failures, passing
+from ottla_pipeline.landing.batch_loop import BatchLoop
 from ottla_pipeline.landing.batches import BatchCommitter
+from ottla_pipeline.landing.dead_letter_sink import sink_of
 from ottla_pipeline.landing.errors import LandingError
-from ottla_pipeline.landing.failures import Crashed, Grown, JavaGone
-from ottla_pipeline.landing.graves import grave_of
+from ottla_pipeline.landing.evolution import NewColumns
+from ottla_pipeline.landing.failures import Crashed, JavaGone, spark_errors
+from ottla_pipeline.landing.job_plan import JobPlan, columns, plan_job
 from ottla_pipeline.landing.parsing import formats
+from ottla_pipeline.landing.session import session
 from ottla_pipeline.landing.settings import BatchDone, Landed, Landing
-from ottla_pipeline.landing.source import OPTION, LandingSource
-from ottla_pipeline.landing.start import Beginning, begin, columns, task_of
-from ottla_pipeline.source.broker import Broker
+from ottla_pipeline.reading.errors import ReadError
+from ottla_pipeline.source.cluster_queries import ClusterQueries
 from ottla_pipeline.source.errors import SourceError
-from ottla_pipeline.source.offsets import by_topic
-from ottla_pipeline.source.registering import register
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger("ottla_pipeline")
 
-_LOOK = 1
-"""Seconds between looks whether the job is to stop."""
-
 _LONGEST_WAIT = 30
-"""Seconds before another try; the first waits one, and each twice as long as the one before."""
+"""Most seconds before another try; the first waits one, and each following one twice as long."""
 
 OnBatch = Callable[[BatchDone], None]
 
@@ -57,17 +48,22 @@ def land(
     *,
     stop: threading.Event | None = None,
 ) -> Landed:
-    """Land topics in a table until there is no more (``available-now``), or until ``stop`` is set or Ctrl-C.
+    """Land topics in a table up to where they end now (``available-now``), or until ``stop`` is set or Ctrl-C.
 
-    Without ``spark`` a session is started, or the one that there is taken. ``on_batch`` gets every batch when it is in
-    the table; it runs between batches.
+    Without ``spark`` it uses the active session, or starts one. ``on_batch`` gets every batch once it is in the table;
+    it runs between batches.
 
-    :raises LandingError: a line that says what went wrong. What was committed stays, and the next run goes on from it.
+    :raises LandingError: one line that says what went wrong. What was committed stays; the next run goes on from it.
     """
+    if landing.checkpoint is not None:
+        log.warning(
+            "checkpoint is %s, which has no effect: a job goes on from what its table says",
+            landing.checkpoint,
+        )
     try:
-        with Broker(landing.bootstrap_servers, landing.client) as broker:
-            return _Job(landing, broker, spark, on_batch, stop or threading.Event()).run()
-    except (SourceError, ClientError) as error:
+        with ClusterQueries(landing.bootstrap_servers, landing.client) as cluster:
+            return _Job(landing, cluster, on_batch, stop or threading.Event()).run(spark)
+    except (SourceError, ClientError, ReadError) as error:
         raise LandingError(str(error)) from error
 
 
@@ -75,146 +71,82 @@ class _Job:
     """One run."""
 
     def __init__(
-        self,
-        landing: Landing,
-        broker: Broker,
-        spark: SparkSession | None,
-        on_batch: OnBatch | None,
-        stop: threading.Event,
+        self, landing: Landing, cluster: ClusterQueries, on_batch: OnBatch | None, stop: threading.Event
     ) -> None:
         self._landing = landing
-        self._broker = broker
-        self._spark = spark
+        self._cluster = cluster
         self._on_batch = on_batch
         self._stop = stop
         self._run_id = uuid.uuid4().hex
         self._landed = Landed()
         self._crashes = 0
 
-    def run(self) -> Landed:
+    def run(self, spark: SparkSession | None) -> Landed:
         """From the table's end to where the job ends."""
         began = time.perf_counter()
         landing = self._landing
-        beginning = begin(landing, self._broker, self._run_id)
-        grave = grave_of(landing, beginning.table)
-        committer = BatchCommitter(landing, beginning, self._broker, grave, self._run_id, self._done)
+        plan = plan_job(landing, self._cluster, self._run_id)
+        sink = sink_of(landing, plan.table)
+        committer = BatchCommitter(landing, plan, self._cluster, sink, self._run_id, self._done)
+        loop = BatchLoop(landing, self._cluster, committer.batch, self._stop)
         try:
             committer.start()
-            spark = self._spark or failures.session()
+            active = spark or session()
             while not self._stop.is_set():
                 try:
-                    if landing.available_now and landing.checkpoint is None:
-                        self._pass(spark, beginning, committer)
-                    else:
-                        self._query(spark, beginning, committer)
+                    self._in_thread(active, lambda: loop.run(active, plan))
                     break
-                except Grown as news:
-                    self._grow(beginning, news)
+                except NewColumns as news:
+                    self._add_columns(plan, news)
                 except Crashed as crash:
-                    self._again(crash)
-                # The table alone says what has been landed.
+                    self._wait_after(crash)
+                # What a crash left undone is known from the table alone.
                 committer.start()
-                beginning.offsets |= committer.offsets()
+                plan.offsets |= committer.offsets()
         finally:
             committer.close()
-        return replace(self._landed, offsets=beginning.table.offsets(), seconds=time.perf_counter() - began)
+        return replace(self._landed, offsets=plan.table.offsets(), seconds=time.perf_counter() - began)
 
-    def _pass(self, spark: SparkSession, beginning: Beginning, committer: BatchCommitter) -> None:
-        """All that there is now, without a query of Spark's."""
+    def _in_thread(self, spark: SparkSession, work: Callable[[], None]) -> None:
+        """Run ``work`` in a thread, where Ctrl-C can't interrupt a commit; Ctrl-C cancels Spark's tasks."""
         from pyspark import InheritableThread
 
-        landing = self._landing
-        task = task_of(landing, beginning.table, beginning.values, bury=landing.dead_letters is not None)
-        failed: list[BaseException] = []
+        raised: list[BaseException] = []
 
-        def batches() -> None:
-            spark.sparkContext.setJobGroup(self._run_id, "a landing job's tasks", interruptOnCancel=True)
+        def run() -> None:
             try:
-                passing.run(spark, landing, beginning, task, committer.batch, self._stop)
+                with spark_errors():
+                    spark.sparkContext.setJobGroup(
+                        self._run_id, "a landing job's tasks", interruptOnCancel=True
+                    )
+                work()
             except BaseException as error:
-                failed.append(error)
+                raised.append(error)
 
-        # In a thread of its own Ctrl-C doesn't come in the middle of a commit.
-        thread = InheritableThread(target=batches, name="ottla-landing")
+        thread = InheritableThread(target=run, name="ottla-landing")
         thread.start()
         while thread.is_alive():
             try:
                 thread.join()
             except KeyboardInterrupt:
-                # At once: tasks need not come to their end, a commit does.
                 self._stop.set()
                 spark.sparkContext.cancelJobGroup(self._run_id)
-        for error in failed:
-            if not isinstance(error, Exception):
+        for error in raised:
+            # Tasks that were cancelled fail.
+            if not (self._stop.is_set() and isinstance(error, Crashed)):
                 raise error
-            told = failures.explained(error, failed, landing)
-            if not (self._stop.is_set() and isinstance(told, Crashed)):
-                raise told from None if told is error else error
 
-    def _query(self, spark: SparkSession, beginning: Beginning, committer: BatchCommitter) -> None:
-        """One query of Spark's, to its end."""
-        landing = self._landing
-        starting = json.dumps(by_topic(beginning.offsets))
-        task = task_of(landing, beginning.table, beginning.values, bury=landing.dead_letters is not None)
-        temporary = tempfile.mkdtemp(prefix="ottla-landing-") if landing.checkpoint is None else None
-        # Of the driver alone, whatever file system Spark takes for its own.
-        checkpoint = landing.checkpoint or f"file://{temporary}"
-        failed: list[BaseException] = []
+    def _add_columns(self, plan: JobPlan, news: NewColumns) -> None:
+        plan.values = formats.with_columns(plan.values, news.schema)
+        columns(self._landing, plan.table, formats.columns(plan.values), exists=True)
+        log.warning("new columns in %s: %s", plan.table.name, ", ".join(news.schema.names))
 
-        # Held by the batch under way, and by who ends the query: it is not ended in the middle of a commit.
-        turn = threading.Lock()
-
-        def batch(frame: DataFrame, batch_id: int) -> None:
-            with turn:
-                if self._stop.is_set():
-                    return
-                try:
-                    context = frame.sparkSession.sparkContext
-                    query_id = context.getLocalProperty("sql.streaming.queryId") or ""
-                    committer.batch(lambda: [row[0] for row in frame.collect()], query_id, batch_id)
-                except BaseException as error:
-                    failed.append(error)
-                    raise
-
-        try:
-            register(spark, LandingSource)
-            stream = spark.readStream.format(LandingSource.name()).options(**landing.source_options(starting))
-            writer = stream.option(OPTION, task.to_text()).load().writeStream.foreachBatch(batch)
-            if landing.available_now:
-                writer = writer.trigger(availableNow=True)
-            else:
-                writer = writer.trigger(processingTime=f"{round(float(landing.trigger) * 1000)} milliseconds")
-            query = writer.option("checkpointLocation", checkpoint).start()
-            try:
-                while not self._stop.is_set() and not query.awaitTermination(_LOOK):
-                    continue
-                if not self._stop.is_set() and not landing.available_now:
-                    raise Crashed("Spark's query was stopped by somebody else")
-            except KeyboardInterrupt:
-                self._stop.set()
-            finally:
-                with turn:
-                    query.stop()
-        except Crashed:
-            raise
-        except Exception as error:
-            raise failures.explained(error, failed, landing) from error
-        finally:
-            if temporary is not None:
-                shutil.rmtree(temporary, ignore_errors=True)
-
-    def _grow(self, beginning: Beginning, news: Grown) -> None:
-        """Records have fields that the table has no columns for: add them, and read the batch again."""
-        beginning.values = formats.with_columns(beginning.values, news.schema)
-        columns(self._landing, beginning.table, formats.columns(beginning.values), exists=True)
-        log.warning("new columns in %s: %s", beginning.table.name, ", ".join(news.schema.names))
-
-    def _again(self, crash: Crashed) -> None:
+    def _wait_after(self, crash: Crashed) -> None:
         self._crashes += 1
         if self._crashes > self._landing.restarts or isinstance(crash, JavaGone):
             raise LandingError(str(crash)) from crash
         log.warning("%s; started again (%d of %d)", crash, self._crashes, self._landing.restarts)
-        # Most crashes of several in a row are of a machine that is too busy to start Spark's workers in time.
+        # Several crashes in a row mostly mean that the machine is too busy to start Spark's workers in time.
         self._stop.wait(min(2 ** (self._crashes - 1), _LONGEST_WAIT))
 
     def _done(self, done: BatchDone) -> None:

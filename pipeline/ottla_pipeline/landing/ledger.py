@@ -1,7 +1,7 @@
-"""What a table holds of each partition: spans of offsets, kept in the metadata of the table's own commits.
+"""The offsets that a table holds of each partition, kept in the metadata of the table's own commits.
 
-A commit carries the whole ledger, so the last one is enough to go on from. To keep it small, neighbouring spans are
-joined, smallest first, once a partition has more than :func:`limit` of them: a checksum is a sum and can be joined.
+Each commit carries the whole ledger, so the last one is enough to go on from. To keep it small, neighbouring ranges are
+joined, the smallest first, once a partition has more than :func:`limit` of them: checksums are sums, so they add up.
 
 As JSON: ``{topic: {"id": topic id, "partitions": {"0": [[start, end, records, checksum, dead letters], …]}}}``, the
 checksum as 16 hexadecimal digits.
@@ -13,34 +13,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ottla_client.types import TopicPartition
 from ottla_pipeline.landing.errors import Collision, DataGone, LandingError
+from ottla_pipeline.reading.checksum import Checksum
 
 _MASK = (1 << 64) - 1
 _MOST = 2048
-"""Spans in a whole ledger, about: they go into every commit, at some 40 bytes each."""
+"""Ranges in a whole ledger, about: they go into every commit, at some 40 bytes each."""
 
-Place = tuple[str, int]
-"""A topic and a partition."""
-Offsets = dict[str, dict[int, int]]
-"""Per topic and partition the next offset to land."""
+OffsetsByTopic = dict[str, dict[int, int]]
+"""By topic and partition, the next offset to land."""
 
 
 @dataclass(frozen=True)
-class Span:
+class LandedRange:
     """Offsets ``[start, end)`` of a partition, all landed."""
 
     start: int
     end: int
     count: int = 0
-    """Records in it: less than ``end - start`` where there are control batches, or compaction took some."""
+    """Records in it: fewer than ``end - start`` where there are control batches, or compaction removed some."""
     total: int = 0
     """Sum of the records' hashes, modulo 2**64 (see :mod:`ottla_pipeline.reading.checksum`), dead letters included."""
     dead: int = 0
     """How many of the records were dead letters when they were read."""
 
-    def joined(self, other: Span) -> Span:
-        """This span and the one that begins where it ends."""
-        return Span(
+    @property
+    def checksum(self) -> Checksum:
+        """Of all its records."""
+        return Checksum(self.count, self.total)
+
+    def joined(self, other: LandedRange) -> LandedRange:
+        """This range and the one that begins where it ends."""
+        return LandedRange(
             self.start,
             other.end,
             self.count + other.count,
@@ -49,93 +54,95 @@ class Span:
         )
 
 
-Spans = Mapping[Place, tuple[Span, ...]]
+LandedRanges = Mapping[TopicPartition, tuple[LandedRange, ...]]
 
 
 def limit(partitions: int) -> int:
-    """How many spans a partition may have."""
+    """How many ranges a partition may have."""
     return max(4, min(64, _MOST // max(1, partitions)))
+
+
+def by_topic(offsets: Mapping[TopicPartition, int]) -> OffsetsByTopic:
+    """The same offsets, grouped by topic."""
+    found: OffsetsByTopic = {}
+    for (topic, partition), offset in offsets.items():
+        found.setdefault(topic, {})[partition] = offset
+    return found
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """Spans per partition, in order, and the ids of topics. Immutable: extending makes another."""
+    """Ranges per partition, in order, and the topics' ids. Immutable: :meth:`extended` makes another."""
 
-    spans: Spans = field(default_factory=dict)
+    landed: LandedRanges = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
 
-    def offsets(self) -> Offsets:
-        """Where each partition goes on."""
-        found: Offsets = {}
-        for (topic, partition), spans in self.spans.items():
-            found.setdefault(topic, {})[partition] = spans[-1].end
-        return found
+    def offsets(self) -> dict[TopicPartition, int]:
+        """The next offset to land, by partition."""
+        return {at: ranges[-1].end for at, ranges in self.landed.items()}
 
-    def next(self, place: Place) -> int | None:
-        """Where ``place`` goes on; None if nothing of it was landed."""
-        spans = self.spans.get(place)
-        return spans[-1].end if spans else None
+    def next(self, at: TopicPartition) -> int | None:
+        """The next offset to land of a partition; None if nothing of it was landed."""
+        ranges = self.landed.get(at)
+        return ranges[-1].end if ranges else None
 
-    def extended(self, table: str, spans: Spans, ids: Mapping[str, str], *, gaps: bool) -> Ledger:
-        """The ledger with ``spans`` after it.
+    def extended(self, table: str, landed: LandedRanges, ids: Mapping[str, str], *, gaps: bool) -> Ledger:
+        """The ledger with ``landed`` after it; with ``gaps``, offsets may be left out.
 
-        ``gaps`` allows that offsets are left out (records that are gone, and the job was told to go on).
-
-        :raises Collision: offsets are in the table already, or the topic is another of the same name.
+        :raises Collision: offsets are in the table already, or the topic was deleted and made again.
         :raises DataGone: offsets would be left out.
         """
         for topic, topic_id in ids.items():
             check_id(table, topic, self.ids.get(topic, ""), topic_id)
-        result = dict(self.spans)
-        most = limit(len({*result, *spans}))
-        for place, new in spans.items():
-            old = list(result.get(place, ()))
-            for span in new:
-                if old and span.start < old[-1].end:
+        result = dict(self.landed)
+        most = limit(len({*result, *landed}))
+        for at, new in landed.items():
+            old = list(result.get(at, ()))
+            for one in new:
+                if old and one.start < old[-1].end:
                     raise Collision(
-                        f"{table} has {_name(place)} up to offset {old[-1].end}, and offsets {span.start} to "
-                        f"{span.end} were to be added: another job lands in it; stop one of the two, and start the "
-                        "other again"
+                        f"{table} has {at} up to offset {old[-1].end}, and offsets {one.start} to {one.end} were to be "
+                        "added: another job lands in it; stop one of the two, and start the other again"
                     )
-                if old and span.start > old[-1].end and not gaps:
+                if old and one.start > old[-1].end and not gaps:
                     raise DataGone(
-                        f"{table} has {_name(place)} up to offset {old[-1].end}, and the next records begin at "
-                        f"{span.start}: those between are missing; give failOnDataLoss=false to go on without them"
+                        f"{table} has {at} up to offset {old[-1].end}, and the next records begin at {one.start}: "
+                        "those between are missing; give failOnDataLoss=false to go on without them"
                     )
-                if not (old and span.start == span.end):
-                    old.append(span)
-            result[place] = tuple(_shortened(old, most))
+                if not (old and one.start == one.end):
+                    old.append(one)
+            result[at] = tuple(_shortened(old, most))
         return Ledger(result, {**self.ids, **{topic: one for topic, one in ids.items() if one}})
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; keys in order."""
         found: dict[str, Any] = {}
-        for topic, partition in sorted(self.spans):
-            one = found.setdefault(topic, {"id": self.ids.get(topic, ""), "partitions": {}})
-            one["partitions"][str(partition)] = [
-                [span.start, span.end, span.count, f"{span.total:016x}", span.dead]
-                for span in self.spans[topic, partition]
+        for at in sorted(self.landed):
+            one = found.setdefault(at.topic, {"id": self.ids.get(at.topic, ""), "partitions": {}})
+            one["partitions"][str(at.partition)] = [
+                [each.start, each.end, each.count, f"{each.total:016x}", each.dead]
+                for each in self.landed[at]
             ]
         return found
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Ledger:
         """:raises LandingError: this is no ledger."""
-        spans: dict[Place, tuple[Span, ...]] = {}
+        landed: dict[TopicPartition, tuple[LandedRange, ...]] = {}
         ids: dict[str, str] = {}
         try:
             for topic, one in data.items():
                 ids[topic] = str(one["id"])
                 for partition, rows in one["partitions"].items():
-                    spans[topic, int(partition)] = tuple(
-                        Span(int(start), int(end), int(count), int(total, 16), int(dead))
+                    landed[TopicPartition(topic, int(partition))] = tuple(
+                        LandedRange(int(start), int(end), int(count), int(total, 16), int(dead))
                         for start, end, count, total, dead in rows
                     )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise LandingError(
                 f"the table's own record of what was landed can't be read: {error!r}"
             ) from error
-        return cls(spans, ids)
+        return cls(landed, ids)
 
 
 def check_id(table: str, topic: str, known: str, found: str) -> None:
@@ -147,20 +154,16 @@ def check_id(table: str, topic: str, known: str, found: str) -> None:
         )
 
 
-def _shortened(spans: list[Span], most: int) -> list[Span]:
-    """At most ``most`` spans where neighbours touch: those two are joined that hold least together."""
-    while len(spans) > most:
+def _shortened(ranges: list[LandedRange], most: int) -> list[LandedRange]:
+    """At most ``most`` ranges where neighbours touch: joins the two that are smallest together."""
+    while len(ranges) > most:
         pairs = [
-            (spans[i + 1].end - spans[i].start, i)
-            for i in range(len(spans) - 1)
-            if spans[i].end == spans[i + 1].start
+            (ranges[i + 1].end - ranges[i].start, i)
+            for i in range(len(ranges) - 1)
+            if ranges[i].end == ranges[i + 1].start
         ]
         if not pairs:
             break
         _, i = min(pairs)
-        spans[i : i + 2] = [spans[i].joined(spans[i + 1])]
-    return spans
-
-
-def _name(place: Place) -> str:
-    return f"{place[0]}-{place[1]}"
+        ranges[i : i + 2] = [ranges[i].joined(ranges[i + 1])]
+    return ranges

@@ -17,20 +17,20 @@ import pyarrow.compute as pc
 
 from ottla_client.errors import ClientError
 from ottla_pipeline.landing import deadletters
+from ottla_pipeline.landing.dead_letter_sink import DeadLetterSink, TableSink, sink_of
 from ottla_pipeline.landing.errors import BadSetting, LandingError
 from ottla_pipeline.landing.evolution import merged
 from ottla_pipeline.landing.files import FileWriter
-from ottla_pipeline.landing.graves import Grave, TableGrave, grave_of
+from ottla_pipeline.landing.job_plan import columns, table_of, task_of, values_of
 from ottla_pipeline.landing.parsing import Parsed, ParserSettings, formats, parser
 from ottla_pipeline.landing.parsing.formats import unpacked
 from ottla_pipeline.landing.parsing.json import settled
 from ottla_pipeline.landing.settings import Landing
-from ottla_pipeline.landing.start import columns, table_of, task_of, values_of
 from ottla_pipeline.landing.tables import Commit, DataFile, Table
 from ottla_pipeline.landing.tables.storage import place
 from ottla_pipeline.landing.task import finished
-from ottla_pipeline.reading import Range, ReadError, ReadSettings, read
-from ottla_pipeline.source.broker import Broker, ids_of
+from ottla_pipeline.reading import OffsetRange, ReadError, ReadSettings, read
+from ottla_pipeline.source.cluster_queries import ClusterQueries, ids_of
 from ottla_pipeline.source.errors import SourceError
 from ottla_pipeline.source.options import Topics
 
@@ -74,16 +74,16 @@ class _Replay:
         self._landing = landing
         self._table = table
         table.refresh()
-        grave = grave_of(landing, table)
-        assert grave is not None
-        self._grave: Grave = grave
+        sink = sink_of(landing, table)
+        assert sink is not None
+        self._sink: DeadLetterSink = sink
 
     def run(self) -> Replayed:
         """All dead letters that there are now."""
         try:
-            self._grave.settle()
-            if isinstance(self._grave, TableGrave):
-                self._grave.settle_replay(NOTE)
+            self._sink.deliver_pending()
+            if isinstance(self._sink, TableSink):
+                self._sink.finish_replay(NOTE)
             self._table.refresh()
             before = self._table.state().notes.get(NOTE)
             values = values_of(self._landing, self._table, _no_sample)
@@ -94,13 +94,13 @@ class _Replay:
                     return done
                 values = formats.with_columns(values, unknown)
         finally:
-            self._grave.close()
+            self._sink.close()
 
     def _once(self, values: ParserSettings, before: Any) -> tuple[Replayed, pa.Schema | None]:
         """One pass; with columns that the table has not got, nothing was landed."""
         reading = (
-            _FromTable(self._grave, self._table)
-            if isinstance(self._grave, TableGrave)
+            _FromTable(self._sink, self._table)
+            if isinstance(self._sink, TableSink)
             else _FromTopic(self._landing, self._table, before)
         )
         pass_ = _Pass(self._landing, self._table, values)
@@ -116,7 +116,7 @@ class _Replay:
         files, dead = pass_.close()
         if not pass_.landed and not pass_.failed:
             return Replayed(), None
-        if isinstance(self._grave, TableGrave):
+        if isinstance(self._sink, TableSink):
             note = {
                 "token": uuid.uuid4().hex,
                 "removed": reading.taken(),
@@ -124,13 +124,13 @@ class _Replay:
             }
             notes: dict[str, Any] = {NOTE: note}
         else:
-            notes = {NOTE: reading.taken(), **self._grave.note(dead)}
+            notes = {NOTE: reading.taken(), **self._sink.note(dead)}
         self._table.commit(Commit(files=files, notes=notes, expects={NOTE: before}))
         self._table.refresh()
-        if isinstance(self._grave, TableGrave):
-            self._grave.settle_replay(NOTE)
+        if isinstance(self._sink, TableSink):
+            self._sink.finish_replay(NOTE)
         else:
-            self._grave.settle()
+            self._sink.deliver_pending()
         return Replayed(pass_.landed, pass_.failed, len(files)), None
 
 
@@ -138,7 +138,7 @@ class _Pass:
     """Dead letters on their way into the table, or back."""
 
     def __init__(self, landing: Landing, table: Table, values: ParserSettings) -> None:
-        task = task_of(landing, table, values, bury=True)
+        task = task_of(landing, table, values)
         self._names = landing.names
         self._dates = landing.dates
         self._schema = unpacked(task.schema)
@@ -198,8 +198,8 @@ class _Pass:
 class _FromTable:
     """The dead letters of a table: those of topics that were landed in the main one."""
 
-    def __init__(self, grave: TableGrave, table: Table) -> None:
-        self._table = grave.table
+    def __init__(self, sink: TableSink, table: Table) -> None:
+        self._table = sink.table
         self._table.refresh()
         self._files = self._table.data_files()
         self._topics = _topics(table)
@@ -233,10 +233,10 @@ class _FromTopic:
         known: Mapping[str, int] = (
             (before or {}).get("ends", {}) if (before or {}).get("topic") == self._topic else {}
         )
-        with Broker(landing.bootstrap_servers, landing.client) as broker:
-            partitions = broker.partitions([self._topic])
-            earliest, latest = broker.earliest(partitions), broker.latest(partitions)
-            self._id = ids_of(broker.topics(Topics((self._topic,)))).get(self._topic, "")
+        with ClusterQueries(landing.bootstrap_servers, landing.client) as cluster:
+            partitions = cluster.partitions([self._topic])
+            earliest, latest = cluster.earliest(partitions), cluster.latest(partitions)
+            self._id = ids_of(cluster.topics(Topics((self._topic,)))).get(self._topic, "")
         self._ends = {at.partition: end for at, end in latest.items()}
         self._starts = {
             at.partition: min(max(first, known.get(str(at.partition), 0)), latest[at])
@@ -253,7 +253,7 @@ class _FromTopic:
         )
         for partition, start in self._starts.items():
             for batch in read(
-                Range(self._topic, self._id, partition, start, self._ends[partition]), settings
+                OffsetRange(self._topic, self._id, partition, start, self._ends[partition]), settings
             ):
                 for at in range(0, len(batch), _ROWS):
                     rows = deadletters.from_records(batch.slice(at, _ROWS), self._topic, partition)
@@ -266,7 +266,7 @@ class _FromTopic:
 
 def _topics(table: Table) -> pa.Array:
     """What was landed in it."""
-    return pa.array(sorted({topic for topic, _ in table.state().ledger.spans}), pa.string())
+    return pa.array(sorted({topic for topic, _ in table.state().ledger.landed}), pa.string())
 
 
 def _no_sample() -> pa.Array:

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 from ottla_pipeline.landing.errors import BadSetting
 from ottla_pipeline.landing.files import COMPRESSIONS
-from ottla_pipeline.landing.ledger import Offsets
+from ottla_pipeline.landing.ledger import OffsetsByTopic
 from ottla_pipeline.landing.parsing import FORMATS as VALUES
 from ottla_pipeline.landing.tables import FORMATS, Names
 
 AVAILABLE_NOW = "available-now"
 _FLAGS = re.compile(r"\A\(\?[aiLmsux]+\)")
-"""What is nowhere but at the beginning of a regular expression."""
+"""Flags, which are allowed only at the start of a regular expression."""
 _DATE = re.compile(r"date\((\w+)\)")
 
 
@@ -36,7 +36,7 @@ class Landing:
     schema: str | None = None
     """DDL, a JSON Schema, an Avro schema, or the name of a file with one. None: inferred, or that of the table."""
     checkpoint: str | None = None
-    """Spark's folder. None: one that goes with the job, as the table itself says where to go on."""
+    """No effect; earlier versions kept Spark's checkpoint there. The table says where to go on."""
     group: str | None = None
     partition_by: tuple[str, ...] = ()
     """Columns, or ``date(column)`` for the day of a timestamp."""
@@ -69,7 +69,7 @@ class Landing:
     confluent: bool = False
     """Whether Avro values begin with the five bytes of Confluent's framing."""
     restarts: int = 5
-    """How often in a row the query is started again after a crash that is not the job's own error."""
+    """How often in a row a batch is tried again after a crash of Spark's."""
 
     def __post_init__(self) -> None:
         for name in ("topics", "partition_by"):
@@ -173,32 +173,6 @@ class Landing:
             date_column(one, self.names)[0] if one.startswith("date(") else one for one in self.partition_by
         )
 
-    def source_options(self, starting: str) -> dict[str, str]:
-        """Options of the source that reads for this job; ``starting`` is offsets as JSON, or a word."""
-        found = {f"kafka.{name}": value for name, value in self.client.items()}
-        found |= {
-            "kafka.bootstrap.servers": self.bootstrap_servers,
-            "kafka.isolation.level": self.isolation,
-            "startingOffsets": starting,
-            "failOnDataLoss": str(self.fail_on_data_loss).lower(),
-            "maxBytesPerPartition": str(self.task_bytes),
-            "segments": self.segments,
-            "onCorrupt": self.on_corrupt,
-            # The job commits by itself, as soon as the table has a batch.
-            "commitOffsets": "false",
-        }
-        if self.pattern is not None:
-            found["subscribePattern"] = _whole(self.pattern)
-        else:
-            found["subscribe"] = ",".join(self.topics)
-        if self.group is not None:
-            found["kafka.group.id"] = self.group
-        if self.max_records is not None:
-            found["maxOffsetsPerTrigger"] = str(self.max_records)
-        if self.max_bytes is not None:
-            found["maxBytesPerTrigger"] = str(self.max_bytes)
-        return found
-
 
 def date_column(spec: str, names: Names) -> tuple[str, str]:
     """Of ``date(column)`` the column of days and the one it comes from."""
@@ -208,8 +182,8 @@ def date_column(spec: str, names: Names) -> tuple[str, str]:
     return ("_date" if source == names.timestamp else f"{source}_date"), source
 
 
-def _whole(pattern: str) -> str:
-    """A pattern that is found where all of a text matches: the source looks for it anywhere in a topic's name."""
+def whole_name(pattern: str) -> str:
+    """A pattern that matches only a whole name: the source looks for a pattern anywhere in a topic's name."""
     rest = _FLAGS.sub("", pattern)
     return rf"{pattern.removesuffix(rest)}\A(?:{rest})\Z"
 
@@ -232,9 +206,9 @@ class BatchDone:
     """Of keys and values, as they were read."""
     files: int
     dead_letters: int
-    start: Offsets
-    end: Offsets
-    latest: Offsets
+    start: OffsetsByTopic
+    end: OffsetsByTopic
+    latest: OffsetsByTopic
     """Where the logs ended after the batch; what is between is the lag."""
     seconds: float
     durations: Mapping[str, float]
@@ -256,7 +230,7 @@ class Landed:
     bytes: int = 0
     files: int = 0
     dead_letters: int = 0
-    offsets: Offsets = field(default_factory=dict)
+    offsets: OffsetsByTopic = field(default_factory=dict)
     """Where the table ends now."""
     seconds: float = 0.0
     skipped: int = 0

@@ -1,29 +1,28 @@
-"""What one task does: a range of a partition is read, parsed and written to files, and told of in one line.
+"""A task of a landing job: reads a range of a partition, parses it, writes it to files, and reports them.
 
-Nothing that it writes is in the table before the driver commits it. What goes wrong is told in the same line: a task
-that raised would reach the user as a page of Java.
+Nothing that it writes is in the table before the driver commits it. Failures are in the report too: an exception in a
+task would reach the user as a page of Java.
 """
 
 from __future__ import annotations
 
-import base64
-import json
-import pickle
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla_client.errors import ClientError
+from ottla_client.types import TopicPartition
 from ottla_pipeline.landing import deadletters
 from ottla_pipeline.landing.errors import LandingError
 from ottla_pipeline.landing.files import FileSettings, FileWriter, with_columns
 from ottla_pipeline.landing.parsing import Parsed, ParserSettings, parser
-from ottla_pipeline.landing.parsing.formats import packed
+from ottla_pipeline.landing.parsing.formats import packed, unpacked
 from ottla_pipeline.landing.parsing.json import settled
 from ottla_pipeline.landing.tables.base import DataFile, Names
 from ottla_pipeline.landing.tables.storage import place
@@ -31,7 +30,7 @@ from ottla_pipeline.reading import Checksum, CorruptBatch, ReadError, read
 from ottla_pipeline.source.workers import in_worker
 
 if TYPE_CHECKING:
-    from ottla_pipeline.reading import Range, ReadSettings
+    from ottla_pipeline.reading import OffsetRange, ReadSettings
 
 PIECE = 16 << 20
 """Bytes of values that are parsed at a time."""
@@ -40,7 +39,7 @@ COLUMNS = ("key", "value", "offset", "timestamp")
 
 @dataclass(frozen=True)
 class TaskSettings:
-    """What a task is told. It travels in an option of the source."""
+    """Settings that go with a task to its executor."""
 
     staging: str
     """Where files go, as a path or URI."""
@@ -54,25 +53,13 @@ class TaskSettings:
     dead: str | None = None
     """Where dead letters go first. None: a record that can't be parsed ends the job."""
 
-    def to_text(self) -> str:
-        """For an option."""
-        return base64.b64encode(pickle.dumps(self)).decode()
-
-    @classmethod
-    def from_text(cls, text: str) -> TaskSettings:
-        """What :meth:`to_text` made, in this very job."""
-        found = pickle.loads(base64.b64decode(text))
-        assert isinstance(found, cls)
-        return found
-
 
 @dataclass
 class Report:
-    """What a task tells the driver."""
+    """What became of a range; the driver gets one for each."""
 
-    topic: str
+    partition: TopicPartition
     topic_id: str
-    partition: int
     start: int
     end: int
     count: int = 0
@@ -88,54 +75,37 @@ class Report:
     """Why the range could not be landed; nothing of it was left behind."""
     seconds: float = 0.0
 
-    def to_text(self) -> str:
-        """One line of JSON."""
-        files = {name: [one.to_json() for one in getattr(self, name)] for name in ("files", "dead_files")}
-        return json.dumps({**self.__dict__, **files}, separators=(",", ":"))
-
-    @classmethod
-    def from_text(cls, text: str) -> Report:
-        """What :meth:`to_text` made."""
-        data = json.loads(text)
-        for name in ("files", "dead_files"):
-            data[name] = [DataFile.from_json(one) for one in data[name]]
-        return cls(**data)
-
 
 class _Refused(Exception):
     """The range can't be landed; the text is the user's."""
 
 
-def land_ranges(task: TaskSettings, ranges: Iterable[Range], reading: ReadSettings) -> list[str]:
-    """All that one of Spark's tasks does: its ranges' reports as lines."""
+def land_ranges(task: TaskSettings, ranges: Iterable[OffsetRange], reading: ReadSettings) -> list[Report]:
+    """All that one of Spark's tasks does."""
     with in_worker():
-        return [land_range(task, range, reading).to_text() for range in ranges]
+        return [land_range(task, one, reading) for one in ranges]
 
 
-def land_range(task: TaskSettings, range: Range, reading: ReadSettings) -> Report:
-    """Read, parse and write one range."""
+def land_range(task: TaskSettings, range: OffsetRange, reading: ReadSettings) -> Report:
+    """Read, parse and write one range. Raises for defects alone: any other failure is in the report."""
     began = time.perf_counter()
-    report = Report(range.topic, range.topic_id, range.partition, range.start, range.end)
-    lander = _Lander(task, report)
+    report = Report(range.topic_partition, range.topic_id, range.start, range.end)
     try:
-        lander.run(read(range, reading, lander.set_aside))
+        with _Lander(task, report) as lander:
+            lander.run(read(range, reading, lander.set_aside))
     except (ReadError, ClientError, LandingError, _Refused) as error:
-        lander.abort()
         report.failed = str(error)
-    except BaseException:
-        lander.abort()
-        raise
     report.seconds = time.perf_counter() - began
     return report
 
 
 class _Lander:
-    """The range of one task on its way into files."""
+    """One range on its way into files, which are deleted if it fails."""
 
     def __init__(self, task: TaskSettings, report: Report) -> None:
         self._task = task
         self._report = report
-        self._schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(task.schema)))
+        self._schema = unpacked(task.schema)
         self._parser = parser(task.values)
         filesystem, root = place(task.staging, task.storage)
         self._files = FileWriter(filesystem, root, self._schema, task.files, "part")
@@ -144,6 +114,18 @@ class _Lander:
             filesystem, root = place(task.dead, task.storage)
             self._dead = FileWriter(filesystem, root, deadletters.SCHEMA, deadletters.FILES, "dead")
         self._unknown: pa.Schema | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            return
+        self._files.abort()
+        if self._dead is not None:
+            self._dead.abort()
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> None:
         """All of it; what is made is in the report."""
@@ -159,12 +141,6 @@ class _Lander:
         report.dead_files = self._dead.close() if self._dead is not None else []
         report.unknown = packed(self._unknown) if self._unknown is not None else None
 
-    def abort(self) -> None:
-        """Delete what was written."""
-        self._files.abort()
-        if self._dead is not None:
-            self._dead.abort()
-
     def set_aside(self, corrupt: CorruptBatch) -> None:
         """A record batch that can't be decoded."""
         if self._dead is None:
@@ -176,7 +152,7 @@ class _Lander:
         parsed = self._parser.parse(piece.column("value"))
         origin = self._origin(piece)
         if parsed.failures:
-            self._bury(piece, origin, parsed)
+            self._set_aside_failures(piece, origin, parsed)
         if parsed.unknown is not None:
             found = settled(parsed.unknown)
             if len(found):
@@ -191,8 +167,8 @@ class _Lander:
     def _origin(self, piece: pa.RecordBatch) -> pa.Table:
         """The columns that say where rows come from."""
         columns = [
-            pa.repeat(pa.scalar(self._report.topic), len(piece)),
-            pa.repeat(pa.scalar(self._report.partition, pa.int32()), len(piece)),
+            pa.repeat(pa.scalar(self._report.partition.topic), len(piece)),
+            pa.repeat(pa.scalar(self._report.partition.partition, pa.int32()), len(piece)),
             piece.column("offset"),
             piece.column("timestamp"),
         ]
@@ -200,14 +176,14 @@ class _Lander:
             columns = [*columns, piece.column("key")]
         return pa.table(columns, names=[one.name for one in self._task.names.fields()])
 
-    def _bury(self, piece: pa.RecordBatch, origin: pa.Table, parsed: Parsed) -> None:
+    def _set_aside_failures(self, piece: pa.RecordBatch, origin: pa.Table, parsed: Parsed) -> None:
         failures = parsed.failures
         if self._dead is None:
             first = failures[0]
             topic, partition, offset = (origin.column(i)[first.row].as_py() for i in range(3))
             raise _Refused(
                 f"{topic}-{partition} offset {offset}: {first.error}; say where dead letters go "
-                "(topic:NAME or table:PATH), or mend the schema"
+                "(topic:NAME or table:PATH), or fix the schema"
             )
         rows = pa.array([one.row for one in failures], pa.int64())
         errors = pa.array([one.error for one in failures], pa.string())

@@ -13,7 +13,7 @@ from .errors import LossKind as LossKind
 from .errors import ReadError as ReadError
 from .ranges import COLUMNS as COLUMNS
 from .ranges import HEADERS as HEADERS
-from .ranges import Range as Range
+from .ranges import OffsetRange as OffsetRange
 from .ranges import ReadSettings as ReadSettings
 from .ranges import SegmentPlace as SegmentPlace
 from .reader import read as read

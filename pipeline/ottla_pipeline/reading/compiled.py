@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .batches import Octets, Table
-    from .ranges import Range
+    from .ranges import OffsetRange
 
 _SAFE_STAMP: Final = 2**62
 _MOST_BASE: Final = 2**63 - 2**31
@@ -32,7 +32,7 @@ class CompiledEngine:
 
     walk = staticmethod(kernels.walk)
 
-    def __init__(self, range: Range, wanted: tuple[str, ...]) -> None:
+    def __init__(self, range: OffsetRange, wanted: tuple[str, ...]) -> None:
         self._range = range
         self._wanted = wanted
         self._plain = PlainEngine(range, wanted)

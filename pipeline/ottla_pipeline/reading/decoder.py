@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .compiled import CompiledEngine
     from .errors import LossKind
     from .plain import PlainEngine
-    from .ranges import Range, ReadSettings
+    from .ranges import OffsetRange, ReadSettings
 
 log = logging.getLogger("ottla_pipeline")
 
@@ -38,7 +38,7 @@ class Decoder:
 
     def __init__(
         self,
-        range: Range,
+        range: OffsetRange,
         settings: ReadSettings,
         engine: CompiledEngine | PlainEngine,
         set_aside: Callable[[CorruptBatch], None] | None,
@@ -87,7 +87,7 @@ class Decoder:
 
     def lost(self, kind: LossKind, first: int, last: int) -> None:
         """Offsets ``first`` to ``last`` have gone: raise DataLoss, or say so and go on, as the settings have it."""
-        loss = DataLoss(kind, self._range.topic, self._range.partition, first, last)
+        loss = DataLoss.while_reading(kind, self._range.topic_partition, first, last)
         if self._settings.fail_on_data_loss:
             raise loss
         log.warning("%s", loss)

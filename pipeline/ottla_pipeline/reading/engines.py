@@ -12,7 +12,7 @@ from .plain import PlainEngine
 
 if TYPE_CHECKING:
     from .compiled import CompiledEngine
-    from .ranges import Range
+    from .ranges import OffsetRange
 
 log = logging.getLogger("ottla_pipeline")
 
@@ -26,7 +26,7 @@ WORTH_IN_ALL: Final = 400_000
 _without = 0
 
 
-def engine_for(range: Range, wanted: tuple[str, ...]) -> CompiledEngine | PlainEngine:
+def engine_for(range: OffsetRange, wanted: tuple[str, ...]) -> CompiledEngine | PlainEngine:
     """The decoder for a range."""
     global _without
     size = range.end - range.start

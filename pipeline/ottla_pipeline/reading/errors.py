@@ -1,14 +1,17 @@
-"""What reading a range can come to. Each is one line that names the partition, the offsets and what to do.
+"""Errors of reading a range: one line each, with the partition, the offsets and what to do.
 
-ReadError          the range can't be read now: no broker, no leader, segment files that can't be used
-  CorruptData      a batch that breaks the format, or whose bytes aren't those that were written
-  DataLoss         records that were there when the range was planned have gone; ``kind`` says how
+ReadError          the range can't be read now: no broker, no leader, or unusable segment files
+  CorruptData      a record batch breaks the format, or its checksum doesn't match
+  DataLoss         records are gone: since the range was planned, or since the query last read; ``kind`` says how
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from ottla_client.types import TopicPartition
 
 LossKind: TypeAlias = Literal["retention", "deletion", "truncation", "recreated"]
 """retention: the log's start has passed them (DeleteRecords too); deletion: the topic or partition has gone;
@@ -46,21 +49,34 @@ class CorruptData(ReadError):
 
 
 class DataLoss(ReadError):
-    """Offsets ``first`` to ``last`` (inclusive) of a partition have gone."""
+    """Records that were to be read are gone, and ``failOnDataLoss`` is true.
 
-    def __init__(self, kind: LossKind, topic: str, partition: int, first: int, last: int) -> None:
-        super().__init__(
-            f"{topic}-{partition}: offsets {first} to {last} are lost ({kind}): {_HOW[kind]}; set failOnDataLoss=false"
-            " to go on without them"
-        )
+    The attributes name the first loss: offsets ``first`` to ``last`` (inclusive) of ``topic_partition``; a ``last`` of
+    None means all from ``first`` on.
+    """
+
+    def __init__(
+        self, message: str, kind: LossKind, topic_partition: TopicPartition, first: int, last: int | None
+    ) -> None:
+        super().__init__(message)
         self.kind = kind
-        self.topic = topic
-        self.partition = partition
+        self.topic_partition = topic_partition
         self.first = first
         self.last = last
 
+    @classmethod
+    def while_reading(
+        cls, kind: LossKind, topic_partition: TopicPartition, first: int, last: int
+    ) -> DataLoss:
+        """Offsets ``first`` to ``last`` (inclusive) went after the range was planned."""
+        message = (
+            f"{topic_partition}: offsets {first} to {last} are lost ({kind}): {_HOW[kind]}; set failOnDataLoss=false"
+            " to go on without them"
+        )
+        return cls(message, kind, topic_partition, first, last)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.kind, self.topic, self.partition, self.first, self.last)
+        return type(self), (str(self), self.kind, self.topic_partition, self.first, self.last)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from .aborted import Aborted
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .ranges import Range
+    from .ranges import OffsetRange
 
 _SWAP_TRIES: Final = 40
 _SWAP_PAUSE: Final = 0.025
@@ -47,7 +47,7 @@ class Listing(NamedTuple):
 class Folder:
     """An open folder. Raises NotHere where it isn't the range's."""
 
-    def __init__(self, range: Range) -> None:
+    def __init__(self, range: OffsetRange) -> None:
         place = range.segments
         if place is None:
             raise NotHere("no broker said where the log is")

@@ -21,7 +21,7 @@ from .schema import HEADER_LIST
 
 if TYPE_CHECKING:
     from .batches import Octets, Table
-    from .ranges import Range
+    from .ranges import OffsetRange
 
 MAX_MILLIS = (2**63 - 1) // 1000
 """The most milliseconds that microseconds of 64 bits can say."""
@@ -32,7 +32,7 @@ class PlainEngine:
 
     walk = None
 
-    def __init__(self, range: Range, wanted: tuple[str, ...]) -> None:
+    def __init__(self, range: OffsetRange, wanted: tuple[str, ...]) -> None:
         self._range = range
         self._wanted = wanted
 

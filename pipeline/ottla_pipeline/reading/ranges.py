@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from uuid import UUID
+
+if TYPE_CHECKING:
+    from ottla_client.types import TopicPartition
 
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 Segments: TypeAlias = Literal["auto", "always", "never"]
@@ -31,7 +34,7 @@ class SegmentPlace:
 
 
 @dataclass(frozen=True)
-class Range:
+class OffsetRange:
     """Offsets ``start`` to ``end`` (exclusive) of a partition, within the high watermark or last stable offset.
 
     ``topic_id`` is a UUID as text in any of its forms, empty where the broker has none. ``leader_epoch`` is the epoch
@@ -52,6 +55,18 @@ class Range:
             raise ValueError(
                 f"{self.topic}-{self.partition}: offsets {self.start} to {self.end} are no range"
             )
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Its partition."""
+        from ottla_client.types import TopicPartition
+
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def count(self) -> int:
+        """How many offsets it has."""
+        return self.end - self.start
 
     @property
     def topic_uuid(self) -> bytes | None:

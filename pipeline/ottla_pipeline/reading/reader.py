@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from .batches import Walk
     from .decoder import Decoder
     from .errors import CorruptBatch
-    from .ranges import Range, ReadSettings
+    from .ranges import OffsetRange, ReadSettings
 
 log = logging.getLogger("ottla_pipeline")
 
 
 def read(
-    range: Range, settings: ReadSettings, set_aside: Callable[[CorruptBatch], None] | None = None
+    range: OffsetRange, settings: ReadSettings, set_aside: Callable[[CorruptBatch], None] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The records of ``range``: none outside of it, and all in it that a reader of this isolation level is to see.
 
@@ -46,7 +46,7 @@ def read(
 
 
 def _from_segments(
-    range: Range, settings: ReadSettings, decoder: Decoder, walk: Walk | None
+    range: OffsetRange, settings: ReadSettings, decoder: Decoder, walk: Walk | None
 ) -> Iterator[pa.RecordBatch]:
     """What can be had from segment files. Unless they are all there is to be, the rest is left to the wire."""
     from .folder import NotHere, Unsure
@@ -73,5 +73,5 @@ def _from_segments(
         log.warning("%s", _going_on(range, decoder, error))
 
 
-def _going_on(range: Range, decoder: Decoder, why: Exception) -> str:
+def _going_on(range: OffsetRange, decoder: Decoder, why: Exception) -> str:
     return f"{range.topic}-{range.partition} is read over the wire from offset {decoder.position} on: {why}"

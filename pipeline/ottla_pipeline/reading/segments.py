@@ -24,7 +24,7 @@ from .folder import Folder, Unsure
 if TYPE_CHECKING:
     from .batches import Walk
     from .errors import LossKind
-    from .ranges import Range, ReadSettings
+    from .ranges import OffsetRange, ReadSettings
 
     Lost: TypeAlias = Callable[[LossKind, int, int], None]
 
@@ -87,7 +87,7 @@ class Segment:
 
 
 def read_segments(
-    range: Range, settings: ReadSettings, start: int, walk: Walk | None, lost: Lost
+    range: OffsetRange, settings: ReadSettings, start: int, walk: Walk | None, lost: Lost
 ) -> Iterator[Chunk]:
     """As ``wire.read_wire``. A chunk is good until the next is asked for: its bytes are then overwritten.
 
@@ -111,7 +111,7 @@ class _Reader:
     def __init__(
         self,
         folder: Folder,
-        range: Range,
+        range: OffsetRange,
         settings: ReadSettings,
         start: int,
         walk: Walk | None,

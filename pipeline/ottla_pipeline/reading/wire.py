@@ -36,7 +36,7 @@ from .options import DEFAULT_API_TIMEOUT, cluster_options, number
 if TYPE_CHECKING:
     from .batches import Walk
     from .errors import LossKind
-    from .ranges import Range, ReadSettings
+    from .ranges import OffsetRange, ReadSettings
 
     Lost: TypeAlias = Callable[[LossKind, int, int], None]
 
@@ -64,7 +64,7 @@ _UNKNOWN: Final = frozenset(
 
 
 def read_wire(
-    range: Range,
+    range: OffsetRange,
     settings: ReadSettings,
     start: int,
     walk: Walk | None,
@@ -89,7 +89,7 @@ def read_wire(
 
 
 async def _opened(
-    range: Range,
+    range: OffsetRange,
     settings: ReadSettings,
     start: int,
     walk: Walk | None,
@@ -109,7 +109,7 @@ class Wire:
     def __init__(
         self,
         cluster: Cluster,
-        range: Range,
+        range: OffsetRange,
         settings: ReadSettings,
         start: int,
         walk: Walk | None,

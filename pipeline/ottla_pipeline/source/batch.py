@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from .broker import Broker, ids_of, select
-from .errors import OptionError, spoken
+from .cluster_queries import ClusterQueries, ids_of, select
+from .errors import OptionError, one_line_errors
 from .offsets import Offsets
 from .options import SourceOptions
 from .planning import Plan, plan
@@ -31,7 +31,7 @@ class OttlaReader(Carried, DataSourceReader):
         self.options = options
         self.columns = columns
 
-    @spoken
+    @one_line_errors()
     def partitions(self) -> Sequence[InputPartition]:
         return [RangePartition(ranges) for ranges in planned(self.options).tasks] or [RangePartition(())]
 
@@ -39,22 +39,22 @@ class OttlaReader(Carried, DataSourceReader):
         return batches(partition, self.options, self.columns)
 
 
-@spoken
+@one_line_errors()
 def planned(options: SourceOptions) -> Plan:
     """What a batch has to read now. Raises SourceError."""
-    with Broker(options.bootstrap_servers, options.client) as broker:
-        topics = broker.topics(options.topics)
+    with ClusterQueries(options.bootstrap_servers, options.client) as cluster:
+        topics = cluster.topics(options.topics)
         for name in {*options.topics.names, *(each.topic for each in options.topics.assigned)}:
             if name not in topics:
-                raise broker.missing(name)
+                raise cluster.missing(name)
         partitions = select(options.topics, topics)
         ids = ids_of(topics)
-        start = start_of(broker, options, partitions)
-        end = end_of(broker, options, partitions)
+        start = start_of(cluster, options, partitions)
+        end = end_of(cluster, options, partitions)
         for partition in partitions:
             if start[partition] > end[partition] and options.ending.kind is not Kind.LATEST:
                 raise OptionError(
                     f"{options.starting.option} is at offset {start[partition]} of {partition}, behind"
                     f" {options.ending.option} at {end[partition]}"
                 )
-        return plan(broker, options, Offsets(start, ids), Offsets(end, ids))
+        return plan(cluster, options, Offsets(start, ids), Offsets(end, ids))

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from .errors import SourceError, spoken
+from .errors import SourceError, one_line_errors
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -28,10 +28,12 @@ class OttlaDataSource(DataSource):
     def name(cls) -> str:
         return "ottla"
 
-    @spoken
+    @one_line_errors()
     def schema(self) -> str:
         """The columns of Spark's Kafka connector. Raises OptionError: what is wrong is said when a table is loaded."""
-        from .options import COLUMNS, HEADERS, check
+        from ottla_pipeline.reading.ranges import COLUMNS, HEADERS
+
+        from .options import check
         from .tasks import ddl
         from .units import truth
 
@@ -39,7 +41,7 @@ class OttlaDataSource(DataSource):
         with_headers = truth("includeHeaders", self.options.get("includeheaders", "false"))
         return ddl((*COLUMNS, HEADERS) if with_headers else COLUMNS)
 
-    @spoken
+    @one_line_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
         from .batch import OttlaReader
         from .options import need_dead_letter_topic, resolve
@@ -62,13 +64,13 @@ class OttlaDataSource(DataSource):
         except SourceError as error:
             return RefusingReader(error)
 
-    @spoken
+    @one_line_errors()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from ottla_pipeline.writing import BatchWriter
 
         return BatchWriter(self.options, schema, overwrite)
 
-    @spoken
+    @one_line_errors()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from ottla_pipeline.writing import StreamWriter
 

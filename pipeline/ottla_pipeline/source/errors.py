@@ -1,44 +1,35 @@
-"""What the data source raises. Each is one line that says what, where, and what to do.
+"""Errors of the data source: one line each, with what is wrong, where, and what to do.
 
 SourceError
-  OptionError     an option that is unknown, wrong, or doesn't go with another
-  LossError       records that were to be read are no longer in the log
+  OptionError     an option is unknown, invalid, or conflicts with another
+
+Planning also raises DataLoss, which is an error of ``ottla_pipeline.reading``.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
-from typing import ParamSpec, TypeVar
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class SourceError(Exception):
-    """The base of everything that the data source raises on its own account."""
+    """Base of the data source's own errors."""
 
 
 class OptionError(SourceError, ValueError):
-    """An option that is unknown, has a value that can't be right, or doesn't go with another one."""
-
-
-class LossError(SourceError):
-    """Records that were to be read are gone, and ``failOnDataLoss`` is true; the text says which and why."""
+    """An option is unknown, has an invalid value, or conflicts with another."""
 
 
 @contextmanager
-def speaking() -> Iterator[None]:
-    """Whatever is raised within reaches the user as one line, from a process of Spark's own.
+def one_line_errors() -> Iterator[None]:
+    """Show our errors to the user as one line, also from a Python process that Spark runs. For ``with``, or a method.
 
-    Spark sends the text of an exception with its traceback to the user, unless the process says not to, and ends the
-    process afterwards. Our errors say all in their own line, so they ask for that line alone; any other exception is a
-    defect, and keeps its traceback.
+    Spark shows an exception with its traceback unless the process sets ``SPARK_HIDE_TRACEBACK``, and then ends the
+    process. Any exception but our own is a defect, so it keeps its traceback. ClientError becomes SourceError.
     """
-    # Heavier than this module may be at import.
+    # This module's own import has to stay light.
     from ottla_client.errors import ClientError
     from ottla_pipeline.reading.errors import ReadError
 
@@ -52,18 +43,7 @@ def speaking() -> Iterator[None]:
         raise
 
 
-def spoken(method: Callable[P, T]) -> Callable[P, T]:
-    """A method that Spark calls, ``speaking``."""
-
-    @wraps(method)
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        with speaking():
-            return method(*args, **kwargs)
-
-    return call
-
-
 def _in_sparks_process() -> bool:
-    """Whether this process was started by Spark to run Python for it, rather than by the user."""
+    """Whether Spark started this process to run Python, rather than the user."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec is not None and spec.name.startswith("pyspark.")

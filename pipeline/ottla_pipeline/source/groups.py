@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from ottla_client.errors import ClientError
 from ottla_client.types import TopicPartition
 
-from .broker import Broker
+from .cluster_queries import ClusterQueries
 from .errors import SourceError
 
 log = logging.getLogger("ottla_pipeline")
@@ -17,9 +17,9 @@ log = logging.getLogger("ottla_pipeline")
 class GroupCommits:
     """Belongs to one reader. The data is safe before anything comes here: a commit that fails loses nothing."""
 
-    def __init__(self, broker: Broker, group: str, *, required: bool) -> None:
+    def __init__(self, cluster: ClusterQueries, group: str, *, required: bool) -> None:
         """``required``: a commit that the broker refuses for good is an error, rather than logged."""
-        self._broker = broker
+        self._cluster = cluster
         self._group = group
         self._required = required
         self._done: dict[TopicPartition, int] = {}
@@ -34,7 +34,7 @@ class GroupCommits:
         if not news:
             return
         try:
-            self._broker.commit(self._group, news)
+            self._cluster.commit(self._group, news)
         except ClientError as error:
             if self._required and not error.retriable:
                 raise SourceError(

@@ -23,11 +23,11 @@ def by_bytes(
     start: Mapping[TopicPartition, int],
     end: Mapping[TopicPartition, int],
     most: int,
-    density: Mapping[TopicPartition, float],
+    bytes_per_offset: Mapping[TopicPartition, float],
 ) -> dict[TopicPartition, int]:
-    """The same of bytes; ``density`` says how many bytes an offset has, about. Without it a partition isn't limited."""
-    known = {each: at for each, at in end.items() if density.get(each, 0.0) > 0}
-    sizes = {each: (at - start[each]) * density[each] for each, at in known.items()}
+    """Ends that leave about ``most`` bytes; a partition without ``bytes_per_offset`` isn't limited."""
+    known = {each: at for each, at in end.items() if bytes_per_offset.get(each, 0.0) > 0}
+    sizes = {each: (at - start[each]) * bytes_per_offset[each] for each, at in known.items()}
     return {**end, **_shared(sizes, start, known, float(most))}
 
 

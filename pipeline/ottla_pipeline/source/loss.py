@@ -1,8 +1,8 @@
-"""Records that were to be read and are gone: noticed before reading, told apart, and reported or gone without.
+"""Records that are gone before they could be read: which, how it shows, and whether that is an error.
 
-What has been read up to an offset, and what the log has now, tell how: the log's start has passed the offset
-(retention); the partition isn't there any more (deletion); the topic has another id (recreated); the log ends before
-the offset (truncation: a leader was elected that didn't have the records).
+Comparing the offset that was read up to with the log shows how: the log starts behind the offset (retention), the
+partition doesn't exist (deletion), the topic has another id (recreated), or the log ends before the offset (truncation:
+a leader without the records was elected).
 """
 
 from __future__ import annotations
@@ -10,14 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ottla_client.types import TopicPartition
-
-from .errors import LossError
-
-if TYPE_CHECKING:
-    from ottla_pipeline.reading.errors import LossKind
+from ottla_pipeline.reading.errors import DataLoss, LossKind
 
 log = logging.getLogger("ottla_pipeline")
 
@@ -69,14 +64,19 @@ def recreated(partition: TopicPartition, wanted: int, end: int | None) -> Loss:
 
 
 def report(losses: Collection[Loss], fail: bool) -> None:
-    """Raise LossError if there are any and ``fail``; otherwise log them."""
+    """Raise DataLoss if there are any and ``fail``; otherwise log them."""
     if not losses:
         return
     every = [str(loss) for loss in losses]
     text = "; ".join(every[:5]) + (f"; and {len(every) - 5} more" if len(every) > 5 else "")
     if fail:
-        raise LossError(
-            f"records were lost before they were read: {text}. Set failOnDataLoss=false to go on without them"
+        first = next(iter(losses))
+        raise DataLoss(
+            f"records were lost before they were read: {text}. Set failOnDataLoss=false to go on without them",
+            first.kind,
+            first.partition,
+            first.first,
+            first.last,
         )
     log.warning("records were lost before they were read, and failOnDataLoss is false: %s", text)
 

@@ -5,7 +5,7 @@ Names are compared without regard to case, as Spark does. The table in ``docs/sp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
@@ -167,16 +167,12 @@ _KNOWN: Final = {option.name.lower(): option.name for option in OPTIONS}
 _CLIENT: Final = (*kafka.CONNECTING, *kafka.READING)
 
 
-def check(given: Iterable[str], beside: Iterable[str] = ()) -> list[str]:
-    """Hold names against those that there are; returns those that are known and have no effect.
-
-    ``beside`` are names that somebody else takes. Raises OptionError, with the nearest right names.
-    """
+def check(given: Iterable[str]) -> list[str]:
+    """The names that have no effect. Raises OptionError for an unknown name, with the nearest known ones."""
     idle = []
-    known = {**_KNOWN, **{name.lower(): name for name in beside}}
     for name in given:
         lower = name.lower()
-        if lower in known:
+        if lower in _KNOWN:
             continue
         if lower.startswith("kafka."):
             bare = kafka.bare_name(lower)
@@ -187,12 +183,12 @@ def check(given: Iterable[str], beside: Iterable[str] = ()) -> list[str]:
             if bare in kafka.WITHOUT_EFFECT:
                 idle.append(lower)
                 continue
-        raise OptionError(f"there is no option {name!r}{_nearest(lower, known)}")
+        raise OptionError(f"there is no option {name!r}{_nearest(lower)}")
     return idle
 
 
-def _nearest(name: str, known: Mapping[str, str]) -> str:
-    every = {**known, **{f"kafka.{bare}": f"kafka.{bare}" for bare in (*_CLIENT, *kafka.WITHOUT_EFFECT)}}
+def _nearest(name: str) -> str:
+    every = {**_KNOWN, **{f"kafka.{bare}": f"kafka.{bare}" for bare in (*_CLIENT, *kafka.WITHOUT_EFFECT)}}
     # A client's setting without its prefix is the likeliest mistake.
     prefixed = [f"kafka.{name}"] if f"kafka.{name}" in every else []
     near = prefixed or get_close_matches(name, every, n=2, cutoff=0.6)

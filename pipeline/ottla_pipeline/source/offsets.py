@@ -57,7 +57,7 @@ class Offsets:
         return sorted({partition.topic for partition in self.of})
 
     def to_json(self) -> dict[str, Any]:
-        """What Spark is given; ``to_text`` of it is what stands in a checkpoint."""
+        """For Spark, which keeps it as text in its checkpoint."""
         made: dict[str, Any] = by_topic(self.of)
         for topic in self.topics:
             if topic in self.ids:
@@ -69,9 +69,6 @@ class Offsets:
         if self.bytes is not None:
             made[_BYTES + json.dumps(by_topic(self.bytes))] = {}
         return made
-
-    def to_text(self) -> str:
-        return json.dumps(self.to_json())
 
     @classmethod
     def of_json(cls, given: Mapping[str, Any]) -> Offsets:

@@ -6,26 +6,17 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
+from typing import Final, cast
 
 from ottla_client.types import TopicPartition
+from ottla_pipeline.reading.ranges import COLUMNS, HEADERS, Isolation, OnCorrupt, ReadSettings, Segments
 
 from . import kafka, names, positions
 from .errors import OptionError
 from .positions import Kind, Position
 from .units import one_of, seconds, size, truth, whole
 
-if TYPE_CHECKING:
-    from ottla_pipeline.reading.ranges import ReadSettings
-
 log = logging.getLogger("ottla_pipeline")
-
-Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
-Segments: TypeAlias = Literal["auto", "always", "never"]
-OnCorrupt: TypeAlias = Literal["fail", "deadletter"]
-
-COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-HEADERS: Final = "headers"
 
 _STRATEGIES: Final = ("assign", "subscribe", "subscribepattern")
 _STREAM_ONLY: Final = (
@@ -105,8 +96,6 @@ class SourceOptions:
 
     def read_settings(self, columns: tuple[str, ...] | None = None) -> ReadSettings:
         """How tasks read, of these columns or of all."""
-        from ottla_pipeline.reading.ranges import ReadSettings
-
         wanted = self.columns if columns is None else columns
         return ReadSettings(
             self.bootstrap_servers,
@@ -117,28 +106,14 @@ class SourceOptions:
             segments=self.segments,
             on_corrupt=self.on_corrupt,
             fail_on_data_loss=self.fail_on_data_loss,
-            **self._fetch_size(),
+            **_fetch_size(self.client),
         )
 
-    def _fetch_size(self) -> dict[str, int]:
-        given = [
-            whole(f"kafka.{name}", self.client[name], 1)
-            for name in ("fetch.max.bytes", "max.partition.fetch.bytes")
-            if name in self.client
-        ]
-        return {"fetch_bytes": min(given)} if given else {}
 
-
-def resolve(options: Mapping[str, str], *, stream: bool, beside: Iterable[str] = ()) -> SourceOptions:
-    """The options of a batch or stream reader; ``beside`` are names that the caller takes care of himself.
-
-    Raises OptionError: one line that names the option and what is right.
-    """
+def resolve(options: Mapping[str, str], *, stream: bool) -> SourceOptions:
+    """The options of a batch or stream reader. Raises OptionError: one line with the option and what is right."""
     given = {name.lower(): value for name, value in options.items()}
-    for idle in names.check(options, beside):
-        log.warning(
-            "the option %s has no effect here: no consumer group is joined, and batches are read whole", idle
-        )
+    _warn_of_idle(options)
     if "groupidprefix" in given:
         log.warning("the option groupIdPrefix has no effect here: no consumer group is joined to read")
     _suit(given, stream)
@@ -146,6 +121,35 @@ def resolve(options: Mapping[str, str], *, stream: bool, beside: Iterable[str] =
     if not stream:
         _agree(made)
     return made
+
+
+def client_settings(client: Mapping[str, str]) -> dict[str, str]:
+    """Kafka's settings without ``kafka.``, checked, without those that have no effect. Raises OptionError."""
+    _warn_of_idle(f"kafka.{name}" for name in client)
+    found = {
+        name.lower(): value for name, value in client.items() if name.lower() not in kafka.WITHOUT_EFFECT
+    }
+    for name in ("bootstrap.servers", "group.id", "isolation.level"):
+        found.pop(name, None)
+    kafka.client_options(found)
+    _fetch_size(found)
+    return found
+
+
+def _warn_of_idle(options: Iterable[str]) -> None:
+    for idle in names.check(options):
+        log.warning(
+            "the option %s has no effect here: no consumer group is joined, and batches are read whole", idle
+        )
+
+
+def _fetch_size(client: Mapping[str, str]) -> dict[str, int]:
+    given = [
+        whole(f"kafka.{name}", client[name], 1)
+        for name in ("fetch.max.bytes", "max.partition.fetch.bytes")
+        if name in client
+    ]
+    return {"fetch_bytes": min(given)} if given else {}
 
 
 def check(options: Mapping[str, str]) -> None:
@@ -203,7 +207,7 @@ def _made(given: Mapping[str, str], stream: bool) -> SourceOptions:
         )
         / 1000,
     )
-    made._fetch_size()
+    _fetch_size(client)
     if made.starting.kind is Kind.GROUP and group is None:
         raise OptionError("startingOffsets is group, and there is no group: set kafka.group.id")
     return made

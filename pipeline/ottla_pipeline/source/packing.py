@@ -7,14 +7,12 @@ several partitions is read sooner by one task than by several.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ottla_client.types import TopicPartition
+from ottla_pipeline.reading.ranges import OffsetRange
 
 from .options import Splits
-
-if TYPE_CHECKING:
-    from ottla_pipeline.reading.ranges import Range
 
 TOGETHER_OFFSETS: Final = 20_000
 TOGETHER_BYTES: Final = 4 * 1024 * 1024
@@ -24,8 +22,8 @@ TOGETHER_RANGES: Final = 16
 
 
 def pack(
-    ranges: Iterable[Range], splits: Splits, density: Mapping[TopicPartition, float]
-) -> tuple[tuple[Range, ...], ...]:
+    ranges: Iterable[OffsetRange], splits: Splits, bytes_per_offset: Mapping[TopicPartition, float]
+) -> tuple[tuple[OffsetRange, ...], ...]:
     """The ranges of each task, in order; the same ones for equal arguments.
 
     Ranges of one task are small together. One whose bytes aren't known is alone, and all are where a least number of
@@ -35,17 +33,17 @@ def pack(
         return tuple((each,) for each in ranges)
     most_offsets = min(TOGETHER_OFFSETS, splits.max_records or TOGETHER_OFFSETS)
     most_bytes = min(TOGETHER_BYTES, splits.max_bytes or TOGETHER_BYTES)
-    tasks: list[list[Range]] = []
+    tasks: list[list[OffsetRange]] = []
     offsets, size = 0, 0.0
     for range in ranges:
-        offsets += range.end - range.start
-        each = density.get(TopicPartition(range.topic, range.partition))
-        size += float("inf") if each is None else each * (range.end - range.start)
+        offsets += range.count
+        each = bytes_per_offset.get(range.topic_partition)
+        size += float("inf") if each is None else each * (range.count)
         room = bool(tasks) and len(tasks[-1]) < TOGETHER_RANGES
         if room and offsets <= most_offsets and size <= most_bytes:
             tasks[-1].append(range)
         else:
             tasks.append([range])
-            offsets = range.end - range.start
+            offsets = range.count
             size = float("inf") if each is None else each * offsets
     return tuple(map(tuple, tasks))

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from .errors import SourceError, spoken
+from .errors import SourceError, one_line_errors
 
 
 class RefusingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -21,7 +21,7 @@ class RefusingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, error: SourceError) -> None:
         self._error = error
 
-    @spoken
+    @one_line_errors()
     def _refuse(self) -> NoReturn:
         raise self._error
 

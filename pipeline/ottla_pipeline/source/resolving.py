@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from ottla_client.types import TopicPartition
 
 from . import positions
-from .broker import Broker
+from .cluster_queries import ClusterQueries
 from .errors import OptionError, SourceError
 from .offsets import names
 from .options import SourceOptions
@@ -15,25 +15,25 @@ from .positions import Kind, Position
 
 
 def start_of(
-    broker: Broker, options: SourceOptions, partitions: Collection[TopicPartition]
+    cluster: ClusterQueries, options: SourceOptions, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Where to start in each of these partitions. Raises OptionError."""
     position = options.starting
     if position.kind is Kind.GROUP:
         assert options.group is not None, "checked with the options"
-        committed = broker.group_offsets(options.group, partitions)
-        return {**broker.earliest(set(partitions) - committed.keys()), **committed}
-    return _resolved(broker, options, position, partitions)
+        committed = cluster.group_offsets(options.group, partitions)
+        return {**cluster.earliest(set(partitions) - committed.keys()), **committed}
+    return _resolved(cluster, options, position, partitions)
 
 
 def end_of(
-    broker: Broker, options: SourceOptions, partitions: Collection[TopicPartition]
+    cluster: ClusterQueries, options: SourceOptions, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Where to end. Raises OptionError, and SourceError for an offset that open transactions hold back."""
-    ends = _resolved(broker, options, options.ending, partitions)
+    ends = _resolved(cluster, options, options.ending, partitions)
     if options.isolation == "read_committed" and options.ending.kind is not Kind.LATEST:
-        stable = broker.latest(partitions, options.isolation)
-        for partition, last in broker.latest(partitions).items():
+        stable = cluster.latest(partitions, options.isolation)
+        for partition, last in cluster.latest(partitions).items():
             if stable[partition] >= ends[partition]:
                 continue
             if options.ending.kind is Kind.OFFSETS and ends[partition] <= last:
@@ -47,25 +47,28 @@ def end_of(
 
 
 def _resolved(
-    broker: Broker, options: SourceOptions, position: Position, partitions: Collection[TopicPartition]
+    cluster: ClusterQueries,
+    options: SourceOptions,
+    position: Position,
+    partitions: Collection[TopicPartition],
 ) -> dict[TopicPartition, int]:
     if position.kind is Kind.EARLIEST:
-        return broker.earliest(partitions)
+        return cluster.earliest(partitions)
     if position.kind is Kind.LATEST:
-        return broker.latest(partitions, options.isolation)
+        return cluster.latest(partitions, options.isolation)
     if position.kind is Kind.OFFSETS:
-        return _offsets(broker, options, _of(position, partitions))
+        return _offsets(cluster, options, _of(position, partitions))
     times = (
         dict.fromkeys(partitions, position.time) if position.kind is Kind.TIME else _of(position, partitions)
     )
-    found = broker.by_time(times)
+    found = cluster.by_time(times)
     without = sorted(partition for partition, offset in found.items() if offset is None)
     if without and not position.or_latest:
         raise OptionError(
             f"{position.option}: no record of {without[0]} is as late as {times[without[0]]};"
             " startingOffsetsByTimestampStrategy=latest starts behind the last one then"
         )
-    ends = broker.latest(without, options.isolation)
+    ends = cluster.latest(without, options.isolation)
     return {partition: ends[partition] if offset is None else offset for partition, offset in found.items()}
 
 
@@ -83,10 +86,10 @@ def _of(position: Position, partitions: Collection[TopicPartition]) -> Mapping[T
 
 
 def _offsets(
-    broker: Broker, options: SourceOptions, given: Mapping[TopicPartition, int]
+    cluster: ClusterQueries, options: SourceOptions, given: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    earliest = broker.earliest([each for each, offset in given.items() if offset == positions.EARLIEST])
-    latest = broker.latest(
+    earliest = cluster.earliest([each for each, offset in given.items() if offset == positions.EARLIEST])
+    latest = cluster.latest(
         [each for each, offset in given.items() if offset == positions.LATEST], options.isolation
     )
     return {**given, **earliest, **latest}

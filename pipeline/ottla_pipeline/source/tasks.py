@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
+from ottla_pipeline.reading.ranges import COLUMNS, HEADERS
+
 from .deadletters import DeadLetters
-from .errors import OptionError, speaking
-from .options import COLUMNS, HEADERS, SourceOptions
+from .errors import OptionError, one_line_errors
+from .options import SourceOptions
 from .workers import in_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from ottla_pipeline.reading.ranges import Range
+    from ottla_pipeline.reading.ranges import OffsetRange
 
 TYPES: Final = {
     "key": "binary",
@@ -35,7 +37,7 @@ TYPES: Final = {
 class RangePartition(InputPartition):
     """What a task reads, one range after the other; pickled by Spark."""
 
-    value: tuple[Range, ...]
+    value: tuple[OffsetRange, ...]
 
 
 def ddl(columns: tuple[str, ...]) -> str:
@@ -64,7 +66,7 @@ def batches(
     from ottla_pipeline.reading import read
 
     settings = options.read_settings(columns)
-    with in_worker(), speaking(), ExitStack() as stack:
+    with in_worker(), one_line_errors(), ExitStack() as stack:
         set_aside = None
         if options.on_corrupt == "deadletter":
             set_aside = stack.enter_context(DeadLetters(options)).put

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 
 from ottla_client.errors import ClientError
 from ottla_pipeline.source import kafka
-from ottla_pipeline.source.errors import OptionError, spoken
+from ottla_pipeline.source.errors import OptionError, one_line_errors
 
 from .errors import WriteError
 from .identity import Identity, Kind
@@ -142,7 +142,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         super().__init__(options, schema)
         self._id = str(uuid4())
 
-    @spoken
+    @one_line_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return self._write(iterator, self._identity(self._context()))
 
@@ -163,7 +163,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         writer = query if topic is None else f"{query}-{topic}"
         return Identity(writer, int(number), task, f"{run}/{self._id}", attempt, Kind.IN_STREAM)
 
-    @spoken
+    @one_line_errors()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         told = self._report(messages, "this write")
         if told and told[0].identity.lasting:
@@ -171,7 +171,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         elif any(each.topics for each in told):
             self._forget()
 
-    @spoken
+    @one_line_errors()
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         told = self._report(messages, "this write")
         writer = told[0].identity.writer if told else self._id
@@ -210,7 +210,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
                 "txnAppId is for batch writes; a stream's batches have its query's id and their number"
             )
 
-    @spoken
+    @one_line_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         context = self._context()
         query, batch, run = (context.getLocalProperty(name) for name in (_QUERY, _BATCH, _RUN))
@@ -219,11 +219,11 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         identity = Identity(query, int(batch), context.partitionId(), run, context.attemptNumber())
         return self._write(iterator, identity)
 
-    @spoken
+    @one_line_errors()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._mark(self._report(messages, f"batch {batchId}"))
 
-    @spoken
+    @one_line_errors()
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         told = self._report(messages, f"batch {batchId}")
         log.warning(

@@ -10,13 +10,14 @@ import pyarrow.parquet as pq
 from tests.support.processes import BrokerProcess
 
 from ottla_client.sync import Producer
-from ottla_pipeline.landing.ledger import Span
+from ottla_client.types import TopicPartition
+from ottla_pipeline.landing.ledger import LandedRange
 from ottla_pipeline.landing.tables import Commit, DataFile, Names, Table, open_table
-from ottla_pipeline.reading import Range, ReadSettings, read
+from ottla_pipeline.reading import OffsetRange, ReadSettings, read
 from ottla_pipeline.reading.checksum import Checksum
-from ottla_pipeline.source.broker import Broker
+from ottla_pipeline.source.cluster_queries import ClusterQueries
 
-Mend = Callable[[pa.Table], pa.Table]
+Change = Callable[[pa.Table], pa.Table]
 SCHEMA = pa.schema([*Names().fields(), pa.field("value", pa.binary())])
 
 
@@ -39,25 +40,35 @@ class Landing:
         self._files = 0
 
     def land(
-        self, topic: str, partition: int, start: int, end: int, mend: Mend = lambda rows: rows, dead: int = 0
+        self,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        change: Change = lambda rows: rows,
+        dead: int = 0,
     ) -> None:
-        """One commit; ``mend`` changes the rows on their way into the file, and nothing of what the commit says."""
+        """One commit; ``change`` changes the rows on their way into the file, and nothing of what the commit says."""
         if not self.table.exists():
             self.table.create(SCHEMA, [])
         settings = ReadSettings(self.broker.bootstrap, segments="never")
-        batches = list(read(Range(topic, "", partition, start, end), settings))
+        batches = list(read(OffsetRange(topic, "", partition, start, end), settings))
         rows = pa.Table.from_batches(batches)
         checksum = Checksum.of(rows.combine_chunks())
         columns = ["topic", "partition", "offset", "timestamp", "value"]
-        kept = mend(rows.select(columns).rename_columns(SCHEMA.names))
-        with Broker(self.broker.bootstrap) as broker:
+        kept = change(rows.select(columns).rename_columns(SCHEMA.names))
+        with ClusterQueries(self.broker.bootstrap) as broker:
             ids = broker.topic_ids([topic])
         self.table.commit(
             Commit(
                 files=[self.write(kept)],
-                spans={(topic, partition): (Span(start, end, checksum.count, checksum.total, dead),)},
+                landed={
+                    TopicPartition(topic, partition): (
+                        LandedRange(start, end, checksum.count, checksum.total, dead),
+                    )
+                },
                 topic_ids=ids,
-                query_id="by hand",
+                run_id="by hand",
                 batch_id=self._files,
             )
         )

@@ -129,9 +129,9 @@ def test_what_was_landed_is_not_what_the_log_has(topic: str, landing: Landing) -
     landing.land(topic, 0, 0, 40)
     landing.land(topic, 0, 40, 100)
     state = landing.table.state()
-    (first, second) = state.ledger.spans[topic, 0]
+    (first, second) = state.ledger.landed[TopicPartition(topic, 0)]
     spoiled = dataclasses.replace(second, total=second.total ^ 1)
-    ledger = dataclasses.replace(state.ledger, spans={(topic, 0): (first, spoiled)})
+    ledger = dataclasses.replace(state.ledger, landed={TopicPartition(topic, 0): (first, spoiled)})
     landing.table._write(Commit(), dataclasses.replace(state, ledger=ledger))
     landing.table.refresh()
     done = run(landing)
@@ -152,7 +152,7 @@ def test_dead_letters_are_not_missing(topic: str, landing: Landing) -> None:
     landing.land(topic, 0, 0, 100, lambda rows: rows.slice(3), dead=3)
     table, servers = landing.table, landing.broker.bootstrap
     assert not audit(servers, table).clean
-    found = audit(servers, table, dead=Dead({(topic, 0): Runs.of([(0, 3)])}))
+    found = audit(servers, table, dead=Dead({TopicPartition(topic, 0): Runs.of([(0, 3)])}))
     assert found.clean
     assert (found.partitions[0].present, found.partitions[0].dead) == (97, 3)
 

@@ -10,15 +10,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla_client.types import TopicPartition
 from ottla_pipeline.audit.compare import (
-    Landed,
     LogPartition,
     PartitionAudit,
     TablePartition,
     Verdict,
     compare,
 )
-from ottla_pipeline.audit.runs import NOTHING, Runs, Tally
+from ottla_pipeline.audit.runs import NOTHING, OffsetCounts, Runs
+from ottla_pipeline.landing.ledger import LandedRange
 from ottla_pipeline.reading.checksum import Checksum
 
 # Each example judges a whole partition.
@@ -42,14 +43,15 @@ class World:
     start: int = 0
     end: int = 0
     log: set[int] = field(default_factory=set)
-    commits: list[Landed] = field(default_factory=list)
+    commits: list[LandedRange] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     dead: set[int] = field(default_factory=set)
     compacted: bool = False
 
     def land(self, start: int, end: int, dead: Iterable[int] = ()) -> None:
         records = {offset for offset in self.log if start <= offset < end}
-        self.commits.append(Landed(start, end, sum_of(records)))
+        found = sum_of(records)
+        self.commits.append(LandedRange(start, end, found.count, found.total))
         self.dead |= records & set(dead)
         self.rows += sorted(records - self.dead)
 
@@ -60,12 +62,12 @@ class World:
             for found in [{offset for offset in self.log if commit.start <= offset < commit.end}]
         ]
         log = LogPartition(self.start, self.end, runs_of(self.log), checksums, compacted=self.compacted)
-        tally = Tally()
-        tally.add(np.array(self.rows, np.int64))
+        counts = OffsetCounts()
+        counts.add(np.array(self.rows, np.int64))
         table = TablePartition(
-            self.commits, tally.offsets(), tally.repeated(), tally.surplus(), runs_of(self.dead)
+            self.commits, counts.offsets(), counts.repeated(), counts.surplus(), runs_of(self.dead)
         )
-        return compare("flights", 0, log, table, whole=whole)
+        return compare(TopicPartition("flights", 0), log, table, whole=whole)
 
 
 @st.composite
@@ -135,7 +137,7 @@ def test_a_dead_letter_that_was_replayed_is_a_row(world: World) -> None:
 @given(landed(), st.data())
 def test_a_record_that_is_another_one_now(world: World, data: st.DataObject) -> None:
     commit = data.draw(st.sampled_from(world.commits))
-    world.commits[world.commits.index(commit)] = replace(commit, sum=Checksum(commit.sum.count, 7))
+    world.commits[world.commits.index(commit)] = replace(commit, total=7)
     audit = world.audit()
     assert not audit.clean
     assert audit.checksum is Verdict.DIFFERS
@@ -215,9 +217,8 @@ def test_rows_without_a_commit_that_tells_of_them() -> None:
 
 def test_a_partition_that_is_in_no_topic() -> None:
     audit = compare(
-        "flights",
-        9,
+        TopicPartition("flights", 9),
         LogPartition(0, 0, NOTHING, [None]),
-        TablePartition([Landed(0, 2, Checksum(2, 1))], Runs.of([(0, 2)])),
+        TablePartition([LandedRange(0, 2, 2, 1)], Runs.of([(0, 2)])),
     )
     assert list(audit.strange) == [(0, 2)]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla_pipeline.audit import runs
-from ottla_pipeline.audit.runs import NOTHING, Runs, Tally
+from ottla_pipeline.audit.runs import NOTHING, OffsetCounts, Runs
 
 offsets = st.integers(0, 40)
 pieces = st.lists(st.lists(offsets, max_size=20), max_size=8)
@@ -26,20 +26,20 @@ def runs_of(numbers: set[int]) -> Runs:
 
 
 @given(pieces)
-def test_a_tally_counts(batches: list[list[int]]) -> None:
-    tally, counter = Tally(), Counter[int]()
+def test_offsets_are_counted(batches: list[list[int]]) -> None:
+    counts, counter = OffsetCounts(), Counter[int]()
     for batch in batches:
-        tally.add(np.array(batch, np.int64))
+        counts.add(np.array(batch, np.int64))
         counter.update(batch)
-    assert as_set(tally.offsets()) == set(counter)
-    assert tally.offsets().count == len(counter)
-    assert as_set(tally.repeated()) == {offset for offset, count in counter.items() if count > 1}
-    assert tally.surplus() == counter.total() - len(counter)
+    assert as_set(counts.offsets()) == set(counter)
+    assert counts.offsets().count == len(counter)
+    assert as_set(counts.repeated()) == {offset for offset, count in counter.items() if count > 1}
+    assert counts.surplus() == counter.total() - len(counter)
 
 
 @given(pieces)
-def test_a_tally_that_puts_together_all_the_time_counts_the_same(batches: list[list[int]]) -> None:
-    at_once, often = Tally(), Tally()
+def test_merging_all_the_time_counts_the_same(batches: list[list[int]]) -> None:
+    at_once, often = OffsetCounts(), OffsetCounts()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs, "_GATHERED", 0)
         for batch in batches:
@@ -75,13 +75,13 @@ def test_runs_never_touch(pairs: list[tuple[int, int]]) -> None:
 def test_nothing() -> None:
     assert not NOTHING
     assert NOTHING.count == 0
-    assert Tally().surplus() == 0
-    assert not Tally().repeated()
+    assert OffsetCounts().surplus() == 0
+    assert not OffsetCounts().repeated()
     assert NOTHING != "nothing"
 
 
 def test_a_long_run_is_one_run() -> None:
-    tally = Tally()
+    counts = OffsetCounts()
     for start in range(0, 1_000_000, 100_000):
-        tally.add(np.arange(start, start + 100_000, dtype=np.int64))
-    assert list(tally.offsets()) == [(0, 1_000_000)]
+        counts.add(np.arange(start, start + 100_000, dtype=np.int64))
+    assert list(counts.offsets()) == [(0, 1_000_000)]

@@ -20,7 +20,7 @@ from ottla_client.commands.client_options import ClientOptions
 from ottla_client.commands.console import Console
 from ottla_pipeline.commands.running import run_job, summary
 from ottla_pipeline.landing import BatchDone, Landed
-from ottla_pipeline.progress import Bars, Course, JsonLines, Lines, Step, count, duration
+from ottla_pipeline.progress import Bars, JobProgress, JsonLines, Lines, Step, count, duration
 
 
 def batch(number: int, rows: int = 1000, of: int = 4000, **changes: Any) -> BatchDone:
@@ -51,58 +51,58 @@ class Clock:
 
 def test_sums_rates_and_the_estimated_end() -> None:
     clock = Clock()
-    course = Course(clock)
-    assert (course.rates, course.seconds_left, course.lag) == ((0.0, 0.0, 0.0), None, None)
+    progress = JobProgress(clock)
+    assert (progress.rates, progress.seconds_left, progress.lag) == ((0.0, 0.0, 0.0), None, None)
     for number in range(2):
         clock.now += 2
-        course.add(batch(number))
-    assert (course.batches, course.rows, course.bytes, course.files) == (2, 2000, 200_000, 4)
-    assert course.topics == {"flights": Step(2000, 4000)}
-    assert course.lag == 2000
-    assert course.rates == (500.0, 50_000.0, 500.0)
-    assert course.seconds_left == 4.0
+        progress.add(batch(number))
+    assert (progress.batches, progress.rows, progress.bytes, progress.files) == (2, 2000, 200_000, 4)
+    assert progress.topics == {"flights": Step(2000, 4000)}
+    assert progress.lag == 2000
+    assert progress.rates == (500.0, 50_000.0, 500.0)
+    assert progress.seconds_left == 4.0
     clock.now += 1
-    assert course.seconds_left == 3.0
+    assert progress.seconds_left == 3.0
     clock.now += 60
-    assert course.seconds_left == 0.0
+    assert progress.seconds_left == 0.0
 
 
 def test_rates_are_those_of_late() -> None:
     clock = Clock()
-    course = Course(clock)
+    progress = JobProgress(clock)
     for number in range(100):
         clock.now += 1
-        course.add(batch(number, rows=100 if number < 50 else 1000, of=200_000))
-    assert course.rates[0] == 1000.0
+        progress.add(batch(number, rows=100 if number < 50 else 1000, of=200_000))
+    assert progress.rates[0] == 1000.0
 
 
 def test_a_run_that_goes_on_amid_a_topic() -> None:
     """The bar is of this run, not of all that was landed before it."""
-    course = Course(Clock())
-    course.add(batch(2))
-    assert course.topics == {"flights": Step(1000, 2000)}
+    progress = JobProgress(Clock())
+    progress.add(batch(2))
+    assert progress.topics == {"flights": Step(1000, 2000)}
 
 
 def test_records_that_come_meanwhile() -> None:
-    course = Course(Clock())
-    course.add(batch(0, of=1000))
-    assert (course.topics["flights"], course.lag) == (Step(1000, 1000), 0)
-    course.add(batch(1, of=6000))
-    assert (course.topics["flights"], course.lag) == (Step(2000, 6000), 4000)
+    progress = JobProgress(Clock())
+    progress.add(batch(0, of=1000))
+    assert (progress.topics["flights"], progress.lag) == (Step(1000, 1000), 0)
+    progress.add(batch(1, of=6000))
+    assert (progress.topics["flights"], progress.lag) == (Step(2000, 6000), 4000)
 
 
 def test_a_batch_of_some_partitions_keeps_the_others() -> None:
-    course = Course(Clock())
-    course.add(batch(0))
-    course.add(batch(1, start={"flights": {1: 500}}, end={"flights": {1: 1000}}))
-    assert course.topics == {"flights": Step(1500, 4000)}
-    assert course.lag == 2500
+    progress = JobProgress(Clock())
+    progress.add(batch(0))
+    progress.add(batch(1, start={"flights": {1: 500}}, end={"flights": {1: 1000}}))
+    assert progress.topics == {"flights": Step(1500, 4000)}
+    assert progress.lag == 2500
 
 
 def test_where_the_logs_end_is_not_known() -> None:
-    course = Course(Clock())
-    course.add(batch(0, latest={}))
-    assert (course.topics["flights"], course.lag) == (Step(1000, 1000), 0)
+    progress = JobProgress(Clock())
+    progress.add(batch(0, latest={}))
+    assert (progress.topics["flights"], progress.lag) == (Step(1000, 1000), 0)
 
 
 def test_a_line_a_batch() -> None:
@@ -151,7 +151,7 @@ def drawn(bars: Bars, width: int = 80) -> str:
 def test_bars() -> None:
     clock = Clock()
     tasks: list[tuple[int, int] | None] = [(1, 4)]
-    bars = Bars(Course(clock), lambda: tasks[0])
+    bars = Bars(JobProgress(clock), lambda: tasks[0])
     assert drawn(bars).split(maxsplit=1)[1].strip() == "batch 1: 1 of 4 tasks done"
     clock.now += 2
     bars.batch(batch(0, dead_letters=3))
@@ -165,7 +165,7 @@ def test_bars() -> None:
 
 
 def test_a_bar_is_full_at_the_end_only() -> None:
-    bars = Bars(Course(Clock()), lambda: None)
+    bars = Bars(JobProgress(Clock()), lambda: None)
     bars.batch(batch(0, rows=3998, of=4000))
     assert " 99%" in drawn(bars)
     bars.batch(batch(1, start={"flights": {0: 1999}}, end={"flights": {0: 2000, 1: 2000}}))
@@ -173,7 +173,7 @@ def test_a_bar_is_full_at_the_end_only() -> None:
 
 
 def test_many_topics_have_one_bar() -> None:
-    bars = Bars(Course(Clock()), lambda: None)
+    bars = Bars(JobProgress(Clock()), lambda: None)
     names = [f"topic-{number}" for number in range(20)]
     ends = {name: {0: 10} for name in names}
     bars.batch(batch(0, start={name: {0: 0} for name in names}, end=ends, latest=ends))

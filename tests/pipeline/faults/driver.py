@@ -18,7 +18,7 @@ from tests.pipeline.conftest import SETTINGS
 
 from ottla_pipeline.landing import Landing, land
 from ottla_pipeline.landing.batches import BatchCommitter
-from ottla_pipeline.landing.graves import Grave, TableGrave
+from ottla_pipeline.landing.dead_letter_sink import DeadLetterSink, TableSink
 from ottla_pipeline.landing.tables import open_table
 from ottla_pipeline.source.groups import GroupCommits
 
@@ -61,9 +61,9 @@ def die_at(point: str, times: int, table: type) -> None:
         "before tasks": lambda: before(BatchCommitter, "batch"),
         "before commit": lambda: before(table, "_write"),
         "after commit": lambda: after(table, "_write"),
-        "before dead letters": lambda: before(TableGrave, "bring"),
-        "amid dead letters": lambda: before(Grave, "discard"),
-        "after dead letters": lambda: after(Grave, "settle"),
+        "before dead letters": lambda: before(TableSink, "deliver"),
+        "amid dead letters": lambda: before(DeadLetterSink, "discard"),
+        "after dead letters": lambda: after(DeadLetterSink, "deliver_pending"),
         "before group": lambda: before(GroupCommits, "done"),
         "after group": lambda: after(GroupCommits, "done"),
     }

@@ -28,10 +28,10 @@ from tests.support.topics import create_topic
 from ottla_client.types import TopicPartition
 from ottla_pipeline.audit import audit, in_table
 from ottla_pipeline.landing import Landing
-from ottla_pipeline.landing.graves import dead_table
-from ottla_pipeline.landing.start import table_of
+from ottla_pipeline.landing.dead_letter_sink import dead_table
+from ottla_pipeline.landing.job_plan import table_of
 from ottla_pipeline.landing.tables import FORMATS
-from ottla_pipeline.source.broker import Broker
+from ottla_pipeline.source.cluster_queries import ClusterQueries
 
 OwnBroker = Callable[..., BrokerProcess]
 ROOT = Path(__file__).parents[3]
@@ -205,6 +205,6 @@ def check(landing: Landing, topic: str, records: int) -> None:
     )
     assert result.clean, result.to_json()
     assert landing.group is not None
-    with Broker(landing.bootstrap_servers) as broker:
+    with ClusterQueries(landing.bootstrap_servers) as broker:
         committed = broker.group_offsets(landing.group)
     assert committed == {TopicPartition(topic, p): records for p in range(PARTITIONS)}

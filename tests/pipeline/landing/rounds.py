@@ -9,18 +9,17 @@ from typing import Any, Self
 
 from ottla_client.sync import Producer
 from ottla_pipeline.landing.batches import BatchCommitter
+from ottla_pipeline.landing.dead_letter_sink import sink_of
 from ottla_pipeline.landing.deadletters import from_records
-from ottla_pipeline.landing.failures import Grown
-from ottla_pipeline.landing.graves import grave_of
+from ottla_pipeline.landing.evolution import NewColumns
+from ottla_pipeline.landing.job_plan import columns, plan_job, source_options, table_of, task_of
 from ottla_pipeline.landing.parsing import formats
 from ottla_pipeline.landing.settings import BatchDone, Landing
-from ottla_pipeline.landing.start import begin, columns, table_of, task_of
 from ottla_pipeline.landing.tables import Table
 from ottla_pipeline.landing.task import COLUMNS, Report, land_range
-from ottla_pipeline.reading import Range, ReadSettings, read
-from ottla_pipeline.source.broker import Broker, ids_of
+from ottla_pipeline.reading import OffsetRange, ReadSettings, read
+from ottla_pipeline.source.cluster_queries import ClusterQueries, ids_of
 from ottla_pipeline.source.offsets import Offsets
-from ottla_pipeline.source.options import resolve
 from ottla_pipeline.source.planning import plan
 
 
@@ -30,18 +29,18 @@ class Run:
     def __init__(self, landing: Landing, run_id: str = "run") -> None:
         self.landing = landing
         self.done: list[BatchDone] = []
-        self.broker = Broker(landing.bootstrap_servers, landing.client)
+        self.broker = ClusterQueries(landing.bootstrap_servers, landing.client)
         try:
-            self.beginning = begin(landing, self.broker, run_id)
-            self.grave = grave_of(landing, self.beginning.table)
+            self.job_plan = plan_job(landing, self.broker, run_id)
+            self.sink = sink_of(landing, self.job_plan.table)
             self.committer = BatchCommitter(
-                landing, self.beginning, self.broker, self.grave, run_id, self.done.append
+                landing, self.job_plan, self.broker, self.sink, run_id, self.done.append
             )
             self.committer.start()
         except BaseException:
             self.broker.close()
             raise
-        self.options = resolve(landing.source_options("earliest"), stream=True)
+        self.options = source_options(landing)
 
     def __enter__(self) -> Self:
         return self
@@ -52,7 +51,7 @@ class Run:
         self.committer.close()
         self.broker.close()
 
-    def plan(self) -> Sequence[Range]:
+    def plan(self) -> Sequence[OffsetRange]:
         """What there is behind the table's end."""
         at = self.committer.offsets()
         topics = self.broker.topics(self.options.topics)
@@ -60,16 +59,15 @@ class Run:
         end = self.broker.latest(list(at), self.landing.isolation)
         return plan(self.broker, self.options, Offsets(at, ids), Offsets(end, ids)).ranges
 
-    def read(self, ranges: Iterable[Range]) -> list[Report]:
+    def read(self, ranges: Iterable[OffsetRange]) -> list[Report]:
         """The tasks."""
-        bury = self.landing.dead_letters is not None
-        task = task_of(self.landing, self.beginning.table, self.beginning.values, bury=bury)
+        task = task_of(self.landing, self.job_plan.table, self.job_plan.values)
         return [land_range(task, one, self.options.read_settings(COLUMNS)) for one in ranges]
 
     def commit(self, reports: Iterable[Report], batch_id: int = 0) -> BatchDone | None:
         """The driver's part."""
         before = len(self.done)
-        self.committer.batch(lambda: [report.to_text() for report in reports], "query", batch_id)
+        self.committer.batch(lambda: reports, batch_id)
         return self.done[-1] if len(self.done) > before else None
 
     def batch(self, batch_id: int = 0) -> BatchDone | None:
@@ -78,11 +76,9 @@ class Run:
             reports = self.read(self.plan())
             try:
                 return self.commit(reports, batch_id)
-            except Grown as news:
-                self.beginning.values = formats.with_columns(self.beginning.values, news.schema)
-                columns(
-                    self.landing, self.beginning.table, formats.columns(self.beginning.values), exists=True
-                )
+            except NewColumns as news:
+                self.job_plan.values = formats.with_columns(self.job_plan.values, news.schema)
+                columns(self.landing, self.job_plan.table, formats.columns(self.job_plan.values), exists=True)
 
 
 def run(landing: Landing) -> BatchDone | None:
@@ -128,8 +124,8 @@ def sent_to_topic(landing: Landing) -> list[dict[str, Any]]:
     columns = ("key", "value", "offset", "timestamp", "headers")
     settings = ReadSettings(landing.bootstrap_servers, {}, columns, segments="never")
     found: list[dict[str, Any]] = []
-    with Broker(landing.bootstrap_servers) as broker:
+    with ClusterQueries(landing.bootstrap_servers) as broker:
         for at, end in broker.latest(broker.partitions([topic])).items():
-            for batch in read(Range(topic, "", at.partition, 0, end), settings):
+            for batch in read(OffsetRange(topic, "", at.partition, 0, end), settings):
                 found += from_records(batch, topic, at.partition).to_pylist()
     return found

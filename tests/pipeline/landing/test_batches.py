@@ -15,11 +15,11 @@ from tests.support.topics import create_topic
 
 from ottla_client.types import TopicPartition
 from ottla_pipeline.landing.errors import Collision, LandingError, NotLanded, SchemaRefused
+from ottla_pipeline.landing.job_plan import table_of
 from ottla_pipeline.landing.settings import Landing
-from ottla_pipeline.landing.start import table_of
 from ottla_pipeline.landing.tables import FORMATS
 from ottla_pipeline.reading import Checksum
-from ottla_pipeline.source.broker import Broker
+from ottla_pipeline.source.cluster_queries import ClusterQueries
 
 NewTopic = Callable[..., str]
 OwnBroker = Callable[..., BrokerProcess]
@@ -71,11 +71,11 @@ def test_the_commit_has_the_logs_checksums(landing: Landing, topic: str) -> None
 
     produce(landing.bootstrap_servers, topic, [b"a", b"b"])
     run(landing)
-    spans = table_of(landing).ranges()[topic, 0]
+    spans = table_of(landing).state().ledger.landed[TopicPartition(topic, 0)]
     wanted = Checksum.of(pa.table({"key": pa.nulls(2, pa.binary()), "value": [b"a", b"b"], "offset": [0, 1]}))
     assert Checksum(spans[-1].count, spans[-1].total) == wanted
     state = table_of(landing).state()
-    assert (state.query_id, state.batch_id, state.run_id) == ("query", 0, "run")
+    assert (state.batch_id, state.run_id) == (0, "run")
 
 
 def test_a_batch_that_is_in_the_table_is_skipped(landing: Landing, topic: str) -> None:
@@ -122,14 +122,14 @@ def test_who_loses_at_the_very_commit(landing: Landing, topic: str, monkeypatch:
     produce(landing.bootstrap_servers, topic, [b"a"] * 5)
     with Run(landing, "one") as one, Run(landing, "two") as two:
         reports = two.read(two.plan())
-        write = two.beginning.table._write
+        write = two.job_plan.table._write
 
         def slowly(*args: Any) -> None:
             monkeypatch.undo()
             one.batch()
             write(*args)
 
-        monkeypatch.setattr(two.beginning.table, "_write", slowly)
+        monkeypatch.setattr(two.job_plan.table, "_write", slowly)
         with pytest.raises(Collision, match="another job lands in it"):
             two.commit(reports)
     assert offsets(landing, topic) == [list(range(5))]
@@ -142,14 +142,14 @@ def test_a_commit_whose_answer_is_lost_counts(
 
     produce(one.bootstrap_servers, topic, [b"a"] * 5)
     with Run(one) as job:
-        write = job.beginning.table._write
+        write = job.job_plan.table._write
 
         def lost(*args: Any) -> None:
             monkeypatch.undo()
             write(*args)
             raise Stale("no answer")
 
-        monkeypatch.setattr(job.beginning.table, "_write", lost)
+        monkeypatch.setattr(job.job_plan.table, "_write", lost)
         assert job.batch() is not None
     assert offsets(one, topic) == [list(range(5))]
 
@@ -159,13 +159,13 @@ def test_files_stay_where_it_is_not_known_whether_they_were_committed(
 ) -> None:
     produce(one.bootstrap_servers, topic, [b"a"] * 5)
     with Run(one) as job:
-        write = job.beginning.table._write
+        write = job.job_plan.table._write
 
         def broken(*args: Any) -> None:
             write(*args)
             raise OSError("the network is gone")
 
-        monkeypatch.setattr(job.beginning.table, "_write", broken)
+        monkeypatch.setattr(job.job_plan.table, "_write", broken)
         with pytest.raises(OSError, match="network"):
             job.batch()
     assert run(one) is None
@@ -190,12 +190,12 @@ def test_a_start_at_given_offsets_and_at_the_groups(
     run(at)
     assert offsets(at, topic) == [[2, 3, 4]]
     group = new_name("group")
-    with Broker(one.bootstrap_servers) as broker:
+    with ClusterQueries(one.bootstrap_servers) as broker:
         broker.commit(group, {TopicPartition(topic, 0): 4})
     by_group = replace(one, table=one.table + "-group", starting_offsets="group", group=group)
     run(by_group)
     assert offsets(by_group, topic) == [[4]]
-    with Broker(one.bootstrap_servers) as broker:
+    with ClusterQueries(one.bootstrap_servers) as broker:
         found = broker.group_offsets(group)
     assert found == {TopicPartition(topic, 0): 5, TopicPartition(topic, 1): 0}
 
@@ -207,7 +207,7 @@ def test_the_group_is_told_at_the_start_what_a_killed_run_did_not_tell(
     run(one)
     group = new_name("group")
     assert run(replace(one, group=group)) is None
-    with Broker(one.bootstrap_servers) as broker:
+    with ClusterQueries(one.bootstrap_servers) as broker:
         assert broker.group_offsets(group)[TopicPartition(topic, 0)] == 5
 
 
@@ -376,19 +376,21 @@ def test_records_that_are_gone_before_they_are_landed(
     one: Landing, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     from ottla_client.sync import Admin
-    from ottla_pipeline.source.errors import LossError
+    from ottla_pipeline.reading import DataLoss
 
     produce(one.bootstrap_servers, topic, [b"a"] * 3)
     run(one)
     produce(one.bootstrap_servers, topic, [b"b"] * 5)
     with Admin(one.bootstrap_servers) as admin:
         admin.delete_records({TopicPartition(topic, 0): 6})
-    with pytest.raises(LossError, match=r"offsets 3 to 5"):
+    with pytest.raises(DataLoss, match=r"offsets 3 to 5"):
         run(one)
     with caplog.at_level(logging.ERROR, "ottla_pipeline"):
         run(replace(one, fail_on_data_loss=False))
     assert offsets(one, topic) == [[0, 1, 2, 6, 7]]
-    assert [(span.start, span.end) for span in table_of(one).ranges()[topic, 0]] == [(0, 0), (0, 3), (6, 8)]
+    assert [
+        (span.start, span.end) for span in table_of(one).state().ledger.landed[TopicPartition(topic, 0)]
+    ] == [(0, 0), (0, 3), (6, 8)]
 
 
 def test_records_that_go_between_planning_and_reading(one: Landing, topic: str) -> None:

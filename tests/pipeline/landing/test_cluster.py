@@ -10,7 +10,7 @@ from tests.pipeline.landing.rounds import offsets, produce
 from tests.support.processes import BrokerProcess
 
 from ottla_pipeline.landing import Landing
-from ottla_pipeline.landing.start import table_of
+from ottla_pipeline.landing.job_plan import table_of
 
 if TYPE_CHECKING:
     from tests.support.spark import StandaloneCluster

@@ -12,7 +12,7 @@ from tests.support.processes import BrokerProcess
 
 from ottla_pipeline.landing import Landing, LandingError, compact, compaction
 from ottla_pipeline.landing.errors import BadSetting
-from ottla_pipeline.landing.start import table_of
+from ottla_pipeline.landing.job_plan import table_of
 from ottla_pipeline.landing.tables import FORMATS
 
 NewTopic = Callable[..., str]

@@ -10,13 +10,14 @@ import pytest
 from tests.pipeline.landing.rounds import Run, offsets, produce, rows, run, sent_to_topic
 from tests.support.processes import BrokerProcess
 
+from ottla_client.types import TopicPartition
 from ottla_pipeline.landing import replay
 from ottla_pipeline.landing.compaction import compact
+from ottla_pipeline.landing.dead_letter_sink import DeadLetterSink, TableSink, TopicSink, dead_table
 from ottla_pipeline.landing.deadletters import SCHEMA
 from ottla_pipeline.landing.errors import BadSetting, Collision, LandingError
-from ottla_pipeline.landing.graves import Grave, TableGrave, TopicGrave, dead_table
+from ottla_pipeline.landing.job_plan import table_of
 from ottla_pipeline.landing.settings import Landing
-from ottla_pipeline.landing.start import table_of
 from ottla_pipeline.landing.tables import FORMATS, Commit
 
 NewTopic = Callable[..., str]
@@ -80,7 +81,7 @@ def test_into_a_table(to_table: Landing, topic: str) -> None:
     assert "changed from number to string" in str(second[7])
     assert second[4] is not None
     assert on_their_way(to_table) == []
-    assert table_of(to_table).ranges()[topic, 0][-1].dead == 2
+    assert table_of(to_table).state().ledger.landed[TopicPartition(topic, 0)][-1].dead == 2
 
 
 def test_into_a_topic(to_topic: Landing, topic: str) -> None:
@@ -96,7 +97,7 @@ def test_a_crash_before_they_are_brought_away(
 ) -> None:
     produce(to_table.bootstrap_servers, topic, VALUES)
     with Run(to_table) as job:
-        monkeypatch.setattr(Grave, "settle", lambda self: None)
+        monkeypatch.setattr(DeadLetterSink, "deliver_pending", lambda self: None)
         job.batch()
     assert dead_in_table(to_table) == []
     assert compact(to_table.table, to_table.format, older_than=0).orphans == 0, "they are no orphans"
@@ -113,7 +114,7 @@ def test_a_crash_before_their_files_are_deleted(
 ) -> None:
     produce(to_table.bootstrap_servers, topic, VALUES)
     with Run(to_table) as job:
-        monkeypatch.setattr(Grave, "discard", lambda self, files: None)
+        monkeypatch.setattr(DeadLetterSink, "discard", lambda self, files: None)
         job.batch()
     assert len(on_their_way(to_table)) == 1
     monkeypatch.undo()
@@ -126,15 +127,15 @@ def test_a_crash_with_some_of_them_sent(
     to_topic: Landing, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     produce(to_topic.bootstrap_servers, topic, VALUES)
-    whole = TopicGrave._rows
+    whole = TopicSink._rows
 
-    def half(self: TopicGrave, files: object) -> object:
+    def half(self: TopicSink, files: object) -> object:
         for some in whole(self, files):  # type: ignore[arg-type]
             yield some[:1]
         raise KeyboardInterrupt
 
     with Run(to_topic) as job:
-        monkeypatch.setattr(TopicGrave, "_rows", half)
+        monkeypatch.setattr(TopicSink, "_rows", half)
         with pytest.raises(KeyboardInterrupt):
             job.batch()
     assert [one[0] for one in dead_in_topic(to_topic)] == [1]
@@ -199,7 +200,7 @@ def test_replay_lands_what_fits_now_once(
     run(strict)
     assert [one[0] for one in dead_in_table(strict)] == [1, 2, 3]
     loose = replace(to_table, schema="a INT, b STRING")
-    monkeypatch.setattr(TableGrave, "settle_replay", lambda self, name: None)
+    monkeypatch.setattr(TableSink, "finish_replay", lambda self, name: None)
     assert (replay(loose).landed, len(dead_in_table(loose))) == (2, 3), (
         "a crash before the dead letters are told"
     )

@@ -9,29 +9,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla_client.types import TopicPartition
 from ottla_pipeline.landing.errors import Collision, DataGone, LandingError
-from ottla_pipeline.landing.ledger import Ledger, Span, limit
+from ottla_pipeline.landing.ledger import LandedRange, Ledger, limit
 
-PLACE = ("flights", 0)
+PLACE = TopicPartition("flights", 0)
 NUMBERS = st.integers(0, (1 << 64) - 1)
 
 
-def extended(ledger: Ledger, *spans: Span, gaps: bool = False) -> Ledger:
+def extended(ledger: Ledger, *spans: LandedRange, gaps: bool = False) -> Ledger:
     return ledger.extended("t", {PLACE: spans}, {"flights": "id"}, gaps=gaps)
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 3), NUMBERS), max_size=200))
 def test_what_is_joined_keeps_its_sums(steps: list[tuple[int, int, int]]) -> None:
     ledger = Ledger()
-    made: list[Span] = []
+    made: list[LandedRange] = []
     end = 0
     for length, gap, total in steps:
         start = end + gap
         end = start + length
-        made.append(Span(start, end, length, total, gap))
+        made.append(LandedRange(start, end, length, total, gap))
         ledger = extended(ledger, made[-1], gaps=True)
         ledger = Ledger.from_json(json.loads(json.dumps(ledger.to_json())))
-    spans = ledger.spans.get(PLACE, ())
+    spans = ledger.landed.get(PLACE, ())
     assert all(a.end <= b.start for a, b in pairwise(spans))
     gaps = sum(a.end < b.start for a, b in pairwise(spans))
     assert len(spans) <= limit(1) + gaps
@@ -42,31 +43,33 @@ def test_what_is_joined_keeps_its_sums(steps: list[tuple[int, int, int]]) -> Non
 
 
 def test_only_what_comes_next_gets_in() -> None:
-    ledger = extended(Ledger(), Span(5, 5), Span(5, 10, 5))
-    assert ledger.offsets() == {"flights": {0: 10}}
-    assert ledger.next(("flights", 1)) is None
-    for span in (Span(5, 10), Span(9, 12), Span(0, 20)):
+    ledger = extended(Ledger(), LandedRange(5, 5), LandedRange(5, 10, 5))
+    assert ledger.offsets() == {PLACE: 10}
+    assert ledger.next(TopicPartition("flights", 1)) is None
+    for span in (LandedRange(5, 10), LandedRange(9, 12), LandedRange(0, 20)):
         with pytest.raises(Collision, match="another job lands in it"):
             extended(ledger, span, gaps=True)
     with pytest.raises(DataGone, match="up to offset 10, and the next records begin at 11"):
-        extended(ledger, Span(11, 12))
-    assert extended(ledger, Span(11, 12), gaps=True).next(PLACE) == 12
+        extended(ledger, LandedRange(11, 12))
+    assert extended(ledger, LandedRange(11, 12), gaps=True).next(PLACE) == 12
 
 
 def test_another_topic_by_the_same_name() -> None:
-    ledger = extended(Ledger(), Span(0, 1))
+    ledger = extended(Ledger(), LandedRange(0, 1))
     with pytest.raises(Collision, match="deleted and made again"):
-        ledger.extended("t", {PLACE: (Span(1, 2),)}, {"flights": "other"}, gaps=False)
-    assert ledger.extended("t", {PLACE: (Span(1, 2),)}, {"flights": ""}, gaps=False).ids == {"flights": "id"}
+        ledger.extended("t", {PLACE: (LandedRange(1, 2),)}, {"flights": "other"}, gaps=False)
+    assert ledger.extended("t", {PLACE: (LandedRange(1, 2),)}, {"flights": ""}, gaps=False).ids == {
+        "flights": "id"
+    }
 
 
 def test_the_smallest_neighbours_are_joined_first() -> None:
-    ledger = extended(Ledger(), Span(0, 1000, 1000))
+    ledger = extended(Ledger(), LandedRange(0, 1000, 1000))
     for at in range(1000, 1100):
-        ledger = extended(ledger, Span(at, at + 1, 1, 1))
-    spans = ledger.spans[PLACE]
+        ledger = extended(ledger, LandedRange(at, at + 1, 1, 1))
+    spans = ledger.landed[PLACE]
     assert len(spans) == limit(1)
-    assert spans[0] == Span(0, 1000, 1000), "what is large stays apart for longest"
+    assert spans[0] == LandedRange(0, 1000, 1000), "what is large stays apart for longest"
     assert sum(one.total for one in spans) == 100
 
 

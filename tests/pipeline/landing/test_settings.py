@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 
-from ottla_pipeline.landing import Landing, LandingError, failures
-from ottla_pipeline.landing.errors import BadSetting, Collision
-from ottla_pipeline.landing.failures import Crashed, JavaGone, explained
+from ottla_pipeline.landing import Landing, failures
+from ottla_pipeline.landing.errors import BadSetting
+from ottla_pipeline.landing.failures import Crashed, JavaGone, spark_errors
 from ottla_pipeline.landing.tables import Names
 
 GOOD: dict[str, Any] = {
@@ -74,26 +74,20 @@ def test_one_topic_may_be_a_text() -> None:
     assert Landing(**{**GOOD, "topics": "flights"}).topics == ("flights",)
 
 
-ENDED = "[STREAM_FAILED] Query [id = x] terminated with exception: "
-
-
 @pytest.mark.parametrize(
-    ("text", "kind", "what"),
+    ("text", "what"),
     [
-        (ENDED + "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.",
-         Collision, "two jobs run on the checkpoint"),
-        (ENDED + "Traceback\n  File x\nottla_pipeline.source.errors.LossError: flights-0: offsets 3 to 5 are lost",
-         LandingError, "^flights-0: offsets 3 to 5 are lost"),
-        (ENDED + "Job aborted.\nCaused by: java.io.EOFException: gone\n\tat x",
-         Crashed, "Spark's query ended: java.io.EOFException: gone"),
-        ("", Crashed, "for no reason that it gave"),
+        (
+            "Job aborted.\nCaused by: java.io.EOFException: gone\n\tat x",
+            "Spark's job failed: java.io.EOFException: gone",
+        ),
+        ("", "without giving a reason"),
     ],
-)  # fmt: skip
-def test_how_a_query_ended(text: str, kind: type[Exception], what: str) -> None:
-    found = explained(RuntimeError(text), [], Landing(**GOOD))
-    assert isinstance(found, kind)
-    with pytest.raises(kind, match=what):
-        raise found
+)
+def test_how_a_job_of_sparks_failed(text: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "java_is_gone", lambda: False)
+    with pytest.raises(Crashed, match=what), spark_errors():
+        raise Py4JError(text)
 
 
 @pytest.mark.parametrize(
@@ -101,11 +95,11 @@ def test_how_a_query_ended(text: str, kind: type[Exception], what: str) -> None:
 )
 def test_a_session_without_java_is_not_tried_again(gone: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "java_is_gone", lambda: True)
-    for found in (explained(gone, [], Landing(**GOOD)), explained(RuntimeError(), [gone], Landing(**GOOD))):
-        assert isinstance(found, JavaGone)
-        assert isinstance(found, Crashed), "Spark's log is of use"
+    with pytest.raises(JavaGone), spark_errors():
+        raise gone
+    assert issubclass(JavaGone, Crashed), "Spark's log is of use"
 
 
 def test_our_own_errors_are_raised_as_they_are() -> None:
-    for own in (ValueError("of a callback"), ConnectionRefusedError("of another")):
-        assert explained(RuntimeError("Spark's words"), [own], Landing(**GOOD)) is own
+    with pytest.raises(ValueError, match="of a callback"), spark_errors():
+        raise ValueError("of a callback")

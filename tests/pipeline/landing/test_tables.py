@@ -11,11 +11,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from ottla_client.types import TopicPartition
 from ottla_pipeline.landing.errors import BadSetting, Collision, DataGone, LandingError
 from ottla_pipeline.landing.files import FileSettings, FileWriter
-from ottla_pipeline.landing.ledger import Span
+from ottla_pipeline.landing.ledger import LandedRange
 from ottla_pipeline.landing.tables import FORMATS, Commit, DataFile, Names, Table, open_table
 
+FLIGHTS, OTHER = TopicPartition("flights", 0), TopicPartition("other", 0)
 SCHEMA = pa.schema([("carrier", pa.string()), ("delay", pa.int32()), *Names().fields()])
 WHEN = dt.datetime(2013, 1, 1, 5, tzinfo=dt.UTC)
 
@@ -35,16 +37,15 @@ def write(table: Table, data: pa.Table, partition_by: tuple[str, ...] = ()) -> l
     return writer.close()
 
 
-def batch(table: Table, start: int, end: int, number: int = 0, **changes: object) -> Commit:
-    span = Span(start, end, end - start, 7 * (end - start))
+def batch(table: Table, start: int, end: int, number: int = 0, run: str = "run", **changes: object) -> Commit:
+    span = LandedRange(start, end, end - start, 7 * (end - start))
     files = changes.pop("files", None)
     return Commit(
         files=write(table, rows(start, end)) if files is None else files,  # type: ignore[arg-type]
-        spans={("flights", 0): (span,)},
+        landed={FLIGHTS: (span,)},
         topic_ids={"flights": "id-1"},
-        query_id="query",
         batch_id=number,
-        run_id="run",
+        run_id=run,
         **changes,  # type: ignore[arg-type]
     )
 
@@ -78,12 +79,12 @@ def test_a_new_table_is_empty(table: Table) -> None:
 
 def test_commits_go_on_where_the_table_ends(table: Table, make: Callable[[], Table]) -> None:
     table.commit(batch(table, 0, 10))
-    state = make().commit(batch(table, 10, 25, 1))
-    assert state.ledger.offsets() == {"flights": {0: 25}}
+    state = make().commit(batch(table, 10, 25, 1)).state
+    assert state.ledger.offsets() == {FLIGHTS: 25}
     again = make()
     assert again.state() == state
-    assert (again.state().query_id, again.state().batch_id) == ("query", 1)
-    assert again.ranges()["flights", 0] == (Span(0, 10, 10, 70), Span(10, 25, 15, 105))
+    assert (again.state().run_id, again.state().batch_id) == ("run", 1)
+    assert again.state().ledger.landed[FLIGHTS] == (LandedRange(0, 10, 10, 70), LandedRange(10, 25, 15, 105))
     assert offsets_in(again) == list(range(25))
     assert sum(one.rows for one in again.data_files()) == 25
     assert all(os.path.getsize(path) for path in again.files())
@@ -94,18 +95,18 @@ def test_what_is_in_the_table_does_not_get_in_again(table: Table, make: Callable
     other.refresh()
     table.commit(batch(table, 0, 10))
     with pytest.raises(Collision, match="up to offset 10, and offsets 0 to 10 were to be added: another job"):
-        other.commit(batch(other, 0, 10))
+        other.commit(batch(other, 0, 10, run="other"))
     with pytest.raises(DataGone, match="up to offset 10, and the next records begin at 12"):
-        other.commit(batch(other, 12, 14))
-    other.commit(batch(other, 12, 14, gaps=True))
+        other.commit(batch(other, 12, 14, run="other"))
+    other.commit(batch(other, 12, 14, run="other", gaps=True))
     assert offsets_in(make()) == [*range(10), 12, 13]
-    assert make().ranges()["flights", 0][-1] == Span(12, 14, 2, 14)
+    assert make().state().ledger.landed[FLIGHTS][-1] == LandedRange(12, 14, 2, 14)
 
 
 def test_another_topic_of_the_same_name_is_refused(table: Table) -> None:
     table.commit(batch(table, 0, 10))
     with pytest.raises(Collision, match="deleted and made again"):
-        table.commit(Commit(spans={("flights", 0): (Span(10, 11),)}, topic_ids={"flights": "id-2"}))
+        table.commit(Commit(landed={FLIGHTS: (LandedRange(10, 11),)}, topic_ids={"flights": "id-2"}))
 
 
 def test_who_was_faster_with_something_else_is_no_obstacle(table: Table, make: Callable[[], Table]) -> None:
@@ -118,12 +119,12 @@ def test_who_was_faster_with_something_else_is_no_obstacle(table: Table, make: C
             raced.append(True)
             other = make()
             files = write(other, rows(0, 5, topic="other"))
-            other.commit(Commit(files=files, spans={("other", 0): (Span(0, 5, 5),)}, notes={"by": "other"}))
+            other.commit(Commit(files=files, landed={OTHER: (LandedRange(0, 5, 5),)}, notes={"by": "other"}))
         write_once(commit, state)  # type: ignore[arg-type]
 
     table._write = slow  # type: ignore[method-assign]
-    state = table.commit(batch(table, 0, 10))
-    assert state.ledger.offsets() == {"flights": {0: 10}, "other": {0: 5}}
+    state = table.commit(batch(table, 0, 10)).state
+    assert state.ledger.offsets() == {FLIGHTS: 10, OTHER: 5}
     assert state.notes == {"by": "other"}
     assert offsets_in(make()) == list(range(10))
     assert offsets_in(make(), "other") == list(range(5))
@@ -135,7 +136,7 @@ def test_files_are_replaced_in_one_step(table: Table, make: Callable[[], Table])
     before = table.state()
     small = [one.path for one in table.data_files()]
     assert len(small) == 4
-    state = table.commit(Commit(files=write(table, rows(0, 20)), removed=small, rewrite=True))
+    state = table.commit(Commit(files=write(table, rows(0, 20)), removed=small, rewrite=True)).state
     assert state == before, "landing goes on where it was"
     assert len(make().data_files()) == 1
     assert offsets_in(make()) == list(range(20))

@@ -14,8 +14,8 @@ from tests.support.processes import BrokerProcess
 
 from ottla_client.types import TopicPartition
 from ottla_pipeline.landing import Landing, land
-from ottla_pipeline.landing.graves import dead_table
-from ottla_pipeline.source.broker import Broker
+from ottla_pipeline.landing.dead_letter_sink import dead_table
+from ottla_pipeline.source.cluster_queries import ClusterQueries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +84,7 @@ def test_a_job_with_a_checkpoint_goes_on(spark: SparkSession, old: BrokerProcess
     assert done.rows == 22
     assert rows(landing, "_partition", "_offset", "n") == WANTED
     assert dead_letters(landing) == DEAD
-    with Broker(old.bootstrap) as broker:
+    with ClusterQueries(old.bootstrap) as broker:
         assert broker.group_offsets("delta") == {TopicPartition("flights", at): 40 for at in (0, 1)}
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from ottla_pipeline.reading import CorruptBatch, Range, ReadSettings, SegmentPlace
+from ottla_pipeline.reading import CorruptBatch, OffsetRange, ReadSettings, SegmentPlace
 from ottla_pipeline.reading.aborted import Aborted, Chunk
 from ottla_pipeline.reading.batches import as_octets, find_batches
 from ottla_pipeline.reading.decoder import Decoder
@@ -27,7 +27,7 @@ def settings(**options: Any) -> ReadSettings:
     return ReadSettings(**{"bootstrap_servers": "127.0.0.1:1", "columns": ALL, **options})
 
 
-def engine(name: str, range: Range, columns: tuple[str, ...] = ALL) -> Any:
+def engine(name: str, range: OffsetRange, columns: tuple[str, ...] = ALL) -> Any:
     if name == "plain":
         return PlainEngine(range, columns)
     from ottla_pipeline.reading.compiled import CompiledEngine
@@ -37,7 +37,7 @@ def engine(name: str, range: Range, columns: tuple[str, ...] = ALL) -> Any:
 
 def decode(
     data: bytes | bytearray,
-    range: Range,
+    range: OffsetRange,
     way: str,
     *,
     aborted: Sequence[Aborted] = (),
@@ -72,7 +72,7 @@ def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*(column.to_pylist() for column in columns[:4]), pairs, strict=True))
 
 
-def expected(data: bytes | bytearray, range: Range) -> list[tuple[Any, ...]]:
+def expected(data: bytes | bytearray, range: OffsetRange) -> list[tuple[Any, ...]]:
     """The same by ``decode_records``, one batch after the other. Raises CorruptRecordError."""
     rows = []
     for position, header in iter_headers(data):
@@ -131,6 +131,6 @@ class LogFolder:
             (self.path / f"{base:020d}.index").write_bytes(b"".join(entries[1::2]))
         return path
 
-    def range(self, start: int, end: int, **options: Any) -> Range:
+    def range(self, start: int, end: int, **options: Any) -> OffsetRange:
         place = SegmentPlace(str(self.data), "here", 1)
-        return Range(self.topic, str(ID), self.partition, start, end, segments=place, **options)
+        return OffsetRange(self.topic, str(ID), self.partition, start, end, segments=place, **options)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.pipeline.reading.logs import ALL, TIME, batch, decode, expected, rows_of
 
-from ottla_pipeline.reading import CorruptBatch, CorruptData, DataLoss, Range
+from ottla_pipeline.reading import CorruptBatch, CorruptData, DataLoss, OffsetRange
 from ottla_pipeline.reading.batches import as_octets, find_batches
 from ottla_protocol.records.batch import (
     HEADER_SIZE,
@@ -22,7 +22,7 @@ from ottla_protocol.records.batch import (
 from ottla_protocol.records.record import Record, decode_records, encode_batch, encode_varint, rebuild_batch
 
 WAYS = ("plain", "compiled")
-EVERYTHING = Range("t", "", 0, 0, 2**62)
+EVERYTHING = OffsetRange("t", "", 0, 0, 2**62)
 
 sizes = st.sampled_from((0, 1, 62, 63, 64, 65, 8191, 8192)) | st.integers(0, 200)
 payloads = st.none() | sizes.map(lambda size: b"p" * size) | st.binary(max_size=40)
@@ -56,7 +56,7 @@ def log_of(made: list[tuple[list[Any], int, bool, int]]) -> bytearray:
 @given(st.lists(batches, min_size=1, max_size=5), st.integers(0, 40), st.integers(0, 40))
 def test_same_records(way: str, made: list[Any], start: int, length: int) -> None:
     data = log_of(made)
-    for range in (EVERYTHING, Range("t", "", 0, start, start + length)):
+    for range in (EVERYTHING, OffsetRange("t", "", 0, start, start + length)):
         assert rows_of(decode(data, range, way)) == expected(data, range)
         assert rows_of(decode(data, range, way, batch_rows=1)) == expected(data, range)
 
@@ -183,7 +183,7 @@ def test_a_batch_that_claims_what_cannot_be(way: str) -> None:
         write_header(data, 0, header._replace(**change))
         write_crc(data, 0, len(data))
         with pytest.raises(CorruptData, match="t-0: the record batch at offset"):
-            decode(data, Range("t", "", 0, 0, 2**63 - 1), way)
+            decode(data, OffsetRange("t", "", 0, 0, 2**63 - 1), way)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -191,14 +191,14 @@ def test_what_is_good_comes_before_what_is_not(way: str) -> None:
     data = batch(0, 5) + batch(5, 5) + batch(10, 5)
     data[len(batch(0, 5)) + 70] ^= 1
     aside: list[CorruptBatch] = []
-    table = decode(data, Range("t", "", 0, 2, 14), way, set_aside=aside)
+    table = decode(data, OffsetRange("t", "", 0, 2, 14), way, set_aside=aside)
     assert table.column("offset").to_pylist() == [2, 3, 4, 10, 11, 12, 13]
     (one,) = aside
     assert (one.topic, one.partition, one.first, one.last) == ("t", 0, 5, 9)
     assert one.reason == "its checksum is wrong"
     assert one.data == data[len(batch(0, 5)) :][: len(one.data)]
     with pytest.raises(CorruptData, match="at offset 5 can't be read: its checksum is wrong") as caught:
-        decode(data, Range("t", "", 0, 2, 14), way)
+        decode(data, OffsetRange("t", "", 0, 2, 14), way)
     assert caught.value.offset == 5
 
 
@@ -219,7 +219,7 @@ def test_bytes_that_are_no_batch(way: str) -> None:
     data = batch(0, 5) + bytes(100)
     with pytest.raises(CorruptData, match=r"at offset 5 .*magic.* 0"):
         decode(data, EVERYTHING, way)
-    assert decode(data, Range("t", "", 0, 0, 5), way).num_rows == 5
+    assert decode(data, OffsetRange("t", "", 0, 0, 5), way).num_rows == 5
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -231,11 +231,11 @@ def test_offsets_that_go_back(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_records_written_in_place_of_lost_ones(way: str) -> None:
     data = batch(0, 5, leader_epoch=3) + batch(5, 5, leader_epoch=4)
-    planned = Range("t", "", 0, 0, 10, leader_epoch=3)
+    planned = OffsetRange("t", "", 0, 0, 10, leader_epoch=3)
     with pytest.raises(DataLoss, match=r"offsets 5 to 9 are lost \(truncation\)"):
         decode(data, planned, way)
     assert decode(data, planned, way, fail_on_data_loss=False).num_rows == 10
-    assert decode(data, Range("t", "", 0, 0, 5, leader_epoch=3), way).num_rows == 5
+    assert decode(data, OffsetRange("t", "", 0, 0, 5, leader_epoch=3), way).num_rows == 5
 
 
 @given(st.binary(max_size=300), st.booleans())

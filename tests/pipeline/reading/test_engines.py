@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from tests.pipeline.reading.logs import ALL
 
-from ottla_pipeline.reading import Range, compiling, engines
+from ottla_pipeline.reading import OffsetRange, compiling, engines
 from ottla_pipeline.reading.compiled import CompiledEngine
 from ottla_pipeline.reading.plain import PlainEngine
 
-FEW = Range("t", "", 0, 0, 10)
-MANY = Range("t", "", 0, 0, engines.WORTH_COMPILING)
+FEW = OffsetRange("t", "", 0, 0, 10)
+MANY = OffsetRange("t", "", 0, 0, engines.WORTH_COMPILING)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_what_importing_costs() -> None:
     """Spark imports every package like this one in each worker; neither numpy nor numba is needed to plan."""
     program = (
         "import sys, ottla_pipeline.reading as reading;"
-        "reading.Range('t', '', 0, 0, 1); reading.ReadSettings('h:1');"
+        "reading.OffsetRange('t', '', 0, 0, 1); reading.ReadSettings('h:1');"
         "print([name for name in ('numpy', 'pyarrow', 'numba', 'ottla_client') if name in sys.modules])"
     )
     path = [each for each in sys.path if each]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.pipeline.reading.logs import LogFolder, batch
 from tests.pipeline.reading.logs import settings as options
 
-from ottla_pipeline.reading import CorruptData, DataLoss, Range, ReadError, SegmentPlace, read
+from ottla_pipeline.reading import CorruptData, DataLoss, OffsetRange, ReadError, SegmentPlace, read
 from ottla_pipeline.reading import segments as module
 from ottla_pipeline.reading.folder import Folder, Unsure
 from ottla_pipeline.reading.segments import read_segments
@@ -30,7 +30,7 @@ def log(tmp_path: Path) -> LogFolder:
     return LogFolder(tmp_path / "data")
 
 
-def offsets(range: Range, **given: Any) -> list[int]:
+def offsets(range: OffsetRange, **given: Any) -> list[int]:
     wanted = options(segments="always", **given)
     return [each for made in read(range, wanted) for each in made.column("offset").to_pylist()]
 
@@ -145,13 +145,13 @@ def test_not_here(log: LogFolder, tmp_path: Path) -> None:
         (SegmentPlace(place.folder, "here", 2), "of another broker"),
     ):
         with pytest.raises(ReadError, match=f"t-0: segment files can't be read at offset 0: .*{why}"):
-            offsets(Range("t", good.topic_id, 0, 0, 10, segments=other))
+            offsets(OffsetRange("t", good.topic_id, 0, 0, 10, segments=other))
     with pytest.raises(ReadError, match="topic's id isn't known"):
-        offsets(Range("t", "", 0, 0, 10, segments=place))
+        offsets(OffsetRange("t", "", 0, 0, 10, segments=place))
     with pytest.raises(ReadError, match="is of another topic by that name"):
-        offsets(Range("t", str(uuid4()), 0, 0, 10, segments=place))
+        offsets(OffsetRange("t", str(uuid4()), 0, 0, 10, segments=place))
     with pytest.raises(ReadError, match="t-1 can't be opened on this machine: No such file"):
-        offsets(Range("t", good.topic_id, 1, 0, 10, segments=place))
+        offsets(OffsetRange("t", good.topic_id, 1, 0, 10, segments=place))
     (log.path / "partition.metadata").unlink()
     with pytest.raises(ReadError, match=r"partition.metadata can't be read"):
         offsets(good)
@@ -242,7 +242,7 @@ def test_aborted_records_and_markers_are_passed_over(log: LogFolder) -> None:
 # ---- files that go, or are replaced, under the reader
 
 
-def chunks(log: LogFolder, range: Range, **given: Any) -> Iterator[list[int]]:
+def chunks(log: LogFolder, range: OffsetRange, **given: Any) -> Iterator[list[int]]:
     """First offset and the one behind each chunk; a small window makes many."""
     wanted = options(segments=given.pop("segments", "always"), fetch_bytes=500, **given)
     for chunk in read_segments(range, wanted, range.start, None, lambda *what: None):

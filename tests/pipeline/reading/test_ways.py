@@ -17,7 +17,15 @@ from tests.support.waiting import wait_for
 from ottla_client.admin import OffsetSpec
 from ottla_client.sync import Admin, Producer
 from ottla_client.types import TopicPartition
-from ottla_pipeline.reading import Checksum, DataLoss, Range, ReadError, ReadSettings, SegmentPlace, read
+from ottla_pipeline.reading import (
+    Checksum,
+    DataLoss,
+    OffsetRange,
+    ReadError,
+    ReadSettings,
+    SegmentPlace,
+    read,
+)
 
 WAYS = ("never", "always")
 Made = Callable[..., BrokerProcess]
@@ -49,22 +57,22 @@ def place(broker: BrokerProcess) -> SegmentPlace:
     return SegmentPlace(str(data_of(broker)), found["cluster.id"], int(number))
 
 
-def planned(broker: BrokerProcess, topic: str, start: int = 0) -> Range:
+def planned(broker: BrokerProcess, topic: str, start: int = 0) -> OffsetRange:
     """The whole log, as a planner would have it."""
     with Admin(broker.bootstrap) as admin:
         (about,) = admin.describe_topics([topic]).values()
         (end,) = admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.LATEST}).values()
     assert about.id is not None
-    return Range(
+    return OffsetRange(
         topic, UUID(bytes=about.id).hex, 0, start, end.offset, end.leader_epoch or 0, segments=place(broker)
     )
 
 
-def rows(range: Range, broker: BrokerProcess, **given: Any) -> list[dict[str, Any]]:
+def rows(range: OffsetRange, broker: BrokerProcess, **given: Any) -> list[dict[str, Any]]:
     return [row for made in reading(range, broker, **given) for row in made.to_pylist()]
 
 
-def reading(range: Range, broker: BrokerProcess, **given: Any) -> Iterator[Any]:
+def reading(range: OffsetRange, broker: BrokerProcess, **given: Any) -> Iterator[Any]:
     client = {"retry.backoff.ms": "20", **given.pop("client", {})}
     return read(range, ReadSettings(broker.bootstrap, client, **{"columns": ALL, **given}))
 
@@ -90,7 +98,7 @@ def test_both_ways_bring_the_same(
     assert (wire[0]["key"], wire[0]["value"], wire[12]["headers"]) == (None, None, None)
     assert len(list(data_of(broker).glob(f"{t}-0/*.log"))) > 1
     for start, end in ((0, 1), (1234, 1235), (777, 2222), (2999, 3000)):
-        part = Range(t, whole.topic_id, 0, start, end, segments=whole.segments)
+        part = OffsetRange(t, whole.topic_id, 0, start, end, segments=whole.segments)
         for way in WAYS:
             assert rows(part, broker, segments=way, fetch_bytes=5000) == wire[start:end]
 
@@ -222,7 +230,7 @@ def test_where_the_files_are_not_to_be_had(broker: BrokerProcess, new_topic: Cal
         SegmentPlace(right.folder, "another", right.broker_id),
         SegmentPlace(right.folder, right.cluster_id, 77),
     ):
-        elsewhere = Range(t, whole.topic_id, 0, 0, 1000, segments=wrong)
+        elsewhere = OffsetRange(t, whole.topic_id, 0, 0, 1000, segments=wrong)
         assert len(rows(elsewhere, broker, segments="auto")) == 1000
         with pytest.raises(ReadError, match="segments=auto reads over the wire"):
             rows(elsewhere, broker, segments="always")
@@ -242,7 +250,7 @@ def test_files_that_get_worse(
     data = bytearray(logs[2].read_bytes())
     data[len(data) // 2] ^= 1
     logs[2].write_bytes(data)
-    damaged = Range(t, whole.topic_id, 0, 0, 3000, segments=there)
+    damaged = OffsetRange(t, whole.topic_id, 0, 0, 3000, segments=there)
     assert rows(damaged, broker, batch_rows=10) == rows(whole, broker, segments="never")
     assert f"{t}-0 is read over the wire from offset" in caplog.text
     for path in logs[2:]:
@@ -261,7 +269,7 @@ def test_checksums_of_both_ways(broker: BrokerProcess, new_topic: Callable[..., 
     fill(broker, t, 1000)
     whole = planned(broker, t)
     pieces = [
-        Range(t, whole.topic_id, 0, at, at + 250, segments=whole.segments) for at in range(0, 1000, 250)
+        OffsetRange(t, whole.topic_id, 0, at, at + 250, segments=whole.segments) for at in range(0, 1000, 250)
     ]
     sums = []
     for way, ranges in (("never", [whole]), ("always", pieces[::-1])):
@@ -278,7 +286,7 @@ def test_nobody_there() -> None:
     with pytest.raises(ReadError, match=r"t-0: no bootstrap server answered as a broker.*refused") as caught:
         list(
             read(
-                Range("t", "", 0, 0, 1),
+                OffsetRange("t", "", 0, 0, 1),
                 ReadSettings("127.0.0.1:1", {"request.timeout.ms": "300"}, segments="auto"),
             )
         )

@@ -12,7 +12,7 @@ import pytest
 from tests.client.base.fake import FakeBroker, Partition, Topic
 from tests.pipeline.reading.logs import batch
 
-from ottla_pipeline.reading import CorruptData, DataLoss, Range, ReadError, ReadSettings, read, wire
+from ottla_pipeline.reading import CorruptData, DataLoss, OffsetRange, ReadError, ReadSettings, read, wire
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.fetch import (
@@ -139,7 +139,7 @@ class LogBroker(FakeBroker):
     async def read_into(self, seen: list[int], start: int, end: int, **given: Any) -> None:
         client = {**QUICK, **given.pop("client", {})}
         about = {name: given.pop(name) for name in ("topic_id", "leader_epoch", "topic") if name in given}
-        wanted = Range(about.pop("topic", "t"), about.pop("topic_id", str(ID)), 0, start, end, **about)
+        wanted = OffsetRange(about.pop("topic", "t"), about.pop("topic_id", str(ID)), 0, start, end, **about)
         options = ReadSettings(self.bootstrap, client, ("offset",), **{"fetch_bytes": 500, **given})
 
         def run() -> None:
@@ -495,7 +495,7 @@ async def test_a_broker_that_sends_what_was_read(broker: LogBroker) -> None:
 
 
 async def test_a_reader_that_is_not_finished(broker: LogBroker) -> None:
-    wanted = Range("t", str(ID), 0, 0, 100)
+    wanted = OffsetRange("t", str(ID), 0, 0, 100)
 
     def begin() -> int:
         reading = read(wanted, ReadSettings(broker.bootstrap, QUICK, ("offset",), fetch_bytes=100))
@@ -525,4 +525,4 @@ async def test_no_more_is_fetched_than_needed(broker: LogBroker) -> None:
 
 def test_who_is_to_get_corrupt_batches() -> None:
     with pytest.raises(ReadError, match="onCorrupt=deadletter needs somebody"):
-        next(read(Range("t", "", 0, 0, 1), ReadSettings("127.0.0.1:1", on_corrupt="deadletter")))
+        next(read(OffsetRange("t", "", 0, 0, 1), ReadSettings("127.0.0.1:1", on_corrupt="deadletter")))

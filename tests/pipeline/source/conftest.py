@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from ottla_client.sync import Admin, Producer
-from ottla_pipeline.source.broker import Broker
+from ottla_pipeline.source.cluster_queries import ClusterQueries
 
 if TYPE_CHECKING:
     from tests.support.processes import BrokerProcess
@@ -45,9 +45,9 @@ def admin(broker: BrokerProcess) -> Iterator[Admin]:
 
 
 @pytest.fixture
-def asked(broker: BrokerProcess) -> Iterator[Broker]:
+def asked(broker: BrokerProcess) -> Iterator[ClusterQueries]:
     """What the driver asks the shared broker with."""
-    with Broker(broker.bootstrap) as made:
+    with ClusterQueries(broker.bootstrap) as made:
         yield made
 
 

@@ -13,10 +13,10 @@ from tests.pipeline.source.conftest import Put
 from ottla_client.errors import BrokerError, UnknownTopicError
 from ottla_client.sync import Admin
 from ottla_client.types import TopicPartition
-from ottla_pipeline.reading import Range
+from ottla_pipeline.reading import DataLoss, OffsetRange
 from ottla_pipeline.source.batch import OttlaReader, planned
-from ottla_pipeline.source.broker import Broker, End, Stored
-from ottla_pipeline.source.errors import LossError, OptionError, SourceError
+from ottla_pipeline.source.cluster_queries import ClusterQueries, LogEnd, LogSize
+from ottla_pipeline.source.errors import OptionError, SourceError
 from ottla_pipeline.source.options import resolve
 from ottla_pipeline.source.tasks import RangePartition
 from ottla_protocol.errors import ErrorCode
@@ -70,13 +70,13 @@ def test_offsets_that_the_log_does_not_have(
     put(topic, 10)
     admin.delete_records({TopicPartition(topic, 0): 3})
     early, late, later = (json.dumps({topic: {"0": offset}}) for offset in (1, 20, 12))
-    with pytest.raises(LossError, match=r"offsets 1 to 2 .retention"):
+    with pytest.raises(DataLoss, match=r"offsets 1 to 2 .retention"):
         plan(subscribe=topic, startingOffsets=early)
     assert plan(subscribe=topic, startingOffsets=early, failOnDataLoss="false") == [(0, 3, 10)]
-    with pytest.raises(LossError, match="the log ends at 10"):
+    with pytest.raises(DataLoss, match="the log ends at 10"):
         plan(subscribe=topic, endingOffsets=late)
     assert plan(subscribe=topic, endingOffsets=late, failOnDataLoss="false") == [(0, 3, 10)]
-    with pytest.raises(LossError, match="the log ends at 10"):
+    with pytest.raises(DataLoss, match="the log ends at 10"):
         plan(subscribe=topic, startingOffsets=later)
     assert plan(subscribe=topic, startingOffsets=later, failOnDataLoss="false") == []
 
@@ -181,7 +181,7 @@ def test_places_of_segments(
 
 
 def test_questions(
-    asked: Broker, new_topic: Callable[..., str], new_name: Callable[..., str], put: Put, admin: Admin
+    asked: ClusterQueries, new_topic: Callable[..., str], new_name: Callable[..., str], put: Put, admin: Admin
 ) -> None:
     topic, group = new_topic(2, retention_ms=-1), new_name("group")
     put(topic, 5, size=100, at=NOON)
@@ -189,7 +189,7 @@ def test_questions(
     assert asked.partitions([topic]) == both
     assert asked.earliest(both) == dict.fromkeys(both, 0)
     assert asked.latest(both) == asked.latest(both, "read_committed") == {both[0]: 5, both[1]: 0}
-    assert asked.ends(both)[both[0]] == End(5, 0)
+    assert asked.ends(both)[both[0]] == LogEnd(5, 0)
     assert asked.by_time({both[0]: NOON + 2000, both[1]: NOON}) == {both[0]: 2, both[1]: None}
     assert asked.group_offsets(group) == {}
     asked.commit(group, {both[0]: 4})
@@ -197,7 +197,7 @@ def test_questions(
     id = admin.describe_topics([topic])[topic].id
     assert id is not None
     assert asked.topic_ids([topic]) == {topic: id.hex()}
-    assert asked.stored(both)[both[0]].size >= 500
+    assert asked.log_sizes(both)[both[0]].size >= 500
     assert asked.cluster_id()
     with pytest.raises(UnknownTopicError, match="make it, or mend its name"):
         asked.partitions([f"{topic}-not"])
@@ -212,16 +212,16 @@ def test_logs_on_disk_are_looked_at_again_after_a_while(
     topic = new_topic()
     now = [0.0]
     (partition,) = [TopicPartition(topic, 0)]
-    with Broker(broker.bootstrap, clock=lambda: now[0]) as asked:
+    with ClusterQueries(broker.bootstrap, clock=lambda: now[0]) as asked:
         asked.partitions([topic])
-        first = asked.stored([partition])[partition]
+        first = asked.log_sizes([partition])[partition]
         put(topic, 5, size=100)
-        assert asked.stored([partition])[partition] == first
+        assert asked.log_sizes([partition])[partition] == first
         now[0] += 31
-        assert asked.stored([partition])[partition].size > first.size
+        assert asked.log_sizes([partition])[partition].size > first.size
 
 
-def refused(*_: object) -> dict[TopicPartition, Stored]:
+def refused(*_: object) -> dict[TopicPartition, LogSize]:
     raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "this user may not do that to the cluster")
 
 
@@ -230,7 +230,7 @@ def test_brokers_that_do_not_tell_of_their_disks(
 ) -> None:
     topic = new_topic()
     put(topic, 5)
-    monkeypatch.setattr(Broker, "stored", refused)
+    monkeypatch.setattr(ClusterQueries, "log_sizes", refused)
     assert plan(subscribe=topic) == [(0, 0, 5)], "what nobody has asked for is left out"
     with pytest.raises(OptionError, match="the brokers don't tell: this user may not"):
         plan(subscribe=topic, maxBytesPerPartition="1k")
@@ -243,25 +243,25 @@ def test_an_end_that_an_open_transaction_holds_back(
 ) -> None:
     topic = new_topic(retention_ms=-1)
     put(topic, 10, at=NOON)
-    asked = Broker.ends
+    asked = ClusterQueries.ends
 
-    def held(self: Broker, partitions: Any, isolation: Any = "read_uncommitted") -> Any:
+    def held(self: ClusterQueries, partitions: Any, isolation: Any = "read_uncommitted") -> Any:
         ends = asked(self, partitions, isolation)
-        return {each: End(6) for each in ends} if isolation == "read_committed" else ends
+        return {each: LogEnd(6) for each in ends} if isolation == "read_committed" else ends
 
-    monkeypatch.setattr(Broker, "ends", held)
+    monkeypatch.setattr(ClusterQueries, "ends", held)
     committed = {"subscribe": topic, "kafka__isolation__level": "read_committed"}
     assert plan(**committed) == [(0, 0, 6)]
     assert plan(**committed, endingTimestamp=str(NOON + 8000)) == [(0, 0, 6)]
     assert plan(**committed, endingTimestamp=str(NOON + 3000)) == [(0, 0, 3)]
     with pytest.raises(SourceError, match="a transaction is open from offset 6 on"):
         plan(**committed, endingOffsets=json.dumps({topic: {"0": 8}}))
-    with pytest.raises(LossError, match="the log ends at 10"):
+    with pytest.raises(DataLoss, match="the log ends at 10"):
         plan(**committed, endingOffsets=json.dumps({topic: {"0": 80}}))
 
 
 def test_ranges_travel() -> None:
     import pickle
 
-    partition = RangePartition((Range("t", "", 0, 1, 2),))
+    partition = RangePartition((OffsetRange("t", "", 0, 1, 2),))
     assert pickle.loads(pickle.dumps(partition)).value == partition.value

@@ -269,9 +269,3 @@ def test_what_is_wrong_for_both_is_found_when_a_table_is_loaded() -> None:
     ):
         with pytest.raises(OptionError):
             check({**LEAST, **wrong})
-
-
-def test_a_caller_may_have_options_of_its_own() -> None:
-    resolve({**LEAST, "landing": "x"}, stream=True, beside=("landing",))
-    with pytest.raises(OptionError, match="no option"):
-        resolve({**LEAST, "landing": "x"}, stream=True)

@@ -6,19 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla_client.types import TopicPartition
-from ottla_pipeline.reading import Range
+from ottla_pipeline.reading import OffsetRange
 from ottla_pipeline.source.options import Splits
 from ottla_pipeline.source.packing import TOGETHER_BYTES, TOGETHER_OFFSETS, TOGETHER_RANGES, pack
 
 
-def ranges(*sizes: int) -> list[Range]:
-    return [Range("t", "", number, 0, size) for number, size in enumerate(sizes)]
+def ranges(*sizes: int) -> list[OffsetRange]:
+    return [OffsetRange("t", "", number, 0, size) for number, size in enumerate(sizes)]
 
 
 def shared(*sizes: int, each: float | None = 100.0, splits: Splits | None = None) -> list[list[int]]:
     """The sizes of each task's ranges."""
-    density = {} if each is None else {TopicPartition("t", number): each for number in range(len(sizes))}
-    tasks = pack(ranges(*sizes), splits or Splits(), density)
+    bytes_per_offset = (
+        {} if each is None else {TopicPartition("t", number): each for number in range(len(sizes))}
+    )
+    tasks = pack(ranges(*sizes), splits or Splits(), bytes_per_offset)
     return [[one.end for one in task] for task in tasks]
 
 

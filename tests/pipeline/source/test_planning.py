@@ -8,13 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla_client.types import TopicPartition
+from ottla_pipeline.reading import OffsetRange
 from ottla_pipeline.source import limits, loss
 from ottla_pipeline.source.options import Splits
-from ottla_pipeline.source.planning import Span, split
+from ottla_pipeline.source.planning import split
+
+
+def span(at: TopicPartition, start: int, end: int) -> OffsetRange:
+    return OffsetRange(at.topic, "", at.partition, start, end)
+
 
 SPANS = st.lists(st.tuples(st.integers(0, 10**12), st.integers(1, 10**7)), min_size=1, max_size=20).map(
     lambda sizes: [
-        Span(TopicPartition("t", number), start, start + size) for number, (start, size) in enumerate(sizes)
+        span(TopicPartition("t", number), start, start + size) for number, (start, size) in enumerate(sizes)
     ]
 )
 
@@ -23,8 +29,8 @@ def part(number: int = 0) -> TopicPartition:
     return TopicPartition("t", number)
 
 
-def sizes(pieces: list[Span]) -> list[int]:
-    return [piece.offsets for piece in pieces]
+def sizes(pieces: list[OffsetRange]) -> list[int]:
+    return [piece.count for piece in pieces]
 
 
 @given(
@@ -35,15 +41,21 @@ def sizes(pieces: list[Span]) -> list[int]:
     st.floats(0, 100),
 )
 def test_pieces_are_the_spans_whole_and_in_order(
-    spans: list[Span], least: int | None, records: int | None, size: int | None, density: float
+    spans: list[OffsetRange],
+    least: int | None,
+    records: int | None,
+    size: int | None,
+    bytes_per_offset: float,
 ) -> None:
-    pieces = split(spans, Splits(least, records, size), {span.partition: density for span in spans})
+    pieces = split(
+        spans, Splits(least, records, size), {span.topic_partition: bytes_per_offset for span in spans}
+    )
     for span in spans:
         own = [piece for piece in pieces if piece.partition == span.partition]
         assert own[0].start == span.start
         assert own[-1].end == span.end
         assert all(one.end == other.start for one, other in pairwise(own))
-        assert all(piece.offsets > 0 for piece in own)
+        assert all(piece.count > 0 for piece in own)
         assert max(sizes(own)) - min(sizes(own)) <= 1
         if records is not None:
             assert max(sizes(own)) <= records
@@ -51,18 +63,18 @@ def test_pieces_are_the_spans_whole_and_in_order(
 
 
 def test_a_hot_partition_is_split_by_its_bytes() -> None:
-    spans = [Span(part(0), 0, 1000), Span(part(1), 0, 1000)]
+    spans = [span(part(0), 0, 1000), span(part(1), 0, 1000)]
     pieces = split(spans, Splits(max_bytes=10_000), {part(0): 100.0, part(1): 1.0})
     assert sizes(pieces) == [100] * 10 + [1000]
 
 
 def test_without_sizes_there_are_no_splits_by_bytes() -> None:
-    assert sizes(split([Span(part(), 0, 1000)], Splits(max_bytes=1), {})) == [1000]
+    assert sizes(split([span(part(), 0, 1000)], Splits(max_bytes=1), {})) == [1000]
 
 
 def test_least_partitions_split_the_large_ones() -> None:
     """The example of Spark's connector: small spans stay whole, and don't count for the large ones."""
-    spans = [Span(part(0), 0, 5), Span(part(1), 0, 1000), Span(part(2), 0, 2000)]
+    spans = [span(part(0), 0, 5), span(part(1), 0, 1000), span(part(2), 0, 2000)]
     assert sizes(split(spans, Splits(min_partitions=10, max_bytes=None), {})) == [
         5,
         *[333, 333, 334],
@@ -71,11 +83,11 @@ def test_least_partitions_split_the_large_ones() -> None:
 
 
 def test_no_piece_is_without_an_offset() -> None:
-    assert sizes(split([Span(part(), 7, 9)], Splits(min_partitions=50), {})) == [1, 1]
+    assert sizes(split([span(part(), 7, 9)], Splits(min_partitions=50), {})) == [1, 1]
 
 
 def test_enough_partitions_stay_as_they_are() -> None:
-    spans = [Span(part(number), 0, 10) for number in range(4)]
+    spans = [span(part(number), 0, 10) for number in range(4)]
     assert split(spans, Splits(min_partitions=4), {}) == spans
 
 

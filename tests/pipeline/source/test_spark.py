@@ -306,11 +306,11 @@ def test_the_listener_reads_progress_of_any_query(options: Options, monkeypatch:
     from types import SimpleNamespace
 
     from ottla_pipeline.listener import GroupCommitListener
-    from ottla_pipeline.source.broker import Broker
+    from ottla_pipeline.source.cluster_queries import ClusterQueries
     from ottla_pipeline.source.errors import OptionError
 
     done: list[dict[TopicPartition, int]] = []
-    monkeypatch.setattr(Broker, "commit", lambda self, group, offsets: done.append(dict(offsets)))
+    monkeypatch.setattr(ClusterQueries, "commit", lambda self, group, offsets: done.append(dict(offsets)))
 
     def progress(*ends: object, name: str | None = None) -> Any:
         text = json.dumps({"sources": [{"endOffset": end} for end in ends]})

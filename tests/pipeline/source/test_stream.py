@@ -22,7 +22,8 @@ from ottla_client.admin import NewPartitions, NewTopic
 from ottla_client.errors import BrokerError, UnknownTopicError
 from ottla_client.sync import Admin
 from ottla_client.types import TopicPartition
-from ottla_pipeline.source.errors import LossError, SourceError
+from ottla_pipeline.reading import DataLoss
+from ottla_pipeline.source.errors import SourceError
 from ottla_pipeline.source.offsets import Offsets
 from ottla_pipeline.source.options import resolve
 from ottla_pipeline.source.stream import OttlaStreamReader
@@ -309,7 +310,7 @@ def test_retention_is_told(
     start = one.initialOffset()
     end = latest(one, start)
     admin.delete_records({TopicPartition(topic, 0): 4})
-    with pytest.raises(LossError, match=f"{topic}-0: offsets 0 to 3 .retention: the log starts at 4"):
+    with pytest.raises(DataLoss, match=f"{topic}-0: offsets 0 to 3 .retention: the log starts at 4"):
         one.partitions(start, end)
     lenient = reader(subscribe=topic, failOnDataLoss="false")
     with caplog.at_level(logging.WARNING, "ottla_pipeline"):
@@ -339,9 +340,9 @@ def test_deletion_is_told(
     start = one.initialOffset()
     end = latest(one, start)
     admin.delete_topics([topic])
-    with pytest.raises(LossError, match=f"{topic}-0: offsets 0 to 4 .deletion"):
+    with pytest.raises(DataLoss, match=f"{topic}-0: offsets 0 to 4 .deletion"):
         one.partitions(start, end)
-    with pytest.raises(LossError, match=f"{topic}-0: offsets from 5 on .deletion"):
+    with pytest.raises(DataLoss, match=f"{topic}-0: offsets from 5 on .deletion"):
         latest(one, end)
     lenient = reader(subscribe=f"{topic},{other}", failOnDataLoss="false")
     put(other, 2)
@@ -364,9 +365,9 @@ def test_a_topic_made_again_is_told(
     admin.delete_topics([topic])
     admin.create_topics([NewTopic(topic, partitions=1)])
     put(topic, 9)
-    with pytest.raises(LossError, match=f"{topic}-0: offsets 0 to 4 .recreated"):
+    with pytest.raises(DataLoss, match=f"{topic}-0: offsets 0 to 4 .recreated"):
         one.partitions(start, end)
-    with pytest.raises(LossError, match=f"{topic}-0: offsets from 5 on .recreated"):
+    with pytest.raises(DataLoss, match=f"{topic}-0: offsets from 5 on .recreated"):
         latest(one, end)
     lenient = reader(subscribe=topic, failOnDataLoss="false", maxOffsetsPerTrigger="6")
     with caplog.at_level(logging.WARNING, "ottla_pipeline"):
@@ -384,9 +385,9 @@ def test_truncation_is_told(
     put(topic, 5)
     start = {topic: {"0": 8}}
     given = {"subscribe": topic, "fetchOffset__retryIntervalMs": "1"}
-    with pytest.raises(LossError, match=f"{topic}-0: offsets 5 to 7 .truncation: the log ends at 5"):
+    with pytest.raises(DataLoss, match=f"{topic}-0: offsets 5 to 7 .truncation: the log ends at 5"):
         latest(reader(**given), start)
-    with pytest.raises(LossError, match=f"{topic}-0: offsets 8 to 9 .truncation"):
+    with pytest.raises(DataLoss, match=f"{topic}-0: offsets 8 to 9 .truncation"):
         reader(**given).partitions(start, {topic: {"0": 10}})
     lenient = reader(**given, failOnDataLoss="false")
     with caplog.at_level(logging.WARNING, "ottla_pipeline"):
@@ -403,13 +404,13 @@ def test_a_broker_that_lags_behind_is_asked_again(
     topic = new_topic()
     put(topic, 5)
     one = reader(subscribe=topic, fetchOffset__retryIntervalMs="1", fetchOffset__numRetries="2")
-    asked = one.broker.ends
+    asked = one.cluster.ends
 
     def behind(*args: Any) -> Any:
         return {each: end.__class__(3) for each, end in asked(*args).items()}
 
-    monkeypatch.setattr(one.broker, "ends", behind)
-    monkeypatch.setattr(one.broker, "latest", lambda partitions, _: dict.fromkeys(partitions, 6))
+    monkeypatch.setattr(one.cluster, "ends", behind)
+    monkeypatch.setattr(one.cluster, "latest", lambda partitions, _: dict.fromkeys(partitions, 6))
     assert of(latest(one, {topic: {"0": 4}})) == {TopicPartition(topic, 0): 6}
 
 
@@ -420,7 +421,7 @@ def test_an_open_transaction_behind_what_was_read_is_no_loss(
     topic = new_topic()
     put(topic, 5)
     one = reader(subscribe=topic, kafka__isolation__level="read_committed")
-    asked = one.broker.ends
+    asked = one.cluster.ends
 
     def stable(partitions: Any, isolation: str = "read_uncommitted") -> Any:
         ends = asked(partitions, isolation)  # type: ignore[arg-type]
@@ -428,7 +429,7 @@ def test_an_open_transaction_behind_what_was_read_is_no_loss(
             {each: end.__class__(2) for each, end in ends.items()} if isolation == "read_committed" else ends
         )
 
-    monkeypatch.setattr(one.broker, "ends", stable)
+    monkeypatch.setattr(one.cluster, "ends", stable)
     start = {topic: {"0": 4}}
     assert latest(one, start) == start
 
@@ -542,11 +543,11 @@ def test_a_refused_commit_stops_only_who_asked_for_it(
 
     start = {topic: {"0": 0}}
     wanted = reader(subscribe=topic, kafka__group__id="g", commitOffsets="true")
-    monkeypatch.setattr(wanted.broker, "commit", refuse)
+    monkeypatch.setattr(wanted.cluster, "commit", refuse)
     with pytest.raises(SourceError, match="can't be committed to group g: this user may not"):
         latest(wanted, start)
     implied = reader(subscribe=topic, kafka__group__id="g")
-    monkeypatch.setattr(implied.broker, "commit", refuse)
+    monkeypatch.setattr(implied.cluster, "commit", refuse)
     with caplog.at_level(logging.WARNING, "ottla_pipeline"):
         assert latest(implied, start) == start
         assert latest(implied, start) == start
@@ -565,7 +566,7 @@ def test_a_reader_travels_without_its_connections(
     start = one.initialOffset()
     (task,) = one.partitions(start, latest(one, start))
     other = pickle.loads(pickle.dumps(one))
-    assert other._broker is None
+    assert other._cluster is None
     (batch,) = other.read(task)
     assert batch.column("offset").to_pylist() == [0, 1, 2]
     assert batch.column("value").to_pylist() == [b"0:0", b"0:1", b"0:2"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla_pipeline.landing.errors import BadSetting
-from ottla_pipeline.landing.tables.base import Commit, DataFile, Names, Stale, State, Table
+from ottla_pipeline.landing.tables.base import Commit, Committed, DataFile, Names, Stale, State, Table
 
 FORMATS = ("delta", "iceberg", "parquet")
 
-__all__ = ["FORMATS", "Commit", "DataFile", "Names", "Stale", "State", "Table", "open_table"]
+__all__ = ["FORMATS", "Commit", "Committed", "DataFile", "Names", "Stale", "State", "Table", "open_table"]
 
 
 def open_table(

@@ -1,9 +1,9 @@
-"""What every kind of table does, and the one way in which something gets into it.
+"""What every table format implements, and the one way into a table: :meth:`Table.commit`.
 
-A commit is one step: files, and beside them in the table's own metadata the :class:`State` after it. It is made on the
-version that was looked at; whoever was faster makes it :class:`Stale`, and then it is looked at again: another job's
-compaction is no obstacle, another job that landed the same offsets is (:class:`Collision`). So no offset gets in twice,
-and none is left out, whatever a checkpoint says.
+A commit is one step: files, and with them, in the table's own metadata, the :class:`State` after it. It builds on the
+version that was read last. If another writer has committed since, it is :class:`Stale`: it reads the new version and
+decides again. Another job's compaction is no obstacle; another job that landed the same offsets is a Collision. So no
+offset gets in twice, and none is left out.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import fs as pafs
 
-from ottla_pipeline.landing.errors import Collision, LandingError
-from ottla_pipeline.landing.ledger import Ledger, Offsets, Place, Span, Spans
+from ottla_client.types import TopicPartition
+from ottla_pipeline.landing.errors import Collision, DataGone, LandingError
+from ottla_pipeline.landing.ledger import LandedRanges, Ledger, OffsetsByTopic, by_topic
 
 DEAD = "_dead"
 """The folder below a table's root of dead letters that are on their way. Readers pass over it for its first letter."""
@@ -32,7 +33,7 @@ ATTEMPTS = 20
 
 
 class Stale(Exception):
-    """Somebody else committed since the version was looked at."""
+    """Another writer has committed since the version was read."""
 
 
 @dataclass(frozen=True)
@@ -63,19 +64,19 @@ class State:
     """What the table's metadata says of the jobs that filled it."""
 
     ledger: Ledger = field(default_factory=Ledger)
-    query_id: str = ""
     batch_id: int = -1
     run_id: str = ""
-    """Of the last commit that landed something: Spark's query and batch, and the run of the job."""
+    """Of the last commit that landed something: the run of the job, and the number of its batch."""
     notes: Mapping[str, Any] = field(default_factory=dict)
-    """What a job must find again after a crash: where its dead letters end, which it has replayed."""
+    """What a job must know after a crash: its undelivered dead letters, and which ones it has replayed."""
 
     def to_json(self) -> str:
         """One line of JSON."""
         return json.dumps(
             {
                 "version": 1,
-                "query": self.query_id,
+                # Spark's query before jobs planned their own batches; older versions require it.
+                "query": self.run_id,
                 "batch": self.batch_id,
                 "run": self.run_id,
                 "ledger": self.ledger.to_json(),
@@ -91,7 +92,7 @@ class State:
             data = json.loads(text)
             version = data["version"]
             ledger, notes = data["ledger"], data["notes"]
-            query, batch, run = str(data["query"]), int(data["batch"]), str(data["run"])
+            batch, run = int(data["batch"]), str(data["run"])
         except (KeyError, TypeError, ValueError) as error:
             raise LandingError(
                 f"the table's own record of what was landed can't be read: {error!r}"
@@ -100,30 +101,40 @@ class State:
             raise LandingError(
                 f"the table was filled by a later version of Ottla (its state is version {version})"
             )
-        return cls(Ledger.from_json(ledger), query, batch, run, notes)
+        return cls(Ledger.from_json(ledger), batch, run, notes)
 
 
 @dataclass(frozen=True)
 class Commit:
-    """What is to get into a table in one step."""
+    """Changes of a table that are made in one step, or not at all."""
 
     files: Sequence[DataFile] = ()
     removed: Sequence[str] = ()
-    """Paths of files that go; what was in them is in ``files``, or was wanted to go."""
-    spans: Spans = field(default_factory=dict)
+    """Paths of files to remove; their rows are in ``files``, or are to go as well."""
+    landed: LandedRanges = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    query_id: str = ""
     batch_id: int = -1
     run_id: str = ""
     notes: Mapping[str, Any] = field(default_factory=dict)
     gaps: bool = False
     """Whether offsets may be left out."""
+    seen: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Where the table ended when the job last looked; if it doesn't now, another job has landed there."""
     expects: Mapping[str, Any] = field(default_factory=dict)
-    """Notes as they were when this commit was prepared; it is refused if another has changed them."""
+    """Notes as they were when this commit was prepared; if another job has changed them, it is a Collision."""
     unless: tuple[str, Any] | None = None
-    """Nothing is to be done if a note has this value already: somebody else was faster with the very same."""
+    """A note, and the value that means that this was done already."""
     rewrite: bool = False
-    """The same rows in other files: readers of changes needn't look."""
+    """The same rows in other files: readers of the table's changes can skip it."""
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A table after :meth:`Table.commit`."""
+
+    state: State
+    already: bool = False
+    """It had been done before: the commit's files are not in the table."""
 
 
 @dataclass(frozen=True)
@@ -178,8 +189,6 @@ class Table(ABC):
         """Where tasks write dead letters, which the driver brings to where they go."""
         return f"{self.root_uri}/{DEAD}"
 
-    # What a kind of table says of itself.
-
     @property
     @abstractmethod
     def root_uri(self) -> str:
@@ -231,54 +240,67 @@ class Table(ABC):
         Files of older versions of the table stay for :data:`VERSIONS`, for those who are reading them.
         """
 
-    # What all have in common.
+    def commit(self, commit: Commit) -> Committed:
+        """Make a commit, or find that it was made already.
 
-    def commit(self, commit: Commit) -> State:
-        """Bring it in, or raise.
-
-        :raises Collision: others landed the same, or were faster again and again.
+        :raises Collision: another job has landed the same, or other writers were faster again and again.
+        :raises DataGone: offsets would be left out.
         """
+        written = False
         for attempt in range(ATTEMPTS):
-            self.refresh()
-            old = self.state(sorted({topic for topic, _ in commit.spans}))
-            if attempt and _is_in(old, commit):
-                return old
-            for key, value in commit.expects.items():
-                if old.notes.get(key) != value:
-                    raise Collision(f"{self.name}: another job has done the same meanwhile; run it again")
-            if commit.unless is not None and old.notes.get(commit.unless[0]) == commit.unless[1]:
-                return old
-            state = self._after(old, commit)
+            if attempt:
+                self.refresh()
+            old = self.state(sorted({at.topic for at in commit.landed}))
+            if written and _was_made(old, commit):
+                return Committed(old)
+            try:
+                state = self._after(old, commit)
+            except (Collision, DataGone):
+                if attempt:
+                    raise
+                continue  # On the newest version, too, before it is an error.
+            if state is None:
+                return Committed(old, already=True)
+            written = True
             try:
                 self._write(commit, state)
             except Stale:
                 time.sleep(min(0.02 * 2**attempt, 1.0))
                 continue
             self.refresh()
-            return state
+            return Committed(state)
         raise Collision(
             f"{self.name}: {ATTEMPTS} commits in a row lost to another writer's; stop one of them"
         )
 
-    def _after(self, old: State, commit: Commit) -> State:
+    def _after(self, old: State, commit: Commit) -> State | None:
+        """The state after a commit on ``old``; None if ``old`` has it already. Raises as :meth:`commit`."""
+        for key, value in commit.expects.items():
+            if old.notes.get(key) != value:
+                raise Collision(f"{self.name}: another job has done the same meanwhile; run it again")
+        if commit.unless is not None and old.notes.get(commit.unless[0]) == commit.unless[1]:
+            return None
         notes = {**old.notes, **commit.notes}
-        if not commit.spans:
+        if not commit.landed:
             return replace(old, notes=notes)
-        return State(
-            old.ledger.extended(self.name, commit.spans, commit.topic_ids, gaps=commit.gaps),
-            commit.query_id,
-            commit.batch_id,
-            commit.run_id,
-            notes,
-        )
+        for at, ranges in commit.landed.items():
+            now = old.ledger.next(at)
+            if at in commit.seen and now != commit.seen[at]:
+                raise Collision(
+                    f"{self.name} has {at} up to offset {now} now, and this job did not land that (it has offsets "
+                    f"{ranges[0].start} to {ranges[-1].end} to add): another job lands in it; stop one of the two, and "
+                    "start the other again"
+                )
+        if commit.seen and all(
+            commit.seen.get(at, -1) >= ranges[-1].end for at, ranges in commit.landed.items()
+        ):
+            return None
+        ledger = old.ledger.extended(self.name, commit.landed, commit.topic_ids, gaps=commit.gaps)
+        return State(ledger, commit.batch_id, commit.run_id, notes)
 
-    def offsets(self, topics: Sequence[str] = ()) -> Offsets:
-        """Per topic and partition the next offset to land."""
-        return self.state(topics).ledger.offsets()
-
-    def ranges(self) -> dict[Place, tuple[Span, ...]]:
-        """What was landed of every partition, with counts and checksums."""
-        return dict(self.state().ledger.spans)
+    def offsets(self, topics: Sequence[str] = ()) -> OffsetsByTopic:
+        """By topic and partition, the next offset to land."""
+        return by_topic(self.state(topics).ledger.offsets())
 
     def files(self) -> list[str]:
         """Its files, each as a path on :attr:`fs`."""
@@ -332,14 +354,12 @@ class Table(ABC):
         return gone
 
 
-def _is_in(state: State, commit: Commit) -> bool:
-    """Whether a commit that seemed to lose has in truth been made: its answer was lost."""
-    same = (state.query_id, state.batch_id, state.run_id) == (commit.query_id, commit.batch_id, commit.run_id)
-    offsets = {place: state.ledger.next(place) for place in commit.spans}
+def _was_made(state: State, commit: Commit) -> bool:
+    """Whether a commit that seemed to lose was made after all, and only its answer was lost."""
     return (
-        bool(commit.run_id and commit.spans)
-        and same
-        and all(offsets[place] == spans[-1].end for place, spans in commit.spans.items())
+        bool(commit.run_id and commit.landed)
+        and (state.batch_id, state.run_id) == (commit.batch_id, commit.run_id)
+        and all(state.ledger.next(at) == ranges[-1].end for at, ranges in commit.landed.items())
     )
 
 

@@ -17,8 +17,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyarrow import fs as pafs
 
+from ottla_client.types import TopicPartition
 from ottla_pipeline.landing.errors import LandingError
-from ottla_pipeline.landing.ledger import Ledger, Place, Span
+from ottla_pipeline.landing.ledger import LandedRange, Ledger
 from ottla_pipeline.landing.schema import normalised
 from ottla_pipeline.landing.tables.base import Commit, DataFile, Stale, State, Table
 from ottla_pipeline.landing.tables.storage import place, unneeded
@@ -108,13 +109,13 @@ class DeltaTable(Table):
             limit *= 10
 
     def _from_transactions(self, topics: Sequence[str]) -> State:
-        spans: dict[Place, tuple[Span, ...]] = {}
+        landed: dict[TopicPartition, tuple[LandedRange, ...]] = {}
         for topic in topics:
             partition = 0
             while (offset := self._open().transaction_version(_app_id(topic, partition))) is not None:
-                spans[topic, partition] = (Span(offset, offset),)
+                landed[TopicPartition(topic, partition)] = (LandedRange(offset, offset),)
                 partition += 1
-        return State(Ledger(spans))
+        return State(Ledger(landed))
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
         """A commit of its own, before the first file that has them."""
@@ -149,9 +150,9 @@ class DeltaTable(Table):
             custom_metadata={_KEY: json.loads(state.to_json())},
             max_commit_retries=0,
             app_transactions=[
-                Transaction(_app_id(topic, partition), spans[-1].end, now)
-                for (topic, partition), spans in state.ledger.spans.items()
-                if (topic, partition) in commit.spans
+                Transaction(_app_id(*at), end, now)
+                for at, end in state.ledger.offsets().items()
+                if at in commit.landed
             ],
         )
         try:

@@ -17,8 +17,9 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from ottla_client.types import TopicPartition
 from ottla_pipeline.landing.errors import BadSetting, LandingError
-from ottla_pipeline.landing.ledger import Ledger, Span
+from ottla_pipeline.landing.ledger import LandedRange, Ledger, by_topic
 from ottla_pipeline.landing.schema import normalised
 from ottla_pipeline.landing.tables.base import VERSIONS, Commit, DataFile, Stale, State, Table
 from ottla_pipeline.landing.tables.storage import place, unneeded
@@ -125,12 +126,12 @@ class IcebergTable(Table):
                 continue
             if says != _summary(state):
                 offsets = json.loads(says)
-                spans = {
-                    (topic, int(at)): (Span(end, end),)
+                landed = {
+                    TopicPartition(topic, int(at)): (LandedRange(end, end),)
                     for topic, one in offsets.items()
                     for at, end in one.items()
                 }
-                return State(Ledger(spans, state.ledger.ids), notes=state.notes)
+                return State(Ledger(landed, state.ledger.ids), notes=state.notes)
             break
         return state
 
@@ -225,8 +226,9 @@ class IcebergTable(Table):
 
 def _summary(state: State) -> str:
     """Where every partition ends, as a snapshot says it: it is kept with each, so it has to be short."""
+    offsets = by_topic(state.ledger.offsets())
     return json.dumps(
-        {topic: {str(at): end for at, end in one.items()} for topic, one in state.ledger.offsets().items()},
+        {topic: {str(at): end for at, end in one.items()} for topic, one in offsets.items()},
         sort_keys=True,
         separators=(",", ":"),
     )

@@ -13,21 +13,19 @@ from dataclasses import dataclass
 from threading import Lock
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from ottla_client.admin import OffsetSpec, PartialError
 from ottla_client.errors import BrokerError, ClientError, UnknownTopicError, UnsupportedApiError
 from ottla_client.suggestions import near_names
 from ottla_client.sync import Admin
 from ottla_client.types import TopicMetadata, TopicPartition
+from ottla_pipeline.reading.ranges import Isolation, SegmentPlace
 from ottla_protocol.errors import ErrorCode
 
 from . import kafka
 from .errors import OptionError
-from .options import Isolation, Topics
-
-if TYPE_CHECKING:
-    from ottla_pipeline.reading.ranges import SegmentPlace
+from .options import Topics
 
 log = logging.getLogger("ottla_pipeline")
 
@@ -36,7 +34,7 @@ _PLACES_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True)
-class Stored:
+class LogSize:
     """A partition's log on its leader's disk: bytes, the data folder it lies in, and whose that is."""
 
     size: int
@@ -45,14 +43,14 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class End:
+class LogEnd:
     """Where a log ends, and the epoch of the leader who said so; -1 where it isn't known."""
 
     offset: int
     leader_epoch: int = -1
 
 
-class Broker:
+class ClusterQueries:
     """A cluster's brokers, asked from a driver. Connects with the first question; may be used from several threads."""
 
     def __init__(
@@ -71,7 +69,7 @@ class Broker:
         self._clock = clock
         self._lock = Lock()
         self._admin: Admin | None = None
-        self._stored: tuple[float, Mapping[TopicPartition, Stored]] | None = None
+        self._stored: tuple[float, Mapping[TopicPartition, LogSize]] | None = None
         self._leaders: dict[TopicPartition, int] = {}
         self._cluster_id = ""
 
@@ -170,7 +168,7 @@ class Broker:
 
     def ends(
         self, partitions: Collection[TopicPartition], isolation: Isolation = "read_uncommitted"
-    ) -> dict[TopicPartition, End]:
+    ) -> dict[TopicPartition, LogEnd]:
         """As ``latest``, with the leaders' epochs."""
         if not partitions:
             return {}
@@ -178,7 +176,7 @@ class Broker:
             dict.fromkeys(partitions, OffsetSpec.LATEST), isolation_level=isolation, timeout=self._timeout
         )
         return {
-            partition: End(each.offset, -1 if each.leader_epoch is None else each.leader_epoch)
+            partition: LogEnd(each.offset, -1 if each.leader_epoch is None else each.leader_epoch)
             for partition, each in found.items()
         }
 
@@ -212,7 +210,7 @@ class Broker:
 
     # ---- logs on disk
 
-    def stored(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Stored]:
+    def log_sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogSize]:
         """Logs on their leaders' disks, as known some seconds ago at most; partitions that aren't told of are left out.
 
         Raises UnsupportedApiError before Kafka 1.0, and BrokerError for users who may not describe the cluster.
@@ -223,25 +221,23 @@ class Broker:
             known = self._stored = (now, self._look({partition.topic for partition in partitions}))
         return {partition: known[1][partition] for partition in partitions if partition in known[1]}
 
-    def _look(self, topics: Collection[str]) -> dict[TopicPartition, Stored]:
+    def _look(self, topics: Collection[str]) -> dict[TopicPartition, LogSize]:
         self.topics(Topics(tuple(topics)))  # who leads now
-        found: dict[TopicPartition, Stored] = {}
+        found: dict[TopicPartition, LogSize] = {}
         every = self._ask().describe_log_dirs(topics=topics, timeout=self._timeout)
         for node, folders in every.items():
             for folder in folders:
                 for partition, replica in folder.replicas.items():
                     if self._leaders.get(partition) == node and not replica.is_future:
-                        found[partition] = Stored(replica.size, folder.path, node)
+                        found[partition] = LogSize(replica.size, folder.path, node)
         return found
 
     def places(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, SegmentPlace]:
         """Where brokers say that they keep these logs, for whoever may see the files. Raises as ``stored``."""
-        from ottla_pipeline.reading.ranges import SegmentPlace
-
         cluster = self.cluster_id()
         return {
             partition: SegmentPlace(log.folder, cluster, log.broker)
-            for partition, log in self.stored(partitions).items()
+            for partition, log in self.log_sizes(partitions).items()
         }
 
     def cluster_id(self) -> str:
@@ -269,10 +265,10 @@ def select(wanted: Topics, topics: Mapping[str, TopicMetadata]) -> list[TopicPar
     return [partition for partition in wanted.assigned if partition in there]
 
 
-def untold(error: ClientError) -> bool:
+def sizes_unavailable(error: ClientError) -> bool:
     """Whether logs on disk can't be asked for at all: the broker is too old, or this user may not."""
     if isinstance(error, PartialError):
-        return all(untold(each) for each in error.errors.values())
+        return all(sizes_unavailable(each) for each in error.errors.values())
     return isinstance(error, UnsupportedApiError) or (
         isinstance(error, BrokerError) and error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     )

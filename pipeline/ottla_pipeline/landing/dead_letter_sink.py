@@ -27,13 +27,13 @@ from ottla_pipeline.landing.errors import BadSetting, LandingError
 from ottla_pipeline.landing.settings import Landing
 from ottla_pipeline.landing.tables import Commit, DataFile, Table, open_table
 from ottla_pipeline.landing.tables.base import DEAD
-from ottla_pipeline.reading import Range, ReadError, ReadSettings, read
-from ottla_pipeline.source.broker import Broker
+from ottla_pipeline.reading import OffsetRange, ReadError, ReadSettings, read
+from ottla_pipeline.source.cluster_queries import ClusterQueries
 from ottla_pipeline.source.errors import SourceError
 from ottla_pipeline.source.kafka import client_options
 
 NOTE = "dead"
-"""The note of a table's commit: a token, the files with dead letters, and what :meth:`Grave.before` says."""
+"""The note of a table's commit: a token, the files with dead letters, and what :meth:`DeadLetterSink.position` says."""
 _ROWS = 10_000
 """Dead letters that are sent before it is waited for their acknowledgement."""
 
@@ -41,7 +41,7 @@ Where = tuple[str, int, int]
 """A record's topic, partition and offset."""
 
 
-class Grave(ABC):
+class DeadLetterSink(ABC):
     """Takes the dead letters of one table's batches. One thread's."""
 
     def __init__(self, table: Table) -> None:
@@ -55,11 +55,11 @@ class Grave(ABC):
             NOTE: {
                 "token": uuid.uuid4().hex,
                 "files": [one.to_json() for one in files],
-                "before": self.before(),
+                "before": self.position(),
             }
         }
 
-    def settle(self) -> None:
+    def deliver_pending(self) -> None:
         """Bring away what the table's last commit names, if that wasn't done.
 
         :raises LandingError: it can't be.
@@ -69,20 +69,20 @@ class Grave(ABC):
             return
         files = [one for one in map(DataFile.from_json, noted["files"]) if self._is_there(one)]
         if files:
-            self.bring(files, noted, self.there(noted))
+            self.deliver(files, noted, self.delivered(noted))
             self.discard(files)
 
-    def there(self, noted: dict[str, Any]) -> set[Where]:
+    def delivered(self, noted: dict[str, Any]) -> set[Where]:
         """Which of the dead letters that are noted have come to where they go."""
         return set()
 
     @abstractmethod
-    def before(self) -> Any:
+    def position(self) -> Any:
         """What must be known to go on after a crash, as JSON."""
 
     @abstractmethod
-    def bring(self, files: Sequence[DataFile], noted: dict[str, Any], there: set[Where]) -> None:
-        """Bring what is in these files to where it goes, without those that are ``there``."""
+    def deliver(self, files: Sequence[DataFile], noted: dict[str, Any], delivered: set[Where]) -> None:
+        """Bring what is in these files to where it goes, without those that are ``delivered``."""
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Delete files that tasks wrote."""
@@ -103,7 +103,7 @@ class Grave(ABC):
         return bool(self._from.fs.get_file_info(self._path(one)).type is pafs.FileType.File)
 
 
-class TableGrave(Grave):
+class TableSink(DeadLetterSink):
     """A table of the landing's own format."""
 
     def __init__(self, landing: Landing, table: Table) -> None:
@@ -115,15 +115,15 @@ class TableGrave(Grave):
         if not self.table.schema().equals(deadletters.SCHEMA):
             raise BadSetting(f"{self.table.name} is no table of dead letters: its columns are others")
 
-    def before(self) -> Any:
+    def position(self) -> Any:
         return None
 
-    def bring(self, files: Sequence[DataFile], noted: dict[str, Any], there: set[Where]) -> None:
+    def deliver(self, files: Sequence[DataFile], noted: dict[str, Any], delivered: set[Where]) -> None:
         key = f"taken from {self._from.name}"
         self._copy(files)
         self.table.commit(Commit(files=files, notes={key: noted["token"]}, unless=(key, noted["token"])))
 
-    def settle_replay(self, name: str) -> None:
+    def finish_replay(self, name: str) -> None:
         """Do to the dead letters what a replay's commit says: some files go, others come in their place."""
         self._from.refresh()
         noted = self._from.state().notes.get(name)
@@ -152,7 +152,7 @@ class TableGrave(Grave):
             pafs.copy_files(self._path(one), target, self._from.fs, self.table.fs)
 
 
-class TopicGrave(Grave):
+class TopicSink(DeadLetterSink):
     """A topic; it has to exist."""
 
     def __init__(self, landing: Landing, table: Table) -> None:
@@ -162,21 +162,21 @@ class TopicGrave(Grave):
         self._producer: Producer | None = None
         self._ends = self._look()
 
-    def before(self) -> Any:
+    def position(self) -> Any:
         return {"topic": self._topic, "ends": {str(at): end for at, end in self._ends.items()}}
 
-    def there(self, noted: dict[str, Any]) -> set[Where]:
+    def delivered(self, noted: dict[str, Any]) -> set[Where]:
         before = noted["before"]
         return self._sent_since(before["ends"]) if before and before["topic"] == self._topic else set()
 
-    def bring(self, files: Sequence[DataFile], noted: dict[str, Any], there: set[Where]) -> None:
+    def deliver(self, files: Sequence[DataFile], noted: dict[str, Any], delivered: set[Where]) -> None:
         try:
             producer = self._connected()
             for rows in self._rows(files):
                 sent = [
                     producer.send(self._topic, row["value"], row["key"], headers=deadletters.headers(row))
                     for row in rows
-                    if (row["topic"], row["partition"], row["offset"]) not in there
+                    if (row["topic"], row["partition"], row["offset"]) not in delivered
                 ]
                 for one in sent:
                     done = one.result()
@@ -204,8 +204,8 @@ class TopicGrave(Grave):
     def _look(self) -> dict[int, int]:
         """Where the topic ends now."""
         try:
-            with Broker(self._servers, self._client) as broker:
-                found = broker.latest(broker.partitions([self._topic]))
+            with ClusterQueries(self._servers, self._client) as cluster:
+                found = cluster.latest(cluster.partitions([self._topic]))
         except (ClientError, SourceError) as error:
             raise LandingError(f"dead letters can't go to topic {self._topic}: {error}") from error
         return {at.partition: end for at, end in found.items()}
@@ -220,7 +220,7 @@ class TopicGrave(Grave):
         for partition, end in self._ends.items():
             start = min(ends.get(str(partition), 0), end)
             try:
-                for batch in read(Range(self._topic, "", partition, start, end), settings):
+                for batch in read(OffsetRange(self._topic, "", partition, start, end), settings):
                     for row in deadletters.from_records(batch, self._topic, partition).to_pylist():
                         found.add((row["topic"], row["partition"], row["offset"]))
             except ReadError as error:
@@ -234,13 +234,13 @@ class TopicGrave(Grave):
                     yield batch.to_pylist()
 
 
-def grave_of(landing: Landing, table: Table) -> Grave | None:
+def sink_of(landing: Landing, table: Table) -> DeadLetterSink | None:
     """Where the job's dead letters go; None where a record that can't be parsed ends it."""
     if landing.dead_letters is None:
         return None
     if landing.dead_letters.startswith("table:"):
-        return TableGrave(landing, table)
-    return TopicGrave(landing, table)
+        return TableSink(landing, table)
+    return TopicSink(landing, table)
 
 
 def dead_table(landing: Landing) -> Table:

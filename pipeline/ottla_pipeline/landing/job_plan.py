@@ -11,16 +11,17 @@ from ottla_client.types import TopicPartition
 from ottla_pipeline.landing.errors import LandingError, SchemaRefused
 from ottla_pipeline.landing.evolution import check_partitioning, grown
 from ottla_pipeline.landing.files import FileSettings
-from ottla_pipeline.landing.ledger import Place, Span, check_id
+from ottla_pipeline.landing.ledger import LandedRange, check_id
 from ottla_pipeline.landing.parsing import ParserSettings, formats
 from ottla_pipeline.landing.parsing.formats import packed
 from ottla_pipeline.landing.schema import checked
-from ottla_pipeline.landing.settings import Landing
+from ottla_pipeline.landing.settings import Landing, whole_name
 from ottla_pipeline.landing.tables import Commit, Table, open_table
 from ottla_pipeline.landing.task import TaskSettings
-from ottla_pipeline.reading import Range, read
-from ottla_pipeline.source.broker import Broker, ids_of, select
-from ottla_pipeline.source.options import SourceOptions, Topics, resolve
+from ottla_pipeline.reading import OffsetRange, read
+from ottla_pipeline.source.cluster_queries import ClusterQueries, ids_of, select
+from ottla_pipeline.source.options import Limits, SourceOptions, Splits, Topics, client_settings
+from ottla_pipeline.source.positions import starting
 from ottla_pipeline.source.resolving import start_of
 
 _SAMPLE = 1000
@@ -30,19 +31,17 @@ _FILES = (pa.types.is_integer, pa.types.is_string, pa.types.is_date, pa.types.is
 
 
 @dataclass
-class Beginning:
+class JobPlan:
     """A job that is ready for its first batch."""
 
     table: Table
     values: ParserSettings
     ids: Mapping[str, str]
     offsets: dict[TopicPartition, int]
-    """Where the table goes on, of every partition that there is."""
-    new: bool
-    """Nothing was landed in the table before."""
+    """The next offset to land, for every partition."""
 
 
-def begin(landing: Landing, broker: Broker, run_id: str) -> Beginning:
+def plan_job(landing: Landing, cluster: ClusterQueries, run_id: str) -> JobPlan:
     """Open the table or make it, and fix where partitions start that it has nothing of.
 
     That goes into the table too: a run that starts at ``latest`` and is killed before its first batch goes on from the
@@ -50,11 +49,11 @@ def begin(landing: Landing, broker: Broker, run_id: str) -> Beginning:
 
     :raises LandingError: the table or the schema can't be used; what the client or the source raise is theirs.
     """
-    options = resolve(landing.source_options(landing.starting_offsets), stream=True)
-    topics = broker.topics(options.topics)
+    options = source_options(landing)
+    topics = cluster.topics(options.topics)
     for name in landing.topics:
         if name not in topics:
-            raise broker.missing(name)
+            raise cluster.missing(name)
     partitions = select(options.topics, topics)
     ids = ids_of(topics)
     table = table_of(landing)
@@ -66,20 +65,39 @@ def begin(landing: Landing, broker: Broker, run_id: str) -> Beginning:
     for at in partitions:
         if state is not None:
             check_id(table.name, at.topic, state.ledger.ids.get(at.topic, ""), ids.get(at.topic, ""))
-            next_offset = state.ledger.next((at.topic, at.partition))
+            next_offset = state.ledger.next(at)
             if next_offset is not None:
                 known[at] = next_offset
     missing = [at for at in partitions if at not in known]
-    starts = start_of(broker, options, partitions) if missing else {}
+    starts = start_of(cluster, options, partitions) if missing else {}
     offsets = {at: known.get(at, starts.get(at, 0)) for at in partitions}
-    values = values_of(landing, table if exists else None, lambda: _sample(options, broker, offsets, ids))
+    values = values_of(landing, table if exists else None, lambda: _sample(options, cluster, offsets, ids))
     columns(landing, table, formats.columns(values), exists)
     if missing:
-        spans: dict[Place, tuple[Span, ...]] = {
-            (at.topic, at.partition): (Span(offsets[at], offsets[at]),) for at in missing
-        }
-        table.commit(Commit(spans=spans, topic_ids=ids, run_id=run_id))
-    return Beginning(table, values, ids, offsets, new=not known)
+        landed = {at: (LandedRange(offsets[at], offsets[at]),) for at in missing}
+        table.commit(Commit(landed=landed, topic_ids=ids, run_id=run_id))
+    return JobPlan(table, values, ids, offsets)
+
+
+def source_options(landing: Landing) -> SourceOptions:
+    """The options of the reading side: as those of ``format("ottla")``.
+
+    :raises OptionError: a setting of the client, or the starting offsets, can't be right.
+    """
+    client, group, servers = client_settings(landing.client), landing.group, landing.bootstrap_servers.strip()
+    return SourceOptions(
+        servers,
+        Topics(landing.topics) if landing.pattern is None else Topics(pattern=whole_name(landing.pattern)),
+        starting({"startingoffsets": landing.starting_offsets}, "earliest"),
+        client=client,
+        group=group,
+        isolation=landing.isolation,
+        fail_on_data_loss=landing.fail_on_data_loss,
+        limits=Limits(landing.max_records, landing.max_bytes),
+        splits=Splits(max_bytes=landing.task_bytes, bytes_by_default=False),
+        segments=landing.segments,
+        on_corrupt=landing.on_corrupt,
+    )
 
 
 def table_of(landing: Landing) -> Table:
@@ -137,8 +155,8 @@ def columns(landing: Landing, table: Table, data: pa.Schema, exists: bool) -> No
         table.add_columns(new)
 
 
-def task_of(landing: Landing, table: Table, values: ParserSettings, *, bury: bool) -> TaskSettings:
-    """What tasks are told."""
+def task_of(landing: Landing, table: Table, values: ParserSettings) -> TaskSettings:
+    """Settings of the job's tasks."""
     schema = table.schema()
     names = landing.names
     rising = tuple(one for one in (names.offset, names.timestamp) if one in schema.names)
@@ -162,23 +180,26 @@ def task_of(landing: Landing, table: Table, values: ParserSettings, *, bury: boo
             rising=rising,
         ),
         dates=landing.dates,
-        dead=table.dead_uri if bury else None,
+        dead=table.dead_uri if landing.dead_letters is not None else None,
     )
 
 
 def _sample(
-    options: SourceOptions, broker: Broker, offsets: Mapping[TopicPartition, int], ids: Mapping[str, str]
+    options: SourceOptions,
+    cluster: ClusterQueries,
+    offsets: Mapping[TopicPartition, int],
+    ids: Mapping[str, str],
 ) -> pa.Array:
     """Values of the first records that are to be landed."""
-    earliest = broker.earliest(list(offsets))
-    ends = broker.latest(list(offsets), options.isolation)
+    earliest = cluster.earliest(list(offsets))
+    ends = cluster.latest(list(offsets), options.isolation)
     settings = options.read_settings(("value",))
     found: list[pa.Array] = []
     for at, offset in offsets.items():
         start = max(offset, earliest[at])
         end = min(start + _SAMPLE, ends[at])
         if start < end:
-            span = Range(at.topic, ids.get(at.topic, ""), at.partition, start, end)
+            span = OffsetRange(at.topic, ids.get(at.topic, ""), at.partition, start, end)
             found += [batch.column("value") for batch in read(span, settings, _pass)]
     values = pa.chunked_array(found, pa.binary()).combine_chunks()
     if not len(values):

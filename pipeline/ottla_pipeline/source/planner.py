@@ -1,0 +1,153 @@
+"""Micro-batches: how far the next one goes, and the ranges its tasks read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from time import monotonic, sleep
+from typing import TYPE_CHECKING
+
+from ottla_client.types import TopicPartition
+
+from . import limits, loss
+from .cluster_queries import ClusterQueries, LogEnd, ids_of, select
+from .offsets import Offsets
+from .options import SourceOptions
+from .planning import estimate_bytes_per_offset, plan
+from .resolving import start_of
+
+if TYPE_CHECKING:
+    from ottla_pipeline.reading.ranges import OffsetRange
+
+
+class BatchPlanner:
+    """Plans batches of a stream or a job, by its options. One thread's; remembers where the logs ended last."""
+
+    def __init__(
+        self, cluster: ClusterQueries, options: SourceOptions, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._clock = clock
+        self._final: Offsets | None = None
+        self._last_batch_at: float | None = None
+        self.latest: Offsets | None = None
+        """Where the logs ended when :meth:`next_end` last looked."""
+
+    def start(self) -> Offsets:
+        """Where the options say to start. Raises UnknownTopicError for a topic named there that doesn't exist."""
+        wanted = self._options.topics
+        topics = self._cluster.topics(wanted)
+        for name in {*wanted.names, *(each.topic for each in wanted.assigned)}:
+            if name not in topics:
+                raise self._cluster.missing(name)
+        offsets = start_of(self._cluster, self._options, select(wanted, topics))
+        return Offsets(offsets, ids_of(topics), first=True)
+
+    def stop_at_latest(self) -> None:
+        """Let the last batch end where the logs end now."""
+        self._final, _ = self._now()
+
+    def next_end(self, start: Offsets, *, limited: bool = True) -> Offsets:
+        """Where the batch from ``start`` ends; ``start`` itself if there is nothing to read, or too little yet.
+
+        ``limited``: keep to the options' limits. Raises DataLoss if records are gone and ``failOnDataLoss`` is true.
+        """
+        now, lasts = (self._final, {}) if self._final is not None else self._now()
+        self.latest = now
+        now = self._checked(start, now)
+        starts = _starts(start, now)
+        new = [each for each, at in now.of.items() if at > starts[each]]
+        earliest = self._cluster.earliest(new)
+        sizes = estimate_bytes_per_offset(
+            self._cluster, self._options, new, earliest, lasts or self._cluster.ends(new)
+        )
+        if limited:
+            # Retention has already removed what lies before the log's start: it counts towards no limit.
+            begin = {each: max(at, earliest.get(each, at)) for each, at in starts.items()}
+            now = self._limited(start, now, begin, sizes)
+        if now.of == start.of and not loss.other_topics(start.ids, now.ids):
+            return start
+        sizes = {each: size for each, size in sizes.items() if now.of[each] > starts[each]}
+        return replace(now, since=start.of if start.first else None, bytes=sizes)
+
+    def tasks(self, start: Offsets, end: Offsets) -> tuple[tuple[OffsetRange, ...], ...]:
+        """The ranges between two offsets, by task. Raises DataLoss as :meth:`next_end`."""
+        return plan(self._cluster, self._options, start, end).tasks
+
+    def _now(self) -> tuple[Offsets, dict[TopicPartition, LogEnd]]:
+        """Where the logs end now."""
+        topics = self._cluster.topics(self._options.topics)
+        ends = self._cluster.ends(select(self._options.topics, topics), self._options.isolation)
+        return Offsets({each: end.offset for each, end in ends.items()}, ids_of(topics)), ends
+
+    def _checked(self, start: Offsets, now: Offsets) -> Offsets:
+        """``now``, if nothing has been lost since ``start``. Raises DataLoss, if wanted; otherwise the plan logs it.
+
+        An end before the start may come from a broker that lags behind, so the brokers are asked several times.
+        """
+        other = loss.other_topics(start.ids, now.ids)
+        tries = self._options.offset_retries
+        while True:
+            back = {
+                each: at
+                for each, at in now.of.items()
+                if at < start.of.get(each, 0) and each.topic not in other
+            }
+            if back and self._options.isolation == "read_committed":
+                # Open transactions hold back the last stable offset, even behind what another isolation level read.
+                highest = self._cluster.latest(back)
+                held = {each: start.of[each] for each in back if highest[each] >= start.of[each]}
+                now = replace(now, of={**now.of, **held})
+                back = {each: highest[each] for each in back if each not in held}
+            if not back or not tries:
+                break
+            tries -= 1
+            sleep(self._options.offset_retry_seconds)
+            now = replace(now, of={**now.of, **self._cluster.latest(back, self._options.isolation)})
+        if self._options.fail_on_data_loss:
+            lost = [loss.truncation(each, start.of[each], at) for each, at in back.items()]
+            lost += [loss.deletion(each, at, None) for each, at in start.of.items() if each not in now.of]
+            lost += [
+                loss.recreated(each, at, None)
+                for each, at in start.of.items()
+                if each.topic in other and each in now.of
+            ]
+            loss.report(lost, True)
+        return now
+
+    def _limited(
+        self,
+        start: Offsets,
+        now: Offsets,
+        begin: Mapping[TopicPartition, int],
+        sizes: Mapping[TopicPartition, float],
+    ) -> Offsets:
+        """The part between ``begin`` and ``now`` that makes the next batch, by the limits; ``start`` for none."""
+        wanted = self._options.limits
+        if self._waits(limits.together(begin, now.of)):
+            return start
+        of: Mapping[TopicPartition, int] = now.of
+        if wanted.max_offsets is not None:
+            of = limits.by_offsets(begin, of, wanted.max_offsets)
+        if wanted.max_bytes is not None:
+            of = limits.by_bytes(begin, of, wanted.max_bytes, sizes)
+        return replace(now, of=of)
+
+    def _waits(self, offsets: int) -> bool:
+        """Whether to wait for more offsets. The first batch, and one with a fixed end, never wait."""
+        wanted = self._options.limits
+        if wanted.min_offsets is None or self._final is not None:
+            return False
+        now = self._clock()
+        last = self._last_batch_at
+        if offsets < wanted.min_offsets and last is not None and now - last < wanted.max_delay:
+            return True
+        self._last_batch_at = now
+        return False
+
+
+def _starts(start: Offsets, now: Offsets) -> dict[TopicPartition, int]:
+    """Where each partition of ``now`` goes on; new partitions, and those of a topic made again, start at 0."""
+    other = loss.other_topics(start.ids, now.ids)
+    return {each: 0 if each.topic in other else start.of.get(each, 0) for each in now.of}
