@@ -19,10 +19,7 @@ KNOWN = (
     "ottla_broker.network.",
     "ottla_broker.controller.cluster.",
     ("ottla_broker.handlers.", "ottla_broker.server"),
-    "ottla_client.consumer.",
     "ottla_client.commands.",
-    "ottla_client.producer.",
-    "ottla_client.sync.",
 )
 
 

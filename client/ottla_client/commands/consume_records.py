@@ -141,7 +141,7 @@ class ConsumeRun:
 
     async def _receive(self, consumer: Consumer, output: Output) -> None:
         """Take and write records until there are enough of them."""
-        from ..consumer.rows import poll_rows
+        from ..consumer.consumer import poll_rows
 
         talks = self._console.talks and (self._path is not None or not self._console.is_terminal)
         with self._console.progress(

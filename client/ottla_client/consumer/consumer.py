@@ -18,6 +18,7 @@ from ..settings import DEFAULT_BOOTSTRAP, accepts
 from ..types import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from .engine import Engine
 from .listener import RebalanceListener
+from .offset_commits import OffsetCommits
 from .positions import EARLIEST, LATEST, PartitionState
 from .rows import Rows, to_records
 from .settings import ConsumerOptions, ConsumerSettings
@@ -366,36 +367,31 @@ class Consumer:
         Raises ConfigurationError without a group_id; CommitFailedError where the group has given the partitions to
         others; GroupError, which may be retriable; RequestTimeoutError.
         """
-        engine = self._engine
-        engine.check()
-        if engine.membership is None:
-            raise ConfigurationError("offsets are committed for a group: set group_id")
+        commits = self._commits()
         if offsets is None:
-            engine.buffer.sync()
-            exact = {
-                state.partition: OffsetAndMetadata(state.position, "", state.epoch)
-                for state in engine.positions
-                if state.position is not None
-            }
+            exact = commits.handed_out()
         else:
             exact = {
                 TopicPartition(*partition): OffsetAndMetadata(each) if isinstance(each, int) else each
                 for partition, each in offsets.items()
             }
-        await engine.membership.commit(exact, self._deadline())
+        await commits.commit(exact, self._deadline())
 
     async def committed(self, *partitions: TopicPartition) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed, None where nothing; for all assigned partitions, if none are named.
 
         Raises ConfigurationError without a group_id, GroupError, RequestTimeoutError.
         """
-        engine = self._engine
-        engine.check()
-        if engine.membership is None:
-            raise ConfigurationError("offsets are committed for a group: set group_id")
+        commits = self._commits()
         wanted = [TopicPartition(*partition) for partition in partitions or self.assignment()]
-        found = await engine.membership.committed(wanted, self._deadline())
+        found = await commits.committed(wanted, self._deadline())
         return {partition: found.get(partition) for partition in wanted}
+
+    def _commits(self) -> OffsetCommits:
+        self._engine.check()
+        if self._engine.commits is None:
+            raise ConfigurationError("offsets are committed for a group: set group_id")
+        return self._engine.commits
 
     # ---- what the brokers know
 
@@ -455,3 +451,8 @@ def _listed(partitions: Collection[TopicPartition]) -> list[TopicPartition]:
     if isinstance(partitions, TopicPartition):
         raise ConfigurationError(f"a list is needed, also for a single partition: [{partitions!r}]")
     return [TopicPartition(*partition) for partition in partitions]
+
+
+async def poll_rows(consumer: Consumer, *, timeout_ms: int, max_records: int) -> list[Rows]:
+    """As ``Consumer.poll``, without making an object of each record: for the commands."""
+    return await consumer._take(timeout_ms, max_records, None)

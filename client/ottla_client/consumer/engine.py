@@ -23,16 +23,18 @@ from ..errors import (
     RequestTimeoutError,
 )
 from ..group.assignors import Assignor
+from ..group.offsets import OffsetsClient
 from ..types import TopicMetadata, TopicPartition
 from .buffer import Buffer
 from .fetcher import Fetcher
-from .gate import Gate
 from .membership import Membership
+from .metadata_monitor import MetadataMonitor
+from .offset_commits import OffsetCommits
+from .poll_gate import PollGate
 from .positions import PartitionState, Positions, Stage
 from .records import RecordReader
 from .resolver import Resolver
 from .settings import ConsumerSettings
-from .watch import Watch
 
 T = TypeVar("T")
 
@@ -54,9 +56,12 @@ class Engine:
         self.cluster = cluster
         self.positions = Positions()
         self.buffer = Buffer(RecordReader(settings), settings.max_partition_fetch_bytes, self._on_room)
-        self.gate = Gate(self.buffer)
+        self.gate = PollGate(self.buffer)
+        self.commits: OffsetCommits | None = None
         self.membership: Membership | None = None
         if settings.group_id is not None:
+            offsets = OffsetsClient(cluster, settings.group_id)
+            self.commits = OffsetCommits(offsets, settings, self.positions, self.buffer)
             self.membership = Membership(
                 cluster,
                 settings.group_id,
@@ -65,6 +70,7 @@ class Engine:
                 self.positions,
                 self.buffer,
                 self.gate,
+                self.commits,
                 assigned=self._add,
                 removed=self._remove,
                 ready=self.wake,
@@ -73,7 +79,7 @@ class Engine:
             cluster,
             settings,
             self.positions,
-            None if self.membership is None else self.membership.committed,
+            None if self.commits is None else self.commits.committed,
             changed=self._resolved,
             fail=self._fail,
         )
@@ -87,7 +93,7 @@ class Engine:
             fail=self._fail,
             report=self._report,
         )
-        self._watch = Watch(
+        self._monitor = MetadataMonitor(
             cluster,
             settings,
             self.positions,
@@ -146,8 +152,9 @@ class Engine:
             # Where that was cut short, by its caller or by an error, nothing of it may stay.
             self.fetcher.stop()
             self.resolver.stop()
+            self._abandon_commits()
             if self.membership is not None:
-                await self.membership.close(Deadline(0.0), commit=False)
+                await self.membership.close(Deadline(0.0))
             await self.cluster.close()
 
     async def _close(self, deadline: Deadline, commit: bool) -> None:
@@ -158,12 +165,16 @@ class Engine:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.fetcher.wait_stopped()
+        if not commit:
+            self._abandon_commits()
         if self.membership is not None:
-            if not commit:
-                self.membership.abandon()
-            await self.membership.close(deadline, commit=commit)
+            await self.membership.close(deadline)
         self.resolver.stop()
         await self.resolver.wait_stopped()
+
+    def _abandon_commits(self) -> None:
+        if self.commits is not None:
+            self.commits.abandon()
 
     def check(self) -> None:
         """Raise ClosedError unless the consumer is at work."""
@@ -269,7 +280,7 @@ class Engine:
 
     def _add(self, partitions: Collection[TopicPartition]) -> None:
         for state in self.positions.add(partitions):
-            self._watch.look_at(state, monotonic())
+            self._monitor.look_at(state, monotonic())
         self._update_interest()
 
     def _remove(self, partitions: Collection[TopicPartition]) -> None:
@@ -432,16 +443,18 @@ class Engine:
     async def _tend(self) -> None:
         while True:
             await asyncio.sleep(TICK)
-            self._watch.look(self.names if self.pattern is None else ())
-            if self.membership is not None:
-                try:
-                    self.membership.tend()
-                except ClientError as error:
-                    self._report(error)
+            self._monitor.look(self.names if self.pattern is None else ())
+            try:
+                if self.membership is not None:
+                    self.membership.tick()
+                if self.commits is not None:
+                    self.commits.commit_if_due()
+            except ClientError as error:
+                self._report(error)
             self.resolver.wake()
             self.fetcher.wake()
 
     def _metadata_changed(self) -> None:
         self._take_all()
-        self._watch.look(self.names if self.pattern is None else ())
+        self._monitor.look(self.names if self.pattern is None else ())
         self.wake()

@@ -95,11 +95,6 @@ class Fetcher:
         if fetcher is not None:
             fetcher.wake()
 
-    @property
-    def busy(self) -> bool:
-        """Whether an answer is on its way."""
-        return any(fetcher.in_flight for fetcher in self._nodes.values())
-
     def node_of(self, state: PartitionState) -> int | None:
         """The broker to read a partition from."""
         replica = state.replica
@@ -130,7 +125,6 @@ class NodeFetcher:
         self._failures = 0
         self._asked: dict[TopicPartition, tuple[PartitionState, int, int]] = {}
         """By partition: its state, version and offset when the request on its way was made."""
-        self.in_flight = False
         self._waiting: asyncio.Future[FetchResponse] | None = None
         """The fetch on its way, if it may wait at the broker for records."""
         self._abandoned = False
@@ -219,7 +213,6 @@ class NodeFetcher:
         future = connection.submit(
             request, timeout=(settings.request_timeout_ms + max_wait_ms) / 1000, version=version
         )
-        self.in_flight = True
         self._waiting = future if max_wait_ms else None
         try:
             response: FetchResponse = await future
@@ -229,7 +222,7 @@ class NodeFetcher:
             self._session.failed()
             return True
         finally:
-            self.in_flight = self._abandoned = False
+            self._abandoned = False
             self._waiting = None
         return self._take(response, version)
 

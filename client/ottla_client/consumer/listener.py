@@ -27,7 +27,7 @@ class RebalanceListener:
         return self.on_partitions_revoked(lost)
 
 
-async def tell(
+async def call_listener(
     function: Callable[[frozenset[TopicPartition]], Awaitable[None] | None],
     partitions: frozenset[TopicPartition],
 ) -> None:

@@ -9,12 +9,9 @@ import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..types import ConsumerRecord, TimestampType
-
-if TYPE_CHECKING:
-    from .consumer import Consumer
 
 _new_tuple = tuple.__new__
 
@@ -89,8 +86,3 @@ def to_records(runs: Sequence[Rows]) -> list[ConsumerRecord[Any, Any]]:
         if resting:
             gc.enable()
     return records
-
-
-async def poll_rows(consumer: Consumer, *, timeout_ms: int, max_records: int) -> list[Rows]:
-    """As ``Consumer.poll``, without making an object of each record: for the commands."""
-    return await consumer._take(timeout_ms, max_records, None)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from .batch import CLOSED, Batch
 from .memory import Memory
 from .partitioner import StickyPartition
-from .queue import PartitionQueue, Patience
-from .sequences import IdentityHolder, Sequences
+from .producer_id import ProducerIdHolder
+from .queue import PartitionQueue, RetryPolicy
+from .sequences import Sequences
 
 if TYPE_CHECKING:
     from random import Random
@@ -50,8 +51,8 @@ class Accumulator:
         batch_size: int,
         buffer_memory: int,
         linger: float,
-        patience: Patience,
-        identities: IdentityHolder | None,
+        retries: RetryPolicy,
+        identities: ProducerIdHolder | None,
         random: Random,
     ) -> None:
         """``linger`` in seconds; without ``identities`` batches have no sequence numbers."""
@@ -67,7 +68,7 @@ class Accumulator:
         """Called when a queue has something that may be sent."""
         self.on_open: Callable[[], None] = _nobody_at_all
         """Called when a batch has been opened: its time runs."""
-        self._patience = patience
+        self._retries = retries
         self._identities = identities
         self._random = random
 
@@ -91,7 +92,7 @@ class Accumulator:
         if queue is None:
             sequences = None if self._identities is None else Sequences(self._identities)
             queue = topic.queues[partition] = PartitionQueue(
-                topic.name, partition, self._patience, sequences, self.memory.give_back
+                topic.name, partition, self._retries, sequences, self.memory.give_back
             )
         return queue
 
@@ -209,7 +210,7 @@ class Accumulator:
         return [
             batch
             for queue in self.all_queues()
-            for batch in (*queue.batches, *queue.on_wire)
+            for batch in (*queue.batches, *queue.in_flight)
             if not batch.done
         ]
 

@@ -31,7 +31,7 @@ from ..types import RecordMetadata
 if TYPE_CHECKING:
     from ottla_protocol.records.record import Headers
 
-    from .sequences import Identity
+    from .producer_id import ProducerIdAndEpoch
 
 logger = logging.getLogger("ottla_client.producer")
 
@@ -66,11 +66,11 @@ class Batch:
         "error",
         "headers",
         "identity",
+        "in_flight",
         "keys",
         "last_error",
         "left",
         "log_append_time",
-        "on_wire",
         "partition",
         "parts",
         "ready",
@@ -110,13 +110,13 @@ class Batch:
         self.size = 0
         """Bytes, once it is closed: an estimate until it is encoded."""
         self.encoded: bytearray | None = None
-        self.identity: Identity | None = None
+        self.identity: ProducerIdAndEpoch | None = None
         """Whose sequence it has; of the last time that it was sent."""
         self.sequence: int | None = None
         """The first record's sequence number, counted on beyond 2**31."""
         self.attempts = 0
         """How often it has been sent."""
-        self.on_wire = False
+        self.in_flight = False
         """An answer is still to come."""
         self.abandoned = False
         """Its time was up while it was on the wire: whoever waited has been told, the answer only settles sequences."""
@@ -197,7 +197,7 @@ class Batch:
 
     # ---- sending
 
-    def encode(self, codec: int, level: int | None, identity: Identity | None) -> bytearray:
+    def encode(self, codec: int, level: int | None, identity: ProducerIdAndEpoch | None) -> bytearray:
         """The batch's bytes, under ``identity`` and the batch's sequence; it must be closed.
 
         The first time they are made of the records, which are then let go; later only producer, epoch and
@@ -236,7 +236,7 @@ class Batch:
         self.identity = identity
         return encoded
 
-    def _producer(self, identity: Identity | None) -> tuple[int, int, int]:
+    def _producer(self, identity: ProducerIdAndEpoch | None) -> tuple[int, int, int]:
         """Producer id, epoch and sequence, as they stand in the header."""
         if identity is None or self.sequence is None:
             return NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE

@@ -18,7 +18,8 @@ from .batch import RECORD_OVERHEAD
 from .bulk import Bulk, Columns
 from .delivery import BatchDelivery, Delivery
 from .filling import Filling
-from .queue import Patience
+from .producer_id import ProducerIdHolder
+from .queue import RetryPolicy
 from .records import (
     HeadersLike,
     check_size,
@@ -28,7 +29,6 @@ from .records import (
     to_headers,
 )
 from .sender import Sender
-from .sequences import IdentityHolder
 from .settings import ProducerOptions, ProducerSettings
 
 if TYPE_CHECKING:
@@ -93,12 +93,12 @@ class Producer:
         self._cluster = Cluster(bootstrap_servers, settings)
         self._key_serializer = settings.key_serializer
         self._value_serializer = settings.value_serializer
-        self._identities = IdentityHolder() if settings.idempotent else None
+        self._identities = ProducerIdHolder() if settings.idempotent else None
         self._accumulator = Accumulator(
             batch_size=settings.batch_bytes,
             buffer_memory=settings.buffer_memory,
             linger=settings.linger,
-            patience=Patience(
+            retries=RetryPolicy(
                 settings.delivery_timeout,
                 self._cluster.backoff.after,
                 one_at_a_time=settings.max_in_flight_requests_per_connection == 1,

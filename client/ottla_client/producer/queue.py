@@ -20,7 +20,7 @@ from .outcomes import OUTCOMES, Outcome, refusal
 from .sequences import Sequences
 
 if TYPE_CHECKING:
-    from .sequences import Identity
+    from .producer_id import ProducerIdAndEpoch
 
 
 class Answer(NamedTuple):
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """How long and how often. Seconds."""
 
     delivery_timeout: float
@@ -48,11 +48,11 @@ class PartitionQueue:
     """Batches in the order in which they are to lie in the log; those to be sent again are at the front."""
 
     __slots__ = (
-        "_patience",
         "_release",
+        "_retries",
         "batches",
+        "in_flight",
         "not_before",
-        "on_wire",
         "partition",
         "sequences",
         "tail",
@@ -63,7 +63,7 @@ class PartitionQueue:
         self,
         topic: str,
         partition: int,
-        patience: Patience,
+        retries: RetryPolicy,
         sequences: Sequences | None,
         release: Callable[[int], None],
     ) -> None:
@@ -72,11 +72,11 @@ class PartitionQueue:
         self.batches: deque[Batch] = deque()
         self.tail: Batch | None = None
         """The last batch, if it may take records still."""
-        self.on_wire: list[Batch] = []
+        self.in_flight: list[Batch] = []
         self.not_before = 0.0
         """The end of the back-off, on the monotonic clock."""
         self.sequences = sequences
-        self._patience = patience
+        self._retries = retries
         self._release = release
 
     def __str__(self) -> str:
@@ -99,11 +99,6 @@ class PartitionQueue:
             batch.close()
         return batch
 
-    @property
-    def idle(self) -> bool:
-        """Whether there is nothing to send and nothing to wait for."""
-        return not self.batches and not self.on_wire
-
     # ---- sending
 
     def ready(self, now: float) -> Batch | None:
@@ -111,19 +106,19 @@ class PartitionQueue:
         if not self.batches or now < self.not_before:
             return None
         batch = self.batches[0]
-        if self._patience.one_at_a_time and self.on_wire:
+        if self._retries.one_at_a_time and self.in_flight:
             return None
         if not batch.ready or (self.sequences is not None and not self.sequences.may_send(batch)):
             return None
         return batch
 
-    def take(self) -> tuple[Batch, Identity | None]:
+    def take(self) -> tuple[Batch, ProducerIdAndEpoch | None]:
         """Put the batch that ``ready`` named, and that is closed, on the wire."""
         batch = self.batches.popleft()
         identity = None if self.sequences is None else self.sequences.number(batch)
         batch.attempts += 1
-        batch.on_wire = True
-        self.on_wire.append(batch)
+        batch.in_flight = True
+        self.in_flight.append(batch)
         return batch, identity
 
     # ---- what comes back
@@ -132,7 +127,7 @@ class PartitionQueue:
         """Do what the broker's answer asks for; returns what that was. STOP and MOVED concern the caller, too."""
         code = error_code(answer.code)
         outcome = OUTCOMES[code]
-        self._off_wire(batch)
+        self._returned(batch)
         if outcome is Outcome.DONE:
             self._acknowledged(batch, answer)
             return outcome
@@ -155,7 +150,7 @@ class PartitionQueue:
 
     def lost(self, batch: Batch, error: Exception, now: float) -> None:
         """There was no answer: ``batch`` is sent again, whether or not the broker has it."""
-        self._off_wire(batch)
+        self._returned(batch)
         batch.last_error = error
         if batch.abandoned:
             self._give_up(batch, error)
@@ -164,22 +159,22 @@ class PartitionQueue:
 
     def refused(self, batch: Batch, error: Exception) -> None:
         """``batch`` can't be sent at all."""
-        self._off_wire(batch)
+        self._returned(batch)
         self._give_up(batch, error)
 
     def expire(self, now: float) -> float | None:
         """Give up what is out of time. Returns when the next batch will be; None if there is none."""
-        timeout = self._patience.delivery_timeout
+        timeout = self._retries.delivery_timeout
         limit = now - timeout
         for batch in [each for each in self.batches if each.created <= limit]:
             self._give_up_waiting(batch, self._too_late(batch))
-        for batch in self.on_wire:
+        for batch in self.in_flight:
             if batch.created <= limit and not batch.abandoned:
                 # Its answer is still waited for, because the sequences behind it depend on that.
                 batch.abandoned = True
                 self._release_memory(batch)
                 batch.fail(self._too_late(batch))
-        waiting = [each.created for each in (*self.batches, *self.on_wire) if not each.abandoned]
+        waiting = [each.created for each in (*self.batches, *self.in_flight) if not each.abandoned]
         return min(waiting) + timeout if waiting else None
 
     def abandon(self, error: Exception) -> int:
@@ -188,7 +183,7 @@ class PartitionQueue:
         for batch in list(self.batches):
             records += len(batch.values) or batch.count
             self._give_up_waiting(batch, error)
-        for batch in self.on_wire:
+        for batch in self.in_flight:
             if not batch.abandoned:
                 records += batch.count
                 batch.abandoned = True
@@ -198,9 +193,9 @@ class PartitionQueue:
 
     # ---- how
 
-    def _off_wire(self, batch: Batch) -> None:
-        batch.on_wire = False
-        self.on_wire.remove(batch)
+    def _returned(self, batch: Batch) -> None:
+        batch.in_flight = False
+        self.in_flight.remove(batch)
 
     def _acknowledged(self, batch: Batch, answer: Answer) -> None:
         if self.sequences is not None:
@@ -209,9 +204,9 @@ class PartitionQueue:
         batch.complete(answer.base_offset, answer.log_append_time)
 
     def _repeat(self, batch: Batch, now: float) -> None:
-        self._put_back(batch, now + self._patience.backoff(batch.attempts))
+        self._put_back(batch, now + self._retries.backoff(batch.attempts))
         if self.sequences is not None:
-            self.sequences.off_wire()
+            self.sequences.returned()
 
     def _put_back(self, batch: Batch, not_before: float) -> None:
         """Back into the queue, before all that has been sent later or never."""
@@ -255,14 +250,14 @@ class PartitionQueue:
             self._release(reserved)
 
     def _too_late(self, batch: Batch) -> Exception:
-        seconds = self._patience.delivery_timeout
+        seconds = self._retries.delivery_timeout
         last = batch.last_error
         if isinstance(last, UnknownTopicError):
             error: Exception = UnknownTopicError(
                 f"{self.topic} did not exist, or had no partition {self.partition}, for {seconds:g} s "
                 "(delivery_timeout_ms)"
             )
-        elif batch.attempts == 0 and not batch.on_wire:
+        elif batch.attempts == 0 and not batch.in_flight:
             error = DeliveryTimeoutError(
                 f"records for {self} could not be sent within {seconds:g} s (delivery_timeout_ms): no broker took them"
             )

@@ -22,8 +22,8 @@ from ..errors import (
     UnsupportedApiError,
 )
 from .outcomes import Outcome, refusal
+from .producer_id import ProducerIdAndEpoch
 from .queue import Answer
-from .sequences import Identity
 from .settings import REQUEST_OVERHEAD
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ..connection import Connection
     from .accumulator import Accumulator
     from .batch import Batch
+    from .producer_id import ProducerIdHolder
     from .queue import PartitionQueue
-    from .sequences import IdentityHolder
     from .settings import ProducerSettings
 
 _RECORD_BATCHES = 3
@@ -49,7 +49,7 @@ class Sender:
         cluster: Cluster,
         accumulator: Accumulator,
         settings: ProducerSettings,
-        identities: IdentityHolder | None,
+        identities: ProducerIdHolder | None,
         on_fatal: Callable[[Exception], None],
     ) -> None:
         self.cluster = cluster
@@ -223,7 +223,7 @@ class Sender:
             logger.debug("no producer id yet: %s", error)
             await asyncio.sleep(self.cluster.backoff.after(failures))
         self._identifying = False
-        self._identities.current = Identity(answer.producer_id, answer.producer_epoch)
+        self._identities.current = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
         self.route_all()
 
     # ---- what comes back

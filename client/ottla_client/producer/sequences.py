@@ -28,36 +28,15 @@ being doubled. An idempotent producer raises its epoch by itself; after the last
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from .producer_id import ProducerIdAndEpoch, ProducerIdHolder
 
 if TYPE_CHECKING:
     from .batch import Batch
 
 MAX_OUTSTANDING = 5
 """The batches of a producer that a broker remembers by partition: more could not be told from repetitions."""
-LAST_EPOCH = 32766
-"""The broker takes none above 32767, and keeps that for fencing."""
-
-
-class Identity(NamedTuple):
-    """A producer, as brokers know it."""
-
-    producer_id: int
-    epoch: int
-
-
-class IdentityHolder:
-    """The identity that new sequences start under; None while one has to be asked for."""
-
-    __slots__ = ("current",)
-
-    def __init__(self) -> None:
-        self.current: Identity | None = None
-
-    def leave(self, old: Identity) -> None:
-        """``old`` can't be used any more for a partition: the next epoch follows, if it hasn't already."""
-        if self.current == old:
-            self.current = old._replace(epoch=old.epoch + 1) if old.epoch < LAST_EPOCH else None
 
 
 class State(Enum):
@@ -73,9 +52,9 @@ class Sequences:
 
     __slots__ = ("_gap_at", "_holder", "_identity", "_known", "_next", "outstanding", "state")
 
-    def __init__(self, holder: IdentityHolder) -> None:
+    def __init__(self, holder: ProducerIdHolder) -> None:
         self._holder = holder
-        self._identity: Identity | None = None
+        self._identity: ProducerIdAndEpoch | None = None
         self._next = 0
         self._gap_at = -1
         self._known = False
@@ -99,7 +78,7 @@ class Sequences:
             return self._known
         return self._holder.current is not None
 
-    def number(self, batch: Batch) -> Identity:
+    def number(self, batch: Batch) -> ProducerIdAndEpoch:
         """Give ``batch``, which may be sent, its number if it has none. Returns the identity to send it under."""
         if batch.sequence is None:
             # Another partition's restart has raised the epoch: follow it as soon as nothing of the old is open.
@@ -139,7 +118,7 @@ class Sequences:
             self.state = State.GAP
         self._settle()
 
-    def off_wire(self) -> None:
+    def returned(self) -> None:
         """A batch has come off the wire, and is to be sent again."""
         self._settle()
 
@@ -153,7 +132,7 @@ class Sequences:
         """Restart, if that is due and nothing is on the wire."""
         if self.state is State.CONTINUOUS or (self.state is State.GAP and self.outstanding):
             return
-        if any(batch.on_wire for batch in self.outstanding):
+        if any(batch.in_flight for batch in self.outstanding):
             self.state = State.RESTART
             return
         for batch in self.outstanding:

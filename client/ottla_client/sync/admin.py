@@ -8,10 +8,10 @@ from typing import Unpack
 from ..admin import Admin as AsyncAdmin
 from ..admin.base import AdminOptions, AdminSettings
 from ..settings import DEFAULT_BOOTSTRAP, accepts
-from .face import Face, blocking
+from .sync_client import SyncClient, blocking
 
 
-class Admin(Face[AsyncAdmin]):
+class Admin(SyncClient[AsyncAdmin]):
     """As ``ottla_client.Admin``, whose methods these are, each waited for::
 
         with Admin(bootstrap_servers="127.0.0.1:9092") as admin:

@@ -17,7 +17,7 @@ from ..consumer.settings import ConsumerOptions, ConsumerSettings
 from ..errors import ClosedError
 from ..settings import DEFAULT_BOOTSTRAP, accepts
 from ..types import ConsumerRecord, TopicPartition
-from .face import EXIT_SECONDS, Face, blocking, in_loop
+from .sync_client import EXIT_SECONDS, SyncClient, blocking, in_loop
 
 if TYPE_CHECKING:
     import pyarrow
@@ -41,7 +41,7 @@ class _Listener(RebalanceListener):
         await asyncio.to_thread(self._listener.on_partitions_lost, lost)
 
 
-class Consumer(Face[AsyncConsumer]):
+class Consumer(SyncClient[AsyncConsumer]):
     """As ``ottla_client.Consumer``, for code without asyncio::
 
         with Consumer("orders", bootstrap_servers="127.0.0.1:9092", group_id="billing") as consumer:

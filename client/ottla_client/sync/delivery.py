@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import RequestTimeoutError
 
@@ -13,9 +13,18 @@ if TYPE_CHECKING:
     from ..producer import BatchDelivery as AsyncBatchDelivery
     from ..producer import Delivery as AsyncDelivery
     from ..types import RecordMetadata
-    from .handover import Handover
 
 log = logging.getLogger("ottla_client.producer")
+
+
+class Waiting(Protocol):
+    """How a delivery waits, in any thread: ``SendQueue``."""
+
+    def wait(self, delivery: Delivery, timeout: float | None) -> bool:
+        """Wait until the record is delivered or has failed; False after ``timeout`` seconds."""
+
+    def when_done(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
+        """Call ``callback`` in the loop's thread then."""
 
 
 class Refusal:
@@ -53,10 +62,10 @@ class Delivery:
     It need not be asked at all: a failure that nobody looks at is logged.
     """
 
-    __slots__ = ("_handover", "_inner")
+    __slots__ = ("_inner", "_queue")
 
-    def __init__(self, handover: Handover) -> None:
-        self._handover = handover
+    def __init__(self, queue: Waiting) -> None:
+        self._queue = queue
         self._inner: AsyncDelivery | Refusal | None = None
 
     def done(self) -> bool:
@@ -69,21 +78,21 @@ class Delivery:
 
         Raises RequestTimeoutError when that isn't known after ``timeout`` seconds; the record is still on its way.
         """
-        return self._settled(timeout).result()
+        return self._finished(timeout).result()
 
     def exception(self, timeout: float | None = None) -> Exception | None:
         """As ``result``, but returns why the record was not delivered; None if it was."""
-        return self._settled(timeout).exception()
+        return self._finished(timeout).exception()
 
     def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
         """Have ``callback(delivery)`` called once it is known what became of the record.
 
         The background thread calls it: keep it short, and don't call the producer in it.
         """
-        self._handover.when_done(self, callback)
+        self._queue.when_done(self, callback)
 
-    def _settled(self, timeout: float | None) -> AsyncDelivery | Refusal:
-        if not self.done() and not self._handover.wait(self, timeout):
+    def _finished(self, timeout: float | None) -> AsyncDelivery | Refusal:
+        if not self.done() and not self._queue.wait(self, timeout):
             raise RequestTimeoutError(
                 f"the record was not acknowledged within {timeout:g} s; it is on its way"
             )

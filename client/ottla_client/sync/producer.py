@@ -21,8 +21,8 @@ from ..producer.records import (
 from ..producer.settings import ProducerOptions, ProducerSettings
 from ..settings import DEFAULT_BOOTSTRAP, accepts
 from .delivery import BatchDelivery, Delivery
-from .face import EXIT_SECONDS, Face, blocking, log
-from .handover import Handover
+from .send_queue import SendQueue
+from .sync_client import EXIT_SECONDS, SyncClient, blocking, log
 
 if TYPE_CHECKING:
     import pyarrow
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..types import RecordMetadata
 
 
-class Producer(Face[AsyncProducer]):
+class Producer(SyncClient[AsyncProducer]):
     """As ``ottla_client.Producer``, for code without asyncio::
 
         with Producer("127.0.0.1:9092") as producer:
@@ -58,7 +58,7 @@ class Producer(Face[AsyncProducer]):
         self._settings = settings
         self._key_serializer = settings.key_serializer
         self._value_serializer = settings.value_serializer
-        self._handover = Handover(client, self._settings.max_block)
+        self._queue = SendQueue(client, self._settings.max_block)
         self._topics: set[str] = set()
         self._plain = settings.value_serializer is None
         # Most records are far from the limit; exactly where it is, check_size knows.
@@ -68,7 +68,7 @@ class Producer(Face[AsyncProducer]):
         """Reach the cluster. Raises BootstrapError when nobody answers within max_block_ms."""
         super().start()
         assert self._runner is not None
-        self._handover.open(self._runner)
+        self._queue.open(self._runner)
 
     def close(self, timeout: float | None = 30) -> None:
         """Send what is in the buffer, for ``timeout`` seconds at most (None: as long as it takes), and disconnect.
@@ -76,7 +76,7 @@ class Producer(Face[AsyncProducer]):
         What could not be sent by then fails its deliveries, and RequestTimeoutError says how many records that were.
         A second call does nothing.
         """
-        self._handover.refuse()
+        self._queue.refuse()
         self._end(lambda: self._finish(Deadline(timeout)))
 
     async def _finish(self, deadline: Deadline) -> None:
@@ -84,11 +84,11 @@ class Producer(Face[AsyncProducer]):
         left = 0
         try:
             async with deadline.timeout():
-                await self._handover.emptied()
+                await self._queue.emptied()
         except TimeoutError:
-            left = self._handover.give_up(closed)
+            left = self._queue.give_up(closed)
         finally:
-            self._handover.give_up(closed)
+            self._queue.give_up(closed)
             await self._client.close(None if deadline.at == float("inf") else deadline.left())
         if left:
             raise RequestTimeoutError(
@@ -143,8 +143,8 @@ class Producer(Face[AsyncProducer]):
             size = record_size(value, key, pairs)
         if size > self._surely_fits:
             check_size(size, self._settings)
-        delivery = Delivery(self._handover)
-        self._handover.put((delivery, topic, value, key, partition, timestamp_ms, pairs), size)
+        delivery = Delivery(self._queue)
+        self._queue.put((delivery, topic, value, key, partition, timestamp_ms, pairs), size)
         return delivery
 
     def send_and_wait(
@@ -183,7 +183,7 @@ class Producer(Face[AsyncProducer]):
             keys = [to_bytes("key", key, self._key_serializer) for key in keys]
 
         async def in_turn() -> BatchDelivery:
-            await self._handover.emptied()
+            await self._queue.emptied()
             inner = await self._client.send_batch(
                 topic, values, keys=keys, partition=partition, timestamps_ms=timestamps_ms, headers=headers
             )
@@ -195,7 +195,7 @@ class Producer(Face[AsyncProducer]):
         """``send_batch`` of a pyarrow Table or RecordBatch; columns as of the async method. No serializer runs."""
 
         async def in_turn() -> BatchDelivery:
-            await self._handover.emptied()
+            await self._queue.emptied()
             return BatchDelivery(await self._client.send_arrow(topic, table), self._call)
 
         return self._call(in_turn())
@@ -210,7 +210,7 @@ class Producer(Face[AsyncProducer]):
             deadline = Deadline(timeout)
             try:
                 async with deadline.timeout():
-                    await self._handover.emptied()
+                    await self._queue.emptied()
             except TimeoutError:
                 raise RequestTimeoutError(
                     f"the buffer had no room for all records within {timeout:g} s"

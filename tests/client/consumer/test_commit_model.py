@@ -334,7 +334,7 @@ class OnFake(Model):
         self.thread.loop.call_soon_threadsafe(self.fake.rebalance, numbers)
 
     def is_stable(self) -> bool:
-        member = self.consumer._client._engine.membership._member
+        member = self.consumer._client._engine.commits.member
         membership = None if member is None else member.membership
         return (
             membership is not None

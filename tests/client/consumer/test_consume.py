@@ -462,7 +462,7 @@ async def test_a_subscribed_topic_that_comes_later(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("ottla_client.consumer.watch.GONE_AFTER", 0.1)
+    monkeypatch.setattr("ottla_client.consumer.metadata_monitor.GONE_AFTER", 0.1)
     name = new_name("later")
     consumer = await new_consumer(name)
     warning = f"topic '{name}' does not exist"

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ottla_client.producer.batch import Batch
-from ottla_client.producer.queue import Answer, PartitionQueue, Patience
-from ottla_client.producer.sequences import Identity, IdentityHolder, Sequences
+from ottla_client.producer.producer_id import ProducerIdAndEpoch, ProducerIdHolder
+from ottla_client.producer.queue import Answer, PartitionQueue, RetryPolicy
+from ottla_client.producer.sequences import Sequences
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.records.batch import crc_is_valid, read_header
 from ottla_protocol.records.record import decode_records
@@ -72,13 +73,13 @@ class Idempotence(RuleBasedStateMachine):
     def begin(self, strict: bool, epoch: int, first: int) -> None:
         self.now = 0.0
         self.broker = ModelBroker(strict and first == 0)
-        self.holder = IdentityHolder()
-        self.holder.current = Identity(1, epoch)
+        self.holder = ProducerIdHolder()
+        self.holder.current = ProducerIdAndEpoch(1, epoch)
         self.ids = 1
         self.borrowed = 0
-        patience = Patience(DELIVERY_TIMEOUT, lambda attempts: 1.0)
+        retries = RetryPolicy(DELIVERY_TIMEOUT, lambda attempts: 1.0)
         self.sequences = Sequences(self.holder)
-        self.queue = PartitionQueue("t", 0, patience, self.sequences, self.give_back)
+        self.queue = PartitionQueue("t", 0, retries, self.sequences, self.give_back)
         if first:
             self.sequences._identity = self.holder.current
             self.sequences._next = first
@@ -107,7 +108,7 @@ class Idempotence(RuleBasedStateMachine):
     # ---- the client
 
     def transmit(self) -> bool:
-        if len(self.queue.on_wire) >= IN_FLIGHT or self.queue.ready(self.now) is None:
+        if len(self.queue.in_flight) >= IN_FLIGHT or self.queue.ready(self.now) is None:
             return False
         batch, identity = self.queue.take()
         self.requests.append((batch, bytes(batch.encode(0, None, identity))))
@@ -128,7 +129,7 @@ class Idempotence(RuleBasedStateMachine):
     def identify(self) -> None:
         if self.holder.current is None:
             self.ids += 1
-            self.holder.current = Identity(self.ids, 0)
+            self.holder.current = ProducerIdAndEpoch(self.ids, 0)
             # A new id is a producer that the broker does not know.
             self.broker.forget_producers()
 
@@ -251,9 +252,9 @@ class Idempotence(RuleBasedStateMachine):
                 self.take_answer()
             self.now += 0.01
             self.queue.not_before = 0.0
-            if self.queue.idle:
+            if not (self.queue.batches or self.queue.in_flight):
                 break
-        assert self.queue.idle
+        assert not (self.queue.batches or self.queue.in_flight)
         assert not self.sequences.outstanding
         assert self.borrowed == 0
         self.in_order_and_once()

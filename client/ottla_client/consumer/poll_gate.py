@@ -16,7 +16,7 @@ from ..errors import ClientError
 from .buffer import Buffer
 
 
-class Gate:
+class PollGate:
     """One consumer's; belongs to the event loop's thread."""
 
     def __init__(self, buffer: Buffer) -> None:

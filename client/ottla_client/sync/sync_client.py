@@ -35,7 +35,7 @@ class _Client(Protocol):
 C = TypeVar("C", bound=_Client)
 
 
-class Face(Generic[C]):
+class SyncClient(Generic[C]):
     """A client for code without asyncio. The async one lives in a thread in the background.
 
     May be used from several threads. Not across ``fork``: make a client in each process.
@@ -113,7 +113,7 @@ class Face(Generic[C]):
             runner.end(_within(self._client.close(), EXIT_SECONDS))
 
 
-_open: weakref.WeakSet[Face[Any]] = weakref.WeakSet()
+_open: weakref.WeakSet[SyncClient[Any]] = weakref.WeakSet()
 
 
 @atexit.register
@@ -137,7 +137,7 @@ def blocking(
     """A method of a face: the async class's method of the same name, waited for."""
 
     @wraps(method)
-    def call(self: Face[Any], /, *args: P.args, **options: P.kwargs) -> T:
+    def call(self: SyncClient[Any], /, *args: P.args, **options: P.kwargs) -> T:
         return self._call(method(self._client, *args, **options))
 
     return call
@@ -147,7 +147,7 @@ def in_loop(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
     """As ``blocking``, for a plain method of the async class, which only the loop's thread may call."""
 
     @wraps(method)
-    def call(self: Face[Any], /, *args: P.args, **options: P.kwargs) -> T:
+    def call(self: SyncClient[Any], /, *args: P.args, **options: P.kwargs) -> T:
         async def run() -> T:
             return method(self._client, *args, **options)
 

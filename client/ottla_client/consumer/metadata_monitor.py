@@ -25,7 +25,7 @@ GONE_AFTER = 2.0
 """Seconds for which the cluster has to say that something doesn't exist until that is taken for true."""
 
 
-class Watch:
+class MetadataMonitor:
     """Looked through at each change of the metadata, and a few times a second."""
 
     def __init__(

@@ -2,7 +2,7 @@
 
 A thread puts a record into a list, and wakes the loop if nobody has since the list was emptied. The loop takes the
 whole list and sends what is in it, in its order. So many records cost one wake-up, and the list is short of
-HANDOVER_BYTES: a thread that comes to a full one waits.
+QUEUE_BYTES: a thread that comes to a full one waits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..producer.records import HeadersLike
     from .runner import Runner
 
-HANDOVER_BYTES = 1024 * 1024
+QUEUE_BYTES = 1024 * 1024
 """Bytes that may wait for the loop; twice that while it is sending them. They come on top of buffer_memory."""
 TURN = 1000
 """Records after which the loop's other work gets its turn."""
@@ -30,7 +30,7 @@ _Entry = tuple[Delivery, str, Any, Any, int | None, int | None, "HeadersLike"]
 _Marker = asyncio.Future[None]
 
 
-class Handover:
+class SendQueue:
     """``put`` is for any thread, what is a coroutine for the loop's."""
 
     def __init__(self, producer: AsyncProducer, max_block: float) -> None:
@@ -56,7 +56,7 @@ class Handover:
 
     def put(self, entry: _Entry, size: int) -> None:
         """Take a record of about ``size`` bytes. Raises BufferFullError after max_block_ms, ClosedError."""
-        if self._bytes > HANDOVER_BYTES:
+        if self._bytes > QUEUE_BYTES:
             self._wait_for_room()
         with self._lock:
             if self._closed or self._runner is None:
@@ -75,9 +75,7 @@ class Handover:
     def _wait_for_room(self) -> None:
         assert self._runner is not None
         with self._room:
-            if not self._room.wait_for(
-                lambda: self._bytes <= HANDOVER_BYTES or self._closed, self._max_block
-            ):
+            if not self._room.wait_for(lambda: self._bytes <= QUEUE_BYTES or self._closed, self._max_block):
                 raise BufferFullError(
                     "the producer's buffer (buffer_memory) stayed full for max_block_ms: records are made faster than"
                     " the brokers take them"
@@ -87,7 +85,7 @@ class Handover:
         """Wait until it is known what became of a record; False where it isn't after ``timeout`` seconds."""
         assert self._runner is not None
         try:
-            return self._runner.call(self._settled(delivery, Deadline(timeout)))
+            return self._runner.call(self._done(delivery, Deadline(timeout)))
         except ClosedError:
             return delivery.done()  # closing settles everything, perhaps while this was waiting
 
@@ -97,7 +95,7 @@ class Handover:
         if delivery.done():
             callback(delivery)
         else:
-            self._runner.post(lambda: self._on_settled(delivery, lambda: callback(delivery)))
+            self._runner.post(lambda: self._on_done(delivery, lambda: callback(delivery)))
 
     def refuse(self) -> None:
         """Take no more records."""
@@ -107,19 +105,19 @@ class Handover:
 
     # ---- the loop's thread
 
-    def _on_settled(self, delivery: Delivery, function: Callable[[], object]) -> None:
+    def _on_done(self, delivery: Delivery, function: Callable[[], object]) -> None:
         inner = delivery._inner
         if inner is None:
             waiters = self._waiters.setdefault(id(delivery), [])
-            waiters.append(lambda: self._on_settled(delivery, function))
+            waiters.append(lambda: self._on_done(delivery, function))
         elif isinstance(inner, Refusal) or inner.done():
             function()
         else:
             inner.add_done_callback(lambda _: function())
 
-    async def _settled(self, delivery: Delivery, deadline: Deadline) -> bool:
+    async def _done(self, delivery: Delivery, deadline: Deadline) -> bool:
         done = asyncio.Event()
-        self._on_settled(delivery, done.set)
+        self._on_done(delivery, done.set)
         try:
             async with deadline.timeout():
                 await done.wait()

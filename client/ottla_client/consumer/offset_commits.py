@@ -1,0 +1,139 @@
+"""Which offsets a consumer commits, and when: nothing else decides that.
+
+An automatic commit has the offsets up to which the application is done (``processed``): never records that are fetched
+or at work. It is due every ``auto_commit_interval_ms``, before partitions are given up, and at the close. ``commit()``
+without offsets has those behind everything that was handed out (``handed_out``). Source: Java's
+``ConsumerCoordinator``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from time import monotonic
+
+from ..deadline import Deadline
+from ..errors import ClientError
+from ..group.member import GroupMember
+from ..group.offsets import OffsetsClient
+from ..types import OffsetAndMetadata, TopicPartition
+from .buffer import Buffer
+from .positions import Positions
+from .settings import ConsumerSettings
+
+log = logging.getLogger("ottla_client")
+
+RETRY_COMMIT = 1.0
+"""Seconds until an automatic commit that failed is tried again, where the interval is longer."""
+
+
+class OffsetCommits:
+    """One consumer's commits. ``member`` signs them; without one they come from outside the group."""
+
+    def __init__(
+        self, offsets: OffsetsClient, settings: ConsumerSettings, positions: Positions, buffer: Buffer
+    ) -> None:
+        self.client = offsets
+        self.member: GroupMember | None = None
+        self._settings = settings
+        self._positions = positions
+        self._buffer = buffer
+        self._automatic = settings.enable_auto_commit
+        self._running: asyncio.Task[None] | None = None
+        self._due_at = 0.0
+
+    # ---- which offsets
+
+    def processed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets of an automatic commit; none where the group has them already, or a partition has gone."""
+        if not self._automatic:
+            return {}
+        self._buffer.sync()
+        offsets = {}
+        for partition in partitions:
+            state = self._positions.get(partition)
+            if state is None or state.missing_since is not None:
+                continue
+            processed = self._buffer.processed_offset(state)
+            if processed is not None and processed != state.committed:
+                offsets[partition] = OffsetAndMetadata(processed, "", state.epoch)
+        return offsets
+
+    def handed_out(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The positions of all partitions."""
+        self._buffer.sync()
+        return {
+            state.partition: OffsetAndMetadata(state.position, "", state.epoch)
+            for state in self._positions
+            if state.position is not None
+        }
+
+    # ---- committing
+
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        deadline: Deadline,
+        member: GroupMember | None = None,
+    ) -> None:
+        """Commit these offsets. Raises as ``GroupMember.commit``, ``OffsetsClient.commit``."""
+        member = member or self.member
+        if member is None:
+            await self.client.commit(offsets, deadline)
+        else:
+            await member.commit(offsets, deadline)
+        for partition, committed in offsets.items():
+            state = self._positions.get(partition)
+            if state is not None:
+                state.committed = committed.offset
+
+    async def commit_processed(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        deadline: Deadline | None = None,
+        member: GroupMember | None = None,
+    ) -> bool:
+        """Commit what ``processed`` gave; a failure is only logged, as the records will be handed out again."""
+        if not offsets:
+            return True
+        limit = self._settings.request_timeout_ms / 1000
+        try:
+            await self.commit(
+                offsets, Deadline(limit) if deadline is None else deadline.within(limit), member
+            )
+        except ClientError as error:
+            log.warning("the automatic commit of offsets failed: %s", error)
+            return False
+        return True
+
+    def commit_if_due(self) -> None:
+        """Start the next automatic commit when its time has come."""
+        if not self._automatic or monotonic() < self._due_at:
+            return
+        if self._running is not None and not self._running.done():
+            return
+        self._due_at = monotonic() + self._settings.auto_commit_interval_ms / 1000
+        offsets = self.processed(self._positions.partitions)
+        if offsets:
+            self._running = asyncio.get_running_loop().create_task(self._commit_now(offsets))
+
+    async def _commit_now(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        if not await self.commit_processed(offsets):
+            self._due_at = min(self._due_at, monotonic() + RETRY_COMMIT)
+
+    def abandon(self) -> None:
+        """Commit nothing automatically from now on."""
+        self._automatic = False
+
+    async def stop(self, deadline: Deadline) -> None:
+        """Wait for the automatic commit that is running."""
+        if self._running is not None and not self._running.done():
+            await asyncio.wait((self._running,), timeout=deadline.left())
+            self._running.cancel()
+
+    async def committed(
+        self, partitions: Collection[TopicPartition], deadline: Deadline
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The group's offsets, without those that an open transaction may still take back."""
+        return await self.client.fetch(partitions, deadline, require_stable=self._settings.read_committed)
