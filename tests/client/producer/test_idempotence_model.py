@@ -254,7 +254,8 @@ class Idempotence(RuleBasedStateMachine):
             self.queue.not_before = 0.0
             if not (self.queue.batches or self.queue.in_flight):
                 break
-        assert not (self.queue.batches or self.queue.in_flight)
+        assert not self.queue.batches
+        assert not self.queue.in_flight
         assert not self.sequences.outstanding
         assert self.borrowed == 0
         self.in_order_and_once()
