@@ -27,8 +27,10 @@ from ottla_broker.config.topics import log_config
 from ottla_broker.controller.standalone import StandaloneController
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.settings import GroupSettings
-from ottla_broker.handlers import NOT_WITH_SEVERAL_LOG_DIRS, SERVED
+from ottla_broker.handlers import served_apis
+from ottla_broker.handlers.authorization import Authorizer
 from ottla_broker.handlers.dispatch import Dispatcher
+from ottla_broker.handlers.services import Services
 from ottla_broker.log.folder import LogDirError
 from ottla_broker.log.maintenance import Intervals
 from ottla_broker.log.manager import LogManager
@@ -68,7 +70,7 @@ class StartError(Exception):
 
 
 class Broker:
-    """A running broker: what handlers reach through their context. Owned by the loop thread."""
+    """A running broker. Owned by the loop thread."""
 
     def __init__(self, config: BrokerConfig, clock: Clock, rng: random.Random) -> None:
         self.config = config
@@ -76,12 +78,8 @@ class Broker:
         self.random = rng
         self.background = Background(config.background_threads)
         self.metadata = MetadataCache()
-        left_out = NOT_WITH_SEVERAL_LOG_DIRS if len(config.data_dirs) > 1 else frozenset()
-        self.served = {key: api for key, api in SERVED.items() if key not in left_out}
-        # In a cluster: set once the controller has told of it.
-        self.joined: asyncio.Event | None = None
         self.controller: Controller
-        self.member: ClusterMember
+        self.member: ClusterMember | None = None
         self.replicas: ReplicaManager
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock, rng)
         self.logs = LogManager(
@@ -138,7 +136,6 @@ class Broker:
     async def _start_member(self, sockets: list[socket.socket]) -> None:
         """The same in a cluster: the controller tells what is led here, once this broker is registered."""
         from ottla_broker.cluster.member import ClusterMember
-        from ottla_broker.handlers import IN_CLUSTERS
 
         config = self.config
         self.logs.lock()
@@ -154,8 +151,6 @@ class Broker:
         member.on_failed = partial(_halt, "it can't be a member of its cluster any more")
         self._stopping.append(self._checkpoint_last)
         self.controller = member.controller
-        self.joined = member.controller_requests.joined
-        self.served = {**self.served, **IN_CLUSTERS}
         self._start_groups(member.controller_requests.on_topic_deleted, member.on_broker_configs)
         self._run(self.logs.run(), "log maintenance")
         self._run(self._checkpoint_high_watermarks(), "high watermarks")
@@ -247,9 +242,27 @@ class Broker:
         on_broker_configs.append(lambda: cleaner.rest_for(config.log_cleaner_backoff_ms))
         self._stopping.append(cleaner.close)
 
+    def _services(self) -> Services:
+        member = self.member
+        return Services(
+            config=self.config,
+            clock=self.clock,
+            served=served_apis(in_cluster=member is not None, log_dirs=len(self.config.data_dirs)),
+            # A broker that stands alone takes no requests of other brokers.
+            authorizer=Authorizer(None if member is None else member.listener),
+            metadata=self.metadata,
+            controller=self.controller,
+            replicas=self.replicas,
+            groups=self.groups,
+            logs=self.logs,
+            fetch_sessions=self.fetch_sessions,
+            joined=None if member is None else member.controller_requests.joined,
+            cluster_member=member,
+        )
+
     def _listen(self, sockets: list[socket.socket]) -> None:
         config, loop = self.config, asyncio.get_running_loop()
-        dispatcher = Dispatcher(self, loop)
+        dispatcher = Dispatcher(self._services(), loop)
         memory = RequestMemory(config.queued_max_request_bytes)
         settings = SocketSettings(
             max_request_bytes=config.socket_request_max_bytes,

@@ -108,14 +108,18 @@ class Replicas:
 
 class World:
     def __init__(self, has_topics: bool = True) -> None:
-        self.authority, self.metadata, self.store = EpochFence(), MetadataCache(), Store()
-        self.authority.broker_epoch = 1
+        self.elected = 1000
+        self.fence, self.metadata, self.store = EpochFence(self._elected), MetadataCache(), Store()
+        self.fence.broker_epoch = 1
         self.replicas = Replicas()
         configs: Any = Configs(has_topics)
         self.looked_up = configs.looked_up
         config: Any = SimpleNamespace()
-        rooms: list[Any] = [self.authority, self.metadata, self.replicas, self.replicas, configs]
+        rooms: list[Any] = [self.fence, self.metadata, self.replicas, self.replicas, configs]
         self.controller_requests = ControllerRequests(*rooms, lambda _: config, lambda *_: None, self.store)
+
+    async def _elected(self) -> int:
+        return self.elected
 
     def names(self) -> set[str]:
         return {topic.name for topic in self.metadata.topics()}
@@ -179,31 +183,31 @@ async def test_where_there_are_topics_they_have_to_be_told() -> None:
     However long that takes: librdkafka doesn't recover from an answer without its topic.
     """
     control, metadata = make(has_topics=True)
-    await control.update_metadata(tell(0))
+    await control.update_metadata(tell(0), 8)
     assert list(metadata.brokers) == [1]
     # Longer than ZooKeeper takes on a machine that has much to do.
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1.5):
             await control.joined.wait()
-    await control.update_metadata(tell(2))
+    await control.update_metadata(tell(2), 8)
     assert control.joined.is_set()
     assert {topic.name for topic in metadata.topics()} == {"topic0", "topic1"}
 
 
 async def test_where_there_are_no_topics_the_brokers_are_all() -> None:
     control, _ = make(has_topics=False)
-    await control.update_metadata(tell(0))
+    await control.update_metadata(tell(0), 8)
     assert control.joined.is_set()
 
 
 async def test_brokers_that_have_gone_are_named_for_a_moment_more(monkeypatch: pytest.MonkeyPatch) -> None:
     control, metadata = make(has_topics=False)
-    await control.update_metadata(tell(0, brokers=(1, 2, 3)))
+    await control.update_metadata(tell(0, brokers=(1, 2, 3)), 8)
     assert metadata.departed == {}
-    await control.update_metadata(tell(0, brokers=(1, 3)))
+    await control.update_metadata(tell(0, brokers=(1, 3)), 8)
     assert (list(metadata.brokers), list(metadata.departed)) == ([1, 3], [2])
     monkeypatch.setattr(controller_requests_module, "_FAREWELL_SECONDS", 0.01)
-    await control.update_metadata(tell(0, brokers=(1,)))
+    await control.update_metadata(tell(0, brokers=(1,)), 8)
     async with asyncio.timeout(20):
         while 3 in metadata.departed:
             await asyncio.sleep(0.005)
@@ -215,7 +219,7 @@ async def test_settings_of_topics_that_are_gone_are_waited_for_no_longer_than_a_
 ) -> None:
     monkeypatch.setattr(controller_requests_module, "_NO_TOPICS_SECONDS", 0.01)
     control, _ = make(has_topics=True)
-    await control.update_metadata(tell(0))
+    await control.update_metadata(tell(0), 8)
     async with asyncio.timeout(20):
         await control.joined.wait()
 
@@ -224,32 +228,32 @@ async def test_a_topic_that_was_deleted_by_the_controller_before_is_forgotten() 
     """It has told others only, and the next controller knows nothing of the topic."""
     world = World()
     world.store.topics = {"topic0": (TOPIC_ID, [1]), "topic1": (TOPIC_ID, [1])}
-    await world.controller_requests.update_metadata(tell(2))
+    await world.controller_requests.update_metadata(tell(2), 8)
     del world.store.topics["topic1"]
-    await world.controller_requests.update_metadata(tell(1))
+    await world.controller_requests.update_metadata(tell(1), 8)
     assert world.names() == {"topic0", "topic1"}, "not looked for as long as somebody tells"
-    await world.controller_requests.update_metadata(tell(0, controller_epoch=2))
+    await world.controller_requests.update_metadata(tell(0, controller_epoch=2), 8)
     assert world.names() == {"topic0"}
     reads = world.store.reads
-    await world.controller_requests.update_metadata(tell(1, controller_epoch=2))
+    await world.controller_requests.update_metadata(tell(1, controller_epoch=2), 8)
     assert world.store.reads == reads
 
 
 async def test_replicas_that_were_taken_away_under_an_earlier_registration_are_left() -> None:
     world = World()
-    await world.controller_requests.update_metadata(tell(0))
+    await world.controller_requests.update_metadata(tell(0), 8)
     other = b"o" * 16
     for name, topic_id in (("stays", TOPIC_ID), ("moved", TOPIC_ID), ("deleted", TOPIC_ID), ("anew", other)):
         world.replicas.has(name, topic_id)
     world.store.topics = {"stays": (TOPIC_ID, [2, 1]), "moved": (TOPIC_ID, [2]), "anew": (TOPIC_ID, [2, 1])}
-    await world.controller_requests.update_metadata(tell(0, controller_epoch=2))
+    await world.controller_requests.update_metadata(tell(0, controller_epoch=2), 8)
     assert len(world.replicas.here) == 4, "the same registration: it has been told all the time"
-    world.authority.broker_epoch = 2
+    world.fence.broker_epoch = 2
     world.store.works = False
-    answer = await world.controller_requests.update_metadata(tell(0, controller_epoch=2, broker_epoch=2))
+    answer = await world.controller_requests.update_metadata(tell(0, controller_epoch=2, broker_epoch=2), 8)
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR, "the controller asks again"
     world.store.works = True
-    answer = await world.controller_requests.update_metadata(tell(0, controller_epoch=2, broker_epoch=2))
+    answer = await world.controller_requests.update_metadata(tell(0, controller_epoch=2, broker_epoch=2), 8)
     assert answer.error_code == ErrorCode.NONE
     assert [each.topic for each in world.replicas.here] == ["stays"]
 
@@ -257,7 +261,7 @@ async def test_replicas_that_were_taken_away_under_an_earlier_registration_are_l
 async def test_another_topic_of_the_name_of_one_that_is_here_has_it_looked_for() -> None:
     """As after a time in which the controller took the broker for gone, though it stayed registered."""
     world = World()
-    await world.controller_requests.update_metadata(tell(0))
+    await world.controller_requests.update_metadata(tell(0), 8)
     world.replicas.has("t", b"o" * 16)
     world.store.topics = {"t": (TOPIC_ID, [1, 2])}
     request = LeaderAndIsrRequest(
@@ -275,7 +279,7 @@ async def test_a_partition_with_a_large_index_costs_nothing() -> None:
     world = World()
     tracemalloc.start()
     try:
-        answer = await world.controller_requests.update_metadata(update(t=[2_000_000, 2**31 - 1]))
+        answer = await world.controller_requests.update_metadata(update(t=[2_000_000, 2**31 - 1]), 8)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -289,7 +293,7 @@ async def test_a_partition_with_a_large_index_costs_nothing() -> None:
 async def test_partitions_that_cannot_exist_are_left_out_of_the_metadata() -> None:
     world = World()
     request = update(**{"../../x": [0], "a b": [0], "": [0], "t": [-1, 0], "negative": [-1]})
-    assert (await world.controller_requests.update_metadata(request)).error_code == ErrorCode.NONE
+    assert (await world.controller_requests.update_metadata(request, 8)).error_code == ErrorCode.NONE
     assert world.names() == {"t"}
     known = world.metadata.topic("t")
     assert known is not None
@@ -320,11 +324,11 @@ async def test_a_request_for_an_earlier_registration_is_no_warning(
 ) -> None:
     """After a restart the controller may still send requests meant for the process before."""
     world = World()
-    world.authority.broker_epoch, world.authority.controller_epoch = 2, 1
+    world.fence.broker_epoch, world.fence.controller_epoch = 2, 1
     written = io.StringIO()
     events.configure(stream=written, json=True)
     try:
-        answer = await world.controller_requests.update_metadata(tell(0, **requested))
+        answer = await world.controller_requests.update_metadata(tell(0, **requested), 8)
     finally:
         events.configure()
     assert answer.error_code == error

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from tests.coordinator.harness import DELAY_MS, FakeClock, FakePartition
+from tests.support.handlers import request_context, services
 
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.handlers import SERVED
-from ottla_broker.handlers.context import Deferred, RequestContext
+from ottla_broker.handlers.context import Deferred
 from ottla_broker.log.config import LogConfig
 from ottla_broker.metadata.cache import BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
 from ottla_protocol.api_keys import ApiKey
@@ -84,7 +85,14 @@ class FakeBroker:
     def ask(self, api: ApiKey, version: int, request: Any, listener: str = "PLAINTEXT") -> Any:
         """Send a request through its bytes; a Deferred comes back if the answer is not there yet."""
         sent = type(request).decode(request.encode(version), version)
-        context = RequestContext(self, version, "me", "127.0.0.1", "c1", listener, 7)  # type: ignore[arg-type]
+        given = services(
+            clock=self.clock,
+            metadata=self.metadata,
+            controller=self.controller,
+            groups=self.groups,
+            joined=self.joined,
+        )
+        context = request_context(given, version, api, listener, client_id="me")
         answer = import_module(f"ottla_broker.handlers.{SERVED[api].module}").handle(context, sent)
         if isinstance(answer, Deferred):
             heard: list[Any] = []

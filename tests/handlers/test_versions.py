@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 from tests.badinput.requests import records
 from tests.support.wire import Wire
 
-from ottla_broker.clock import SystemClock
-from ottla_broker.config import BrokerConfig
-from ottla_broker.handlers import SERVED
-from ottla_broker.server import Broker
+from ottla_broker.handlers import SERVED, served_apis
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
@@ -338,8 +332,6 @@ def test_api_versions(version: int, wire: Wire) -> None:
         assert wire.call(ApiVersionsRequest(), version).error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_moving_replicas_is_not_advertised_with_several_folders(tmp_path: Path) -> None:
-    config = BrokerConfig.from_properties({"log.dirs": f"{tmp_path}/a,{tmp_path}/b"})
-    broker = Broker(config, SystemClock(asyncio.get_running_loop()), Random(1))
-    assert broker.served.keys() == SERVED.keys() - {ApiKey.ALTER_REPLICA_LOG_DIRS}
-    broker.background.close()
+def test_moving_replicas_is_not_advertised_with_several_folders() -> None:
+    served = served_apis(in_cluster=False, log_dirs=2)
+    assert served.keys() == SERVED.keys() - {ApiKey.ALTER_REPLICA_LOG_DIRS}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.replica.test_fetcher import batch
 from tests.replica.world import MAX_LAG_SECONDS, TOPIC, TOPIC_ID, StepClock, open_log
+from tests.support.handlers import INTER_BROKER, request_context, services
 
 from ottla_broker.handlers import list_offsets
 from ottla_broker.log.config import LogConfig
@@ -22,6 +23,7 @@ from ottla_broker.replica.leader_lease import LeaderLease
 from ottla_broker.replica.partition import Partition, Role
 from ottla_broker.replica.selector import RackAwareSelector
 from ottla_broker.store.api import Lease
+from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -391,7 +393,7 @@ async def test_offsets_are_not_told_before_they_are_known(tmp_path: Path) -> Non
     bench.lead([1, 2], epoch=2)
 
     def ask(timestamp: int, version: int = 8, replica: int = -1) -> tuple[int, int]:
-        broker = SimpleNamespace(replicas=SimpleNamespace(partition=lambda *_: bench.partition))
+        given = services(replicas=SimpleNamespace(partition=lambda *_: bench.partition))
         request = ListOffsetsRequest(
             replica_id=replica,
             topics=[
@@ -400,7 +402,7 @@ async def test_offsets_are_not_told_before_they_are_known(tmp_path: Path) -> Non
                 )
             ],
         )
-        context: Any = SimpleNamespace(broker=broker, version=version)
+        context = request_context(given, version, ApiKey.LIST_OFFSETS, INTER_BROKER)
         answer = list_offsets.handle(context, request).topics[0].partitions[0]
         return answer.error_code, answer.offset
 

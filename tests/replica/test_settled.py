@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.replica.world import FETCH_VERSION, TOPIC_ID, World
+from tests.support.handlers import INTER_BROKER, request_context
 
 from ottla_broker.handlers import fetch as fetch_handler
 from ottla_broker.log.reader import LogReader
 from ottla_broker.replica.isr import LeaderState
 from ottla_broker.replica.partition import Partition
+from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 
@@ -55,7 +56,7 @@ class Follower:
             session_epoch=self.session[1],
             topics=[FetchTopic(topic_id=TOPIC_ID, partitions=asked)] if asked else [],
         )
-        context: Any = SimpleNamespace(broker=self.node.broker, version=FETCH_VERSION)
+        context = request_context(self.node.services, FETCH_VERSION, ApiKey.FETCH, INTER_BROKER)
         answer: Any = fetch_handler.handle(context, request)
         assert not answer.error_code
         self.session = (answer.session_id, self.session[1] + 1)

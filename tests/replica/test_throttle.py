@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.replica.test_fetcher import LEADER, Bench, batch, bench, fetched
 from tests.replica.world import FETCH_VERSION, TOPIC, StepClock, World
+from tests.support.handlers import INTER_BROKER, request_context
 
 from ottla_broker.handlers import fetch as fetch_handler
 from ottla_broker.handlers.context import Deferred
 from ottla_broker.replica.throttle import UNLIMITED, Throttle
+from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -114,7 +115,7 @@ async def test_a_fetcher_with_nothing_else_to_ask_for_rests(bench: Bench) -> Non
 async def test_a_leader_sends_nothing_too_fast_but_to_who_is_in_sync(tmp_path: Any) -> None:
     world = World(tmp_path)
     node = world.nodes[1]
-    throttle = node.broker.replicas.leader_throttle = throttle_of(world.clock)
+    throttle = node.services.replicas.leader_throttle = throttle_of(world.clock)
     world.state = world.state._replace(isr=(1, 2), leader_epoch=1)
     node.told(world.state)
     world.produce(1, 5)
@@ -131,7 +132,7 @@ async def test_a_leader_sends_nothing_too_fast_but_to_who_is_in_sync(tmp_path: A
             session_epoch=-1,
             topics=[FetchTopic(topic_id=node.partition.topic_id, partitions=[partition])],
         )
-        context: Any = SimpleNamespace(broker=node.broker, version=FETCH_VERSION)
+        context = request_context(node.services, FETCH_VERSION, ApiKey.FETCH, INTER_BROKER)
         return fetch_handler.handle(context, request)
 
     def size(answer: FetchResponse) -> int:

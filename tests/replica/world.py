@@ -9,6 +9,8 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from tests.support.handlers import INTER_BROKER, request_context, services
+
 from ottla_broker.handlers import fetch as fetch_handler
 from ottla_broker.handlers import list_offsets as list_offsets_handler
 from ottla_broker.handlers.context import Deferred
@@ -140,9 +142,11 @@ class Node:
             selector=None,
             leader_throttle=None,
         )
-        self.broker: Any = SimpleNamespace(
+        self.services = services(
             replicas=replicas,
-            metadata=SimpleNamespace(topic=lambda _: None, topic_by_id=lambda _: None),
+            metadata=SimpleNamespace(
+                topic=lambda _: None, topic_by_id=lambda _: None, brokers=dict.fromkeys(world.numbers)
+            ),
             config=SimpleNamespace(fetch_max_bytes=1 << 26),
             fetch_sessions=FetchSessions(100, world.clock, world.random),
             clock=world.clock,
@@ -183,7 +187,7 @@ class Node:
 
     def serve(self, letter: Letter) -> None:
         request = letter.kind.decode(memoryview(letter.data), letter.version, 0)
-        context: Any = SimpleNamespace(broker=self.broker, version=letter.version)
+        context = request_context(self.services, letter.version, letter.kind.API_KEY, INTER_BROKER)
         if letter.kind is FetchRequest:
             answer = fetch_handler.handle(context, request)
             if isinstance(answer, Deferred):

@@ -16,9 +16,7 @@ PACKAGES = ("ottla_protocol", "ottla_broker", "ottla_client", "ottla_pipeline")
 # ARCHITECTURE.md, with a reason.
 KNOWN = (
     "ottla_broker.coordinator.group.",
-    "ottla_broker.network.",
     "ottla_broker.controller.cluster.",
-    ("ottla_broker.handlers.", "ottla_broker.server"),
     "ottla_client.commands.",
 )
 

@@ -42,7 +42,9 @@ class Cluster:
         brokers: int = 3,
         settings: Mapping[str, object] | None = None,
         racks: Iterable[str] = (),
+        listeners: Callable[[int], Mapping[str, object]] | None = None,
     ) -> None:
+        """``listeners`` makes settings of the port for clients; without it that is the only listener."""
         self.zookeeper = zookeeper
         self.connect = f"{zookeeper.address}/cluster{next(_chroots)}"
         self.brokers: dict[int, BrokerProcess] = {}
@@ -58,7 +60,10 @@ class Cluster:
             }
             if names:
                 own["broker.rack"] = names[(number - 1) % len(names)]
-            self.brokers[number] = BrokerProcess(folder / f"broker-{number}", own)
+            broker = BrokerProcess(folder / f"broker-{number}", own)
+            if listeners is not None:
+                broker.settings = {**broker.settings, **listeners(broker.port)}
+            self.brokers[number] = broker
 
     @property
     def bootstrap(self) -> str:

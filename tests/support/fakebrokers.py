@@ -10,6 +10,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from tests.support.handlers import request_context, services
 from tests.support.waiting import until
 
 from ottla_broker.clock import SystemClock
@@ -21,7 +22,6 @@ from ottla_broker.controller.cluster.controller import ActiveController
 from ottla_broker.controller.cluster.controller_election import ControllerElection
 from ottla_broker.controller.config_admin import check_topic
 from ottla_broker.handlers import IN_CLUSTERS, SERVED
-from ottla_broker.handlers.context import RequestContext
 from ottla_broker.metadata.cache import MetadataCache, PartitionInfo, TopicInfo
 from ottla_broker.store.api import Create, Delete, StoreFailedError, UnknownOutcomeError
 from ottla_broker.store.keys import (
@@ -246,6 +246,8 @@ class FakeCluster:
 
     def __init__(self, connect: str) -> None:
         self.settings = ZooKeeperSettings(connect, session_timeout_ms=30_000, connection_timeout_ms=6000)
+        # Of each broker's last registration.
+        self.epochs: dict[int, int] = {}
         self.brokers: dict[int, FakeBroker] = {}
         self.unclean: set[str] = set()
         self.controllers: list[Candidate] = []
@@ -293,6 +295,7 @@ class FakeCluster:
         path = BrokerIdNode.path(broker_id)
         removal = [Delete(path)] if again else []
         await self.store.transaction([*removal, Create(path, node, ephemeral=True)])
+        self.epochs[broker_id] = await self.epoch(broker_id)
 
     async def unregister(self, broker_id: int) -> None:
         await self.store.delete(BrokerIdNode.path(broker_id))
@@ -399,7 +402,7 @@ class Candidate:
             configs=self,
             to_controller=self._to_controller,
             wait_for=self._wait_for,
-            broker_epoch=lambda: -1,
+            broker_epoch=lambda: self.cluster.epochs.get(self.broker_id, -1),
             active=lambda: self.active,
         )
         self._task = asyncio.get_running_loop().create_task(self.election.run())
@@ -416,8 +419,8 @@ class Candidate:
         key = int(request.API_KEY)
         module = (SERVED | IN_CLUSTERS)[key].module
         member = SimpleNamespace(controller=self.api)
-        broker: Any = SimpleNamespace(controller=self.api, member=member, config=self.config)
-        ctx = RequestContext(broker, version, "test", "127.0.0.1", "connection", "PLAINTEXT", 1)
+        given = services(controller=self.api, cluster_member=member, config=self.config)
+        ctx = request_context(given, version, key)
         return await import_module(f"ottla_broker.handlers.{module}").handle(ctx, request)
 
     async def _on_elected(self, epoch: int, version: int) -> None:

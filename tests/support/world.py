@@ -6,8 +6,9 @@ import asyncio
 import os
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import Any
+
+from tests.support.handlers import request_context, services
 
 from ottla_broker.background import Background
 from ottla_broker.clock import SystemClock
@@ -71,21 +72,21 @@ class World:
             folder.unlock()
         self.background.close()
 
-    def context(self, version: int, listener: str = "PLAINTEXT") -> RequestContext:
+    def context(self, version: int, api_key: int, listener: str = "PLAINTEXT") -> RequestContext:
         """What a handler gets with a request."""
-        broker: Any = SimpleNamespace(
+        given = services(
             config=self.config,
             metadata=self.metadata,
             controller=self.controller,
             replicas=self.replicas,
             logs=self.logs,
         )
-        return RequestContext(broker, version, "test", "127.0.0.1", "connection-1", listener, 1)
+        return request_context(given, version, api_key, listener)
 
     async def call(self, handler: Any, request: Any, version: int, listener: str = "PLAINTEXT") -> Any:
         """Have a request answered; both go through their encodings."""
         asked = type(request).decode(request.encode(version), version)
-        answer = handler.handle(self.context(version, listener), asked)
+        answer = handler.handle(self.context(version, request.API_KEY, listener), asked)
         if hasattr(answer, "__await__"):
             answer = await answer
         return type(answer).decode(answer.encode(version), version)

@@ -16,6 +16,7 @@ from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.replica.manager import ReplicaManager
 from ottla_broker.replica.state_changes import ReplicaStateChanges, check_partition
 from ottla_broker.store.api import StoreError
+from ottla_broker.store.keys import BadNodeError
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 
 log = get_logger()
 
+_LEADER_AND_ISR_BROKER_EPOCH: Final = 2
+_STOP_REPLICA_BROKER_EPOCH: Final = 1
+_UPDATE_METADATA_BROKER_EPOCH: Final = 5
+"""The first versions whose requests say for which registration of a broker they are meant (KIP-380)."""
 LEADER_DURING_DELETE: Final = -2
 _NO_TOPICS_SECONDS: Final = 20.0
 """How long a new controller may take until it tells of topics: it elects leaders first. All of it is waited for only
@@ -58,7 +63,7 @@ class ControllerRequests:
 
     def __init__(
         self,
-        authority: EpochFence,
+        fence: EpochFence,
         metadata: MetadataCache,
         replicas: ReplicaManager,
         changes: ReplicaStateChanges,
@@ -68,7 +73,7 @@ class ControllerRequests:
         store: Reading,
     ) -> None:
         """``log_config`` makes of a topic's settings what is in force; ``set_address`` is told where brokers are."""
-        self._authority = authority
+        self._fence = fence
         self._metadata = metadata
         self._replicas = replicas
         self._changes = changes
@@ -87,7 +92,7 @@ class ControllerRequests:
 
     async def leader_and_isr(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
         async with self._turn:
-            code = await self._check(request)
+            code = await self._check(request, version >= _LEADER_AND_ISR_BROKER_EPOCH)
             if code is ErrorCode.NONE:
                 topics = {state.topic_name for state in request.ungrouped_partition_states}
                 topics |= {topic.topic_name for topic in request.topic_states}
@@ -159,16 +164,16 @@ class ControllerRequests:
         if newer:
             self._put(name, topic_id, {**partitions, **newer})
 
-    async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
+    async def stop_replica(self, request: StopReplicaRequest, version: int) -> StopReplicaResponse:
         async with self._turn:
-            code = await self._check(request)
+            code = await self._check(request, version >= _STOP_REPLICA_BROKER_EPOCH)
             if code is not ErrorCode.NONE:
                 return StopReplicaResponse(error_code=code)
             return await self._changes.stop_replicas(request)
 
-    async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    async def update_metadata(self, request: UpdateMetadataRequest, version: int) -> UpdateMetadataResponse:
         async with self._turn:
-            code = await self._check(request)
+            code = await self._check(request, version >= _UPDATE_METADATA_BROKER_EPOCH)
             states: dict[str, tuple[bytes, list[UpdateMetadataPartitionState]]] = {}
             for state in request.ungrouped_partition_states:
                 states.setdefault(state.topic_name, (ZERO_UUID, []))[1].append(state)
@@ -196,11 +201,20 @@ class ControllerRequests:
             asyncio.get_running_loop().call_later(_NO_TOPICS_SECONDS, self.joined.set)
 
     async def _check(
-        self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
+        self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest, names_broker: bool
     ) -> ErrorCode:
-        code = await self._authority.admit(
-            request.controller_id, request.controller_epoch, request.broker_epoch
-        )
+        """Whether to obey; ``names_broker``: the request says for which registration of this broker it is meant."""
+        try:
+            code = await self._fence.admit(
+                request.controller_id,
+                request.controller_epoch,
+                request.broker_epoch if names_broker else None,
+            )
+        except (StoreError, BadNodeError) as error:
+            log.warning(
+                "a new controller can't be confirmed", controller=request.controller_id, reason=str(error)
+            )
+            return ErrorCode.UNKNOWN_SERVER_ERROR  # the controller asks again
         if code is not ErrorCode.NONE:
             # Normal after a restart: the controller may still send requests meant for the process before.
             write = log.info if code is ErrorCode.STALE_BROKER_EPOCH else log.warning
@@ -208,7 +222,7 @@ class ControllerRequests:
                 "controller request refused",
                 controller=request.controller_id,
                 epoch=request.controller_epoch,
-                known_epoch=self._authority.controller_epoch,
+                known_epoch=self._fence.controller_epoch,
                 error=code.name,
             )
         return code
@@ -228,7 +242,7 @@ class ControllerRequests:
         A controller that dies may have told only some brokers that a topic is deleted, and the next one knows nothing
         of it; one that takes a broker for gone doesn't tell it of the replicas that it loses either.
         """
-        now = (self._authority.controller_epoch, self._authority.broker_epoch)
+        now = (self._fence.controller_epoch, self._fence.broker_epoch)
         if now == self._caught_up:
             return ErrorCode.NONE
         code = await self._drop_missing(replicas=now[1] != self._caught_up[1])

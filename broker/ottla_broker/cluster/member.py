@@ -49,6 +49,7 @@ from ottla_broker.store.keys import (
     PERSISTENT_PATHS,
     BrokerRegistration,
     ConfigNode,
+    ControllerEpochNode,
     encode_uuid,
 )
 from ottla_broker.store.zookeeper import Tls, ZooKeeperSettings, ZooKeeperStore
@@ -94,7 +95,7 @@ class ClusterMember:
         self._random = random
         self.on_broker_configs: list[Callable[[], None]] = []
         self.on_failed: Callable[[], None] = lambda: None
-        self.authority = EpochFence()
+        self.fence = EpochFence(self._latest_controller_epoch)
         self.store = ReconnectingStore()
         self._settings = _zookeeper_settings(config)
         self._session: ZooKeeperStore | None = None
@@ -186,7 +187,7 @@ class ClusterMember:
         if config.replica_selector_class == RACK_AWARE:
             self.replicas.selector = RackAwareSelector(number, self._rack_of)
         self.controller_requests = ControllerRequests(
-            self.authority,
+            self.fence,
             self._metadata,
             self.replicas,
             ReplicaStateChanges(self.replicas, self._fetchers, self._logs),
@@ -250,7 +251,7 @@ class ClusterMember:
 
     async def _register(self, session: ZooKeeperStore) -> None:
         assert self._registration is not None
-        self.authority.broker_epoch = await register(session, self._config.broker_id, self._registration)
+        self.fence.broker_epoch = await register(session, self._config.broker_id, self._registration)
 
     # ---- sessions
 
@@ -312,7 +313,7 @@ class ClusterMember:
 
         Not before: what was led under an earlier one may be others' by now.
         """
-        if broker_epoch in (-1, self.authority.broker_epoch):
+        if broker_epoch in (-1, self.fence.broker_epoch):
             self._leader_lease.lease = self._lease()
 
     async def _on_silence(self) -> None:
@@ -367,7 +368,7 @@ class ClusterMember:
         election = self._election
         if election is not None and election.controller >= 0:
             return election.controller
-        return self.authority.controller_id
+        return self.fence.controller_id
 
     def _place(self, controller: int) -> int:
         others = sorted(broker for broker in self._metadata.brokers if broker != controller)
@@ -404,8 +405,15 @@ class ClusterMember:
         broker = self._metadata.brokers.get(broker_id)
         return None if broker is None else broker.rack
 
+    async def _latest_controller_epoch(self) -> int:
+        """Raises StoreError, BadNodeError."""
+        # The server that answers may be behind the one that a new controller has written to.
+        await self.store.sync(ControllerEpochNode.PATH)
+        data, _ = await self.store.get(ControllerEpochNode.PATH)
+        return ControllerEpochNode.decode(data)
+
     def _broker_epoch(self) -> int:
-        return self.authority.broker_epoch
+        return self.fence.broker_epoch
 
     # ---- configurations
 
@@ -485,7 +493,7 @@ class ClusterMember:
                 link = await self._links.to_controller()
                 answer = await link.submit(
                     ControlledShutdownRequest(
-                        broker_id=config.broker_id, broker_epoch=self.authority.broker_epoch
+                        broker_id=config.broker_id, broker_epoch=self.fence.broker_epoch
                     ),
                     timeout=_SHUTDOWN_SECONDS,
                 )

@@ -75,6 +75,9 @@ class ReconnectingStore:
     async def get(self, path: str) -> tuple[bytes, int]:
         return await self._now().get(path)
 
+    async def sync(self, path: str) -> None:
+        await self._now().sync(path)
+
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, int] | None]:
         return await self._now().get_many(paths)
 

@@ -72,3 +72,10 @@ IN_CLUSTERS: dict[int, Served] = {
     67: Served("allocate_producer_ids", 0, 0),
 }
 """Requests between brokers and their controller, which a broker in a cluster serves as well."""
+
+
+def served_apis(*, in_cluster: bool, log_dirs: int) -> dict[int, Served]:
+    """The APIs of a broker with this number of folders in ``log.dirs``."""
+    served = {**SERVED, **IN_CLUSTERS} if in_cluster else SERVED
+    left_out = NOT_WITH_SEVERAL_LOG_DIRS if log_dirs > 1 else frozenset()
+    return {key: api for key, api in served.items() if key not in left_out}

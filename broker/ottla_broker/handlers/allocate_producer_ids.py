@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla_broker.handlers.context import RequestContext
-from ottla_protocol.errors import KafkaError
+from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -11,9 +11,13 @@ from ottla_protocol.messages.allocate_producer_ids import (
 
 
 async def handle(ctx: RequestContext, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
-    controller = ctx.broker.member.controller
     try:
-        block = await controller.allocate_producer_ids(request.broker_id, request.broker_epoch)
+        if request.broker_epoch < 0:
+            # For no registration: a process that was replaced could have sent it.
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+        block = await ctx.services.member.controller.allocate_producer_ids(
+            request.broker_id, request.broker_epoch
+        )
     except KafkaError as error:
         return AllocateProducerIdsResponse(error_code=error.code)
     return AllocateProducerIdsResponse(

@@ -33,4 +33,6 @@ async def _alter(ctx: RequestContext, resource: AlterConfigsResource, validate_o
     except KafkaError as error:
         return Outcome(error.code, error.message)
     settings = {c.name: c.value for c in resource.configs}
-    return await ctx.broker.controller.replace_configs(kind, resource.resource_name, settings, validate_only)
+    return await ctx.services.controller.replace_configs(
+        kind, resource.resource_name, settings, validate_only
+    )

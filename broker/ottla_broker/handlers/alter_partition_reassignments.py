@@ -20,7 +20,9 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     wanted = {(t.name, each.partition_index): each.replicas for t in request.topics for each in t.partitions}
     try:
-        outcomes = await ctx.broker.controller.alter_reassignments(wanted, client_timeout(request.timeout_ms))
+        outcomes = await ctx.services.controller.alter_reassignments(
+            wanted, client_timeout(request.timeout_ms)
+        )
     except KafkaError as error:
         return AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
     topics: dict[str, ReassignableTopicResponse] = {}

@@ -34,11 +34,11 @@ def handle(ctx: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterRep
 def _check(ctx: RequestContext, topic: str, index: int, path: str) -> ErrorCode:
     if len(future_folder(topic, index)) > MAX_FOLDER_NAME:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
-    folder = next((each for each in ctx.broker.logs.folders if os.path.abspath(each.path) == path), None)
+    folder = next((each for each in ctx.services.logs.folders if os.path.abspath(each.path) == path), None)
     if folder is None:
         return ErrorCode.LOG_DIR_NOT_FOUND
     if folder.failed:
         return ErrorCode.KAFKA_STORAGE_ERROR
-    if ctx.broker.replicas.partition(topic, index) is None:
+    if ctx.services.replicas.partition(topic, index) is None:
         return ErrorCode.REPLICA_NOT_AVAILABLE
     return ErrorCode.NONE

@@ -27,7 +27,7 @@ def handle(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsRespo
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return _INVALID
-    return ApiVersionsResponse(api_keys=_ranges(ctx.broker.served))
+    return ApiVersionsResponse(api_keys=_ranges(ctx.services.served))
 
 
 def unsupported(served: Mapping[int, Served]) -> ApiVersionsResponse:

@@ -5,42 +5,76 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from ottla_broker.handlers.authorization import CLUSTER_NAME, DENIED, AclResource, Rules
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla_broker.server import Broker
+    from ottla_broker.handlers.services import Services
+    from ottla_broker.network.service import ClientConnection
+    from ottla_broker.replica.partition import Partition
 
 
 class RequestContext:
-    """One request's surroundings. Made by the connection, read by the handler, gone with the answer."""
+    """One request's surroundings: who sent it, in which version, and what serves it.
 
-    __slots__ = (
-        "broker",
-        "client_host",
-        "client_id",
-        "connection_id",
-        "correlation_id",
-        "listener",
-        "version",
-    )
+    Attributes:
+        rules: what the API needs to be allowed; see :mod:`.authorization`.
+    """
+
+    __slots__ = ("client_id", "connection", "correlation_id", "rules", "services", "version")
 
     def __init__(
         self,
-        broker: Broker,
+        services: Services,
+        rules: Rules,
         version: int,
         client_id: str | None,
-        client_host: str,
-        connection_id: str,
-        listener: str,
+        connection: ClientConnection,
         correlation_id: int,
     ) -> None:
-        self.broker = broker
+        self.services = services
+        self.rules = rules
         self.version = version
         self.client_id = client_id
-        self.client_host = client_host
-        self.connection_id = connection_id
-        self.listener = listener
+        self.connection = connection
         self.correlation_id = correlation_id
+
+    def authorize(self, resource: AclResource, name: str = CLUSTER_NAME) -> bool:
+        """Whether the client may do what this API does to the resource called ``name``."""
+        return self.services.authorizer.authorize(self.connection, self.rules[resource], resource, name)
+
+    def check(self, resource: AclResource, name: str = CLUSTER_NAME) -> None:
+        """Raise KafkaError, e.g. TOPIC_AUTHORIZATION_FAILED, unless :meth:`authorize` allows it."""
+        if not self.authorize(resource, name):
+            raise KafkaError(DENIED[resource])
+
+    def partition(self, topic: str, index: int, replica_id: int = -1) -> Partition:
+        """The partition, for a client that may use its topic, or for the broker ``replica_id``.
+
+        Raises:
+            KafkaError: TOPIC_AUTHORIZATION_FAILED, or as :meth:`find_partition`.
+        """
+        if replica_id < 0:
+            self.check(AclResource.TOPIC, topic)
+        elif not self.authorize(AclResource.CLUSTER):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return self.find_partition(topic, index)
+
+    def find_partition(self, topic: str, index: int) -> Partition:
+        """The partition, if this broker has it.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER where other brokers have it, or this one doesn't know yet;
+                UNKNOWN_TOPIC_OR_PARTITION where it doesn't exist.
+        """
+        services = self.services
+        partition = services.replicas.partition(topic, index)
+        if partition is not None:
+            return partition
+        info = services.metadata.topic(topic)
+        if not services.knows_cluster or (info is not None and index in info.partitions):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 class Deferred:
@@ -74,21 +108,6 @@ class Deferred:
             callback(self.response)
         else:
             self.on_complete = callback
-
-
-def knows_nothing_yet(broker: Broker) -> bool:
-    """Whether the controller has still to tell this broker what there is."""
-    return broker.joined is not None and not broker.joined.is_set()
-
-
-def not_here(broker: Broker, topic: str, partition: int) -> KafkaError:
-    """The error for a partition that this broker doesn't have: others may lead it, or it may not exist."""
-    if knows_nothing_yet(broker):
-        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    info = broker.metadata.topic(topic)
-    if info is not None and partition in info.partitions:
-        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 Answer = Any | Deferred | Awaitable[Any] | None

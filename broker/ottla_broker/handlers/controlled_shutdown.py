@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from ottla_broker.handlers.context import RequestContext
-from ottla_protocol.errors import KafkaError
+from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     RemainingPartition,
 )
 
+_BROKER_EPOCH_SINCE = 2
+
 
 async def handle(ctx: RequestContext, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
-    controller = ctx.broker.member.controller
     try:
-        remaining = await controller.controlled_shutdown(request.broker_id, request.broker_epoch)
+        if ctx.version >= _BROKER_EPOCH_SINCE and request.broker_epoch < 0:
+            # For no registration: a process that was replaced could have sent it.
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+        remaining = await ctx.services.member.controller.controlled_shutdown(
+            request.broker_id, request.broker_epoch
+        )
     except KafkaError as error:
         return ControlledShutdownResponse(error_code=error.code)
     return ControlledShutdownResponse(

@@ -32,7 +32,7 @@ async def handle(ctx: RequestContext, request: CreatePartitionsRequest) -> Creat
         for topic in asked.values()
         if counts[topic.name] == 1
     ]
-    done = await ctx.broker.controller.create_partitions(wanted, request.validate_only)
+    done = await ctx.services.controller.create_partitions(wanted, request.validate_only)
     outcomes = {topic.name: outcome for topic, outcome in zip(wanted, done, strict=True)}
     results = []
     for name in asked:

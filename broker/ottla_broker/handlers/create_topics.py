@@ -27,7 +27,7 @@ async def handle(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTop
     # One answer a name, in the order of the request.
     asked = {topic.name: topic for topic in request.topics}
     wanted = [_new_topic(topic) for topic in asked.values() if counts[topic.name] == 1]
-    outcomes = {o.name: o for o in await ctx.broker.controller.create_topics(wanted, request.validate_only)}
+    outcomes = {o.name: o for o in await ctx.services.controller.create_topics(wanted, request.validate_only)}
     results = []
     for name in asked:
         outcome = outcomes.get(name)
@@ -67,6 +67,6 @@ def _result(ctx: RequestContext, outcome: CreatedTopic) -> CreatableTopicResult:
                 config_source=entry.source,
                 is_sensitive=entry.sensitive,
             )
-            for entry in describe_topic(ctx.broker.config, outcome.configs)
+            for entry in describe_topic(ctx.services.config, outcome.configs)
         ]
     return result

@@ -24,5 +24,5 @@ def handle(ctx: RequestContext, request: DeleteGroupsRequest) -> Deferred:
             )
         )
 
-    ctx.broker.groups.delete(request.groups_names, reply)
+    ctx.services.groups.delete(request.groups_names, reply)
     return answer

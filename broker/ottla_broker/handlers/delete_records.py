@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from ottla_broker.handlers.context import RequestContext, not_here
+from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -29,14 +29,12 @@ def handle(
     waits: _Waits = []
     for topic in request.topics:
         answers = []
-        info = ctx.broker.metadata.topic(topic.name)
+        info = ctx.services.metadata.topic(topic.name)
         for asked in topic.partitions:
             answer = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1)
             answers.append(answer)
             try:
-                partition = ctx.broker.replicas.partition(topic.name, asked.partition_index)
-                if partition is None:
-                    raise not_here(ctx.broker, topic.name, asked.partition_index)
+                partition = ctx.partition(topic.name, asked.partition_index)
                 if info is not None and info.internal:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
                 answer.low_watermark = partition.delete_records(asked.offset)

@@ -26,7 +26,7 @@ def handle(
     wanted = (
         request.topics if ctx.version >= 6 else [DeleteTopicState(name=name) for name in request.topic_names]
     )
-    if not ctx.broker.config.delete_topic_enable:
+    if not ctx.services.config.delete_topic_enable:
         code = ErrorCode.INVALID_REQUEST if ctx.version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
         return _respond([_failed(topic, code, None) for topic in wanted])
     return _delete(ctx, wanted)
@@ -46,7 +46,7 @@ async def _delete(ctx: RequestContext, wanted: list[DeleteTopicState]) -> Delete
             refused.append(_failed(topic, ErrorCode.INVALID_REQUEST, "Duplicate topic."))
         else:
             accepted.append(TopicToDelete(topic.name, topic.topic_id))
-    outcomes = await ctx.broker.controller.delete_topics(accepted)
+    outcomes = await ctx.services.controller.delete_topics(accepted)
     return _respond(refused + [_result(outcome) for outcome in outcomes])
 
 
@@ -54,7 +54,7 @@ def _meaning(ctx: RequestContext, topic: DeleteTopicState) -> str | bytes:
     """The same for two entries that mean the same topic."""
     if topic.name is not None:
         return topic.name
-    info = ctx.broker.metadata.topic_by_id(topic.topic_id)
+    info = ctx.services.metadata.topic_by_id(topic.topic_id)
     return topic.topic_id if info is None else info.name
 
 

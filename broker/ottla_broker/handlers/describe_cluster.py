@@ -30,10 +30,10 @@ def handle(ctx: RequestContext, request: DescribeClusterRequest) -> DescribeClus
             error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message=f"Unsupported endpoint type {request.endpoint_type}",
         )
-    metadata = ctx.broker.metadata
+    metadata = ctx.services.metadata
     brokers = []
     for broker in metadata.brokers.values():
-        reached = broker.listeners.get(ctx.listener)
+        reached = broker.listeners.get(ctx.connection.listener)
         if reached is not None:
             host, port = reached
             brokers.append(DescribeClusterBroker(broker_id=broker.id, host=host, port=port, rack=broker.rack))

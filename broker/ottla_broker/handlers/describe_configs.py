@@ -46,13 +46,13 @@ def handle(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConf
 
 def _describe(ctx: RequestContext, resource: DescribeConfigsResource) -> list[ConfigEntry]:
     """Raises KafkaError for what can't be described."""
-    config = ctx.broker.config
+    config = ctx.services.config
     kind, name = resource.resource_type, resource.resource_name
     # Null asks for all, and so does an empty list, in Kafka.
     names = resource.configuration_keys or None
     if kind == ResourceType.TOPIC:
         check_topic_name(name)
-        info = ctx.broker.metadata.topic(name)
+        info = ctx.services.metadata.topic(name)
         if info is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return describe_topic(config, info.configs, names)

@@ -26,7 +26,7 @@ def handle(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroup
     asked = request.include_authorized_operations
     groups = []
     for group_id in request.groups:
-        found = ctx.broker.groups.describe(group_id)
+        found = ctx.services.groups.describe(group_id)
         groups.append(
             DescribedGroup(
                 error_code=found.error,

@@ -31,7 +31,7 @@ _SLICE = 100
 async def handle(ctx: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     logs = _wanted(ctx, request)
     results = []
-    for folder in ctx.broker.logs.folders:
+    for folder in ctx.services.logs.folders:
         result = DescribeLogDirsResult(log_dir=os.path.abspath(folder.path))
         results.append(result)
         if folder.failed:
@@ -61,7 +61,7 @@ async def handle(ctx: RequestContext, request: DescribeLogDirsRequest) -> Descri
 
 
 def _wanted(ctx: RequestContext, request: DescribeLogDirsRequest) -> list[Log]:
-    logs = ctx.broker.logs
+    logs = ctx.services.logs
     if request.topics is None:
         return list(logs.logs())
     asked = dict.fromkeys((t.topic, partition) for t in request.topics for partition in t.partitions)
@@ -69,7 +69,7 @@ def _wanted(ctx: RequestContext, request: DescribeLogDirsRequest) -> list[Log]:
 
 
 def _partition(ctx: RequestContext, log: Log) -> DescribeLogDirsPartition:
-    known = ctx.broker.replicas.partition(log.topic, log.partition) is not None
+    known = ctx.services.replicas.partition(log.topic, log.partition) is not None
     return DescribeLogDirsPartition(
         partition_index=log.partition,
         partition_size=_size(ctx, log),
@@ -81,7 +81,7 @@ def _partition(ctx: RequestContext, log: Log) -> DescribeLogDirsPartition:
 def _size(ctx: RequestContext, log: Log) -> int:
     if log.is_open:
         return log.size
-    files = ctx.broker.logs.files
+    files = ctx.services.logs.files
     return sum(
         files.size(f"{log.path}/{name}") for name in files.names(str(log.path)) if name.endswith(names.LOG)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla_broker.handlers.context import RequestContext, not_here
+from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -21,9 +21,7 @@ def handle(ctx: RequestContext, request: DescribeProducersRequest) -> DescribePr
             answer = PartitionResponse(partition_index=index)
             answers.append(answer)
             try:
-                partition = ctx.broker.replicas.partition(topic.name, index)
-                if partition is None:
-                    raise not_here(ctx.broker, topic.name, index)
+                partition = ctx.partition(topic.name, index)
                 partition.check_readable(-1, any_replica=True)
                 answer.active_producers = [
                     ProducerState(

@@ -22,7 +22,7 @@ from ottla_protocol.messages.describe_topic_partitions import (
 
 
 def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    metadata = ctx.broker.metadata
+    metadata = ctx.services.metadata
     cursor = request.cursor
     all_topics = not request.topics
     asked = {topic.name for topic in request.topics}
@@ -30,7 +30,7 @@ def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Desc
         return _refuse(asked)
     first = "" if cursor is None else cursor.topic_name
     names = {info.name for info in metadata.topics()} if all_topics else asked
-    room = max(min(ctx.broker.config.max_request_partition_size_limit, request.response_partition_limit), 1)
+    room = max(min(ctx.services.config.max_request_partition_size_limit, request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
     for name in sorted(name for name in names if name >= first):
         start = 0 if cursor is None or name != first else cursor.partition_index

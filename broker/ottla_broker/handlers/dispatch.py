@@ -7,20 +7,21 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib import import_module
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla_broker.events import get_logger
 from ottla_broker.handlers import Served
+from ottla_broker.handlers.api_versions import unsupported
+from ottla_broker.handlers.authorization import CLUSTER_NAME, DENIED, GATES, RULES
 from ottla_broker.handlers.context import Deferred, RequestContext
-from ottla_broker.network.connection import Connection
-from ottla_broker.network.service import CloseConnection, Parts, Reply, Slot
+from ottla_broker.network.service import ClientConnection, CloseConnection, Parts, Principal, Reply, Slot
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, ProtocolError
 from ottla_protocol.header import RequestHeader, parse_request_header, response_header_is_flexible
-from ottla_protocol.registry import request_class
+from ottla_protocol.registry import request_class, response_class
 
 if TYPE_CHECKING:
-    from ottla_broker.server import Broker
+    from ottla_broker.handlers.services import Services
 
 log = get_logger()
 
@@ -57,31 +58,69 @@ Decode = Callable[[memoryview, int, int], Any]
 Handle = Callable[[RequestContext, Any], Any]
 
 
+class RequestRecord(NamedTuple):
+    """One request that was answered, as quotas and metrics need it.
+
+    Attributes:
+        bytes_in, bytes_out: of the request and the answer, without their length prefixes; -1 out for no answer.
+        seconds: from the last byte of the request to the answer's encoding.
+    """
+
+    api_key: int
+    version: int
+    principal: Principal
+    client_id: str | None
+    listener: str
+    bytes_in: int
+    bytes_out: int
+    seconds: float
+
+
 class Route:
     """What is needed to serve one version of one API; made when it is first asked for."""
 
-    __slots__ = ("decode", "flexible", "handle", "in_parts")
+    __slots__ = ("api_key", "decode", "flexible", "gate", "handle", "in_parts", "rules")
 
     def __init__(self, served: Served, api_key: int, version: int) -> None:
         module = import_module(f"ottla_broker.handlers.{served.module}")
+        self.api_key = api_key
         self.decode: Decode = request_class(api_key, version).decode
         self.handle: Handle = module.handle
+        self.rules = RULES[api_key]
+        self.gate = GATES.get(api_key)
         self.flexible = response_header_is_flexible(api_key, version)
         # A fetch's answer holds slices of files; all others are bytes.
         self.in_parts = api_key == _FETCH
 
+    def refusal(self, context: RequestContext, request: Any) -> Any:
+        """The answer to a request that isn't allowed as a whole; None: it is, or its handler looks at each part."""
+        gate = self.gate
+        if gate is None:
+            return None
+        name = CLUSTER_NAME if gate.name_field is None else getattr(request, gate.name_field)
+        if context.authorize(gate.resource, name):
+            return None
+        response: Any = response_class(self.api_key)()
+        response.error_code = DENIED[gate.resource]
+        return response
+
 
 class Dispatcher:
-    """Parses requests, calls their handlers and encodes the answers. Owned by the loop thread."""
+    """Parses requests, calls their handlers and encodes the answers. Owned by the loop thread.
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
-        self._broker = broker
-        self._served = broker.served
+    Attributes:
+        on_request: called with each request that has been answered. Quotas and metrics go here.
+    """
+
+    def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
+        self._services = services
+        self._served = services.served
         self._loop = loop
+        self.on_request: Callable[[RequestRecord], None] | None = None
         self._routes: dict[tuple[int, int], Route] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
 
-    def handle(self, connection: Connection, frame: memoryview) -> Reply:
+    def handle(self, connection: ClientConnection, frame: memoryview) -> Reply:
         """See :meth:`ottla_broker.network.service.Service.handle`."""
         try:
             header, position = parse_request_header(frame)
@@ -102,29 +141,22 @@ class Dispatcher:
             raise CloseConnection(f"{_name(api_key)} version {version} can't be read: {error}") from error
         connection.client_id = header.client_id
         context = RequestContext(
-            self._broker,
-            version,
-            header.client_id,
-            connection.client_host,
-            connection.id,
-            connection.listener,
-            header.correlation_id,
+            self._services, route.rules, version, header.client_id, connection, header.correlation_id
         )
+        received = (len(frame), 0.0 if self.on_request is None else self._services.clock.monotonic())
         try:
-            answer = route.handle(context, request)
+            answer = route.refusal(context, request) or route.handle(context, request)
             if isinstance(answer, Deferred):
                 if not answer.done:
-                    return self._park(connection, route, header, answer)
+                    return self._park(route, context, received, answer)
                 answer = answer.response
             elif hasattr(answer, "__await__"):
-                return self._park(connection, route, header, self._run(answer))
-            if answer is None:
-                return None
-            return self._encode(route, version, header.correlation_id, answer)
+                return self._park(route, context, received, self._run(answer))
+            return self._finish(route, context, received, answer)
         except CloseConnection:
             raise  # the handler's own decision to close: produce with acks=0 has no answer to put an error in
         except Exception as error:
-            raise self._failed(connection, header, error) from error
+            raise self._failed(route, context, error) from error
 
     def close(self) -> None:
         """Cancel what still waits."""
@@ -140,7 +172,7 @@ class Dispatcher:
         if not served.min_version <= version <= served.max_version:
             return None
         route = Route(served, api_key, version)
-        joined = self._broker.joined
+        joined = self._services.joined
         if joined is None or joined.is_set() or api_key not in _OF_THE_CLUSTER:
             self._routes[api_key, version] = route
         else:
@@ -164,8 +196,6 @@ class Dispatcher:
         api_key, version = header.api_key, header.api_version
         if api_key == _API_VERSIONS:
             # In a version 0 body whatever was asked, with the range of this API itself (KIP-511).
-            from ottla_broker.handlers.api_versions import unsupported
-
             body = unsupported(self._served).encode(0)
             return [_pack_header(len(body) + 4, header.correlation_id) + body]
         served = self._served[api_key]
@@ -176,7 +206,30 @@ class Dispatcher:
 
     # ---- answers
 
-    def _encode(self, route: Route, version: int, correlation_id: int, response: Any) -> Parts:
+    def _finish(
+        self, route: Route, context: RequestContext, received: tuple[int, float], response: Any
+    ) -> Parts | None:
+        """Encode an answer and report the request. ``received``: the request's bytes, and when they were there."""
+        parts = None if response is None else self._encode(route, context, response)
+        if self.on_request is not None:
+            size, since = received
+            connection = context.connection
+            self.on_request(
+                RequestRecord(
+                    route.api_key,
+                    context.version,
+                    connection.principal,
+                    context.client_id,
+                    connection.listener,
+                    size,
+                    -1 if parts is None else sum(map(len, parts)) - 4,  # type: ignore[arg-type]
+                    self._services.clock.monotonic() - since,
+                )
+            )
+        return parts
+
+    def _encode(self, route: Route, context: RequestContext, response: Any) -> Parts:
+        version, correlation_id = context.version, context.correlation_id
         if route.in_parts:
             parts: Parts = response.encode_parts(version)
             size = sum(map(len, parts))  # type: ignore[arg-type]
@@ -190,21 +243,20 @@ class Dispatcher:
             return [_pack_flexible_header(len(body) + 5, correlation_id, 0) + body]
         return [_pack_header(len(body) + 4, correlation_id) + body]
 
-    def _park(self, connection: Connection, route: Route, header: RequestHeader, answer: Deferred) -> Slot:
+    def _park(
+        self, route: Route, context: RequestContext, received: tuple[int, float], answer: Deferred
+    ) -> Slot:
         slot = Slot(answer.abandon)
 
         def complete(response: Any) -> None:
-            if response is None:
-                slot.fill(None)
-                return
             try:
                 if isinstance(response, BaseException):
                     raise response
-                parts = self._encode(route, header.api_version, header.correlation_id, response)
+                parts = self._finish(route, context, received, response)
             except CloseConnection as fault:
                 slot.fail(str(fault))
             except Exception as error:
-                slot.fail(str(self._failed(connection, header, error)))
+                slot.fail(str(self._failed(route, context, error)))
             else:
                 slot.fill(parts)
 
@@ -228,17 +280,18 @@ class Dispatcher:
         task.add_done_callback(done)
         return deferred
 
-    def _failed(self, connection: Connection, header: RequestHeader, error: BaseException) -> CloseConnection:
+    def _failed(self, route: Route, context: RequestContext, error: BaseException) -> CloseConnection:
         """Log a defect of ours; the client's connection is closed, the others go on."""
+        name = _name(route.api_key)
         log.error(
             "request failed",
-            api=_name(header.api_key),
-            version=header.api_version,
-            connection=connection.id,
-            client_id=header.client_id,
+            api=name,
+            version=context.version,
+            connection=context.connection.id,
+            client_id=context.client_id,
             exc_info=error,
         )
-        return CloseConnection(f"{_name(header.api_key)} version {header.api_version} failed in the broker")
+        return CloseConnection(f"{name} version {context.version} failed in the broker")
 
 
 def _name(api_key: int) -> str:

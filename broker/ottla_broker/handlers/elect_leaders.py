@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla_broker.controller.api import Outcome, Partition
+from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext, client_timeout
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.elect_leaders import (
@@ -30,9 +31,10 @@ async def handle(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLead
     )
     code = ErrorCode.NONE
     try:
+        ctx.check(AclResource.CLUSTER)
         if request.election_type not in (_PREFERRED, _UNCLEAN):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        outcomes = await ctx.broker.controller.elect_leaders(
+        outcomes = await ctx.services.controller.elect_leaders(
             wanted, unclean=request.election_type == _UNCLEAN, timeout=client_timeout(request.timeout_ms)
         )
     except KafkaError as error:

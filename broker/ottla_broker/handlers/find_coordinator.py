@@ -50,14 +50,14 @@ def handle(
     ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     keys = request.coordinator_keys if ctx.version >= 4 else [request.key]
-    if request.key_type == _GROUP and ctx.broker.metadata.topic(OFFSETS_TOPIC) is None:
+    if request.key_type == _GROUP and ctx.services.metadata.topic(OFFSETS_TOPIC) is None:
         return _make_topic_first(ctx, keys)
     return _answer(ctx, keys, [_find(ctx, request.key_type, key) for key in keys])
 
 
 async def _make_topic_first(ctx: RequestContext, keys: Sequence[str]) -> FindCoordinatorResponse:
     try:
-        await ctx.broker.controller.ensure_topic(OFFSETS_TOPIC)
+        await ctx.services.controller.ensure_topic(OFFSETS_TOPIC)
     except KafkaError as error:
         log.error("topic not made", topic=OFFSETS_TOPIC, error=error.code.name, reason=error.message)
         return _answer(ctx, keys, [_NOT_AVAILABLE for _ in keys])
@@ -71,17 +71,17 @@ def _find(ctx: RequestContext, key_type: int, key: str) -> _Found:
         return _NOT_AVAILABLE
     if key_type != _GROUP:
         return _UNKNOWN_TYPE
-    metadata = ctx.broker.metadata
+    metadata = ctx.services.metadata
     topic = metadata.topic(OFFSETS_TOPIC)
     if topic is None:
         return _NOT_AVAILABLE
-    partition = topic.partitions.get(ctx.broker.groups.partition_for(key))
+    partition = topic.partitions.get(ctx.services.groups.partition_for(key))
     if partition is None:
         return _NOT_AVAILABLE
     broker = metadata.brokers.get(partition.leader)
     if broker is None or metadata.is_leaderless(topic.name, partition):
         return _NOT_AVAILABLE
-    host, port = broker.listeners.get(ctx.listener, (broker.host, broker.port))
+    host, port = broker.listeners.get(ctx.connection.listener, (broker.host, broker.port))
     return _Found(broker.id, host, port)
 
 

@@ -9,37 +9,38 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from ottla_broker.handlers.fetch import Fetch
+from ottla_broker.handlers.fetch_request import Fetch
 from ottla_broker.replica.throttle import UNLIMITED
-from ottla_protocol.errors import ErrorCode
+from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from ottla_broker.handlers.context import RequestContext
     from ottla_broker.log.files import FileSlice
     from ottla_broker.replica.delayed_fetch import DelayedFetch
     from ottla_broker.replica.fetch_session import FetchContext, FetchPartition
     from ottla_broker.replica.partition import Partition
-    from ottla_broker.server import Broker
     from ottla_protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 
 
 class FollowerFetch(Fetch):
     """One fetch request of a follower while it is served."""
 
-    __slots__ = ("_epoch", "_held_up", "_replica_id", "_throttle", "_told")
+    __slots__ = ("_epoch", "_held_up", "_registered", "_replica_id", "_throttle", "_told")
 
-    PATIENT: Collection[ErrorCode] = ()
+    NON_IMMEDIATE_ERRORS: Collection[ErrorCode] = ()
 
     def __init__(
-        self, broker: Broker, version: int, request: FetchRequest, context: FetchContext, replica_id: int
+        self, ctx: RequestContext, request: FetchRequest, context: FetchContext, replica_id: int
     ) -> None:
-        super().__init__(broker, version, request, context)
+        super().__init__(ctx, request, context)
         self._replica_id = replica_id
+        self._registered = replica_id in ctx.services.metadata.brokers
         self._epoch = request.replica_state.replica_epoch
         # Whether the partitions know where the follower is. When it is read again for having waited, it is there still.
         self._told = False
         # Partitions that are copied too fast already: nothing is read of them, nor waited for.
         self._held_up: set[Partition] = set()
-        self._throttle = broker.replicas.leader_throttle
+        self._throttle = ctx.services.replicas.leader_throttle
 
     def read(self) -> int:
         self._held_up.clear()
@@ -52,7 +53,8 @@ class FollowerFetch(Fetch):
         offset = spec.fetch_offset
         if (
             # What an answer told last, so that there is nothing to tell.
-            spec.high_watermark == offset
+            self._registered
+            and spec.high_watermark == offset
             and spec.log_start_offset == partition.log.log_start_offset
             and self._context.incremental
             and partition.has_nothing_for(
@@ -80,10 +82,16 @@ class FollowerFetch(Fetch):
                     throttle.count(len(answer.records))
         return super().response()
 
+    def _find(self, topic: str, index: int) -> Partition:
+        return self._ctx.find_partition(topic, index)
+
     def _read_partition(
         self, spec: FetchPartition, answer: PartitionData, left: int, min_one: bool
     ) -> FileSlice | None:
         partition = self._partition(spec)
+        if not self._registered:
+            # Either this leader hasn't heard of the broker yet, or nobody has: it may ask again.
+            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
         partition.check_epoch(spec.current_leader_epoch)
         partition.follower(self._replica_id)
         log = partition.log

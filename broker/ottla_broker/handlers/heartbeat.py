@@ -11,7 +11,7 @@ from ottla_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespons
 
 def handle(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     return HeartbeatResponse(
-        error_code=ctx.broker.groups.heartbeat(
+        error_code=ctx.services.groups.heartbeat(
             request.group_id, request.member_id, request.group_instance_id, request.generation_id
         )
     )

@@ -38,7 +38,7 @@ async def _alter(ctx: RequestContext, resource: AlterConfigsResource, validate_o
         changes = [_change(config) for config in resource.configs]
     except KafkaError as error:
         return Outcome(error.code, error.message)
-    return await ctx.broker.controller.alter_configs(kind, resource.resource_name, changes, validate_only)
+    return await ctx.services.controller.alter_configs(kind, resource.resource_name, changes, validate_only)
 
 
 def _change(config: AlterableConfig) -> ConfigChange:

@@ -27,7 +27,7 @@ def handle(
 
 async def _allocate(ctx: RequestContext) -> InitProducerIdResponse:
     try:
-        producer_id = await ctx.broker.controller.next_producer_id()
+        producer_id = await ctx.services.controller.next_producer_id()
     except KafkaError as error:
         return _error(error.code)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

@@ -19,7 +19,7 @@ def handle(ctx: RequestContext, request: JoinGroupRequest) -> Deferred:
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         client_id=ctx.client_id or "",
-        client_host="/" + ctx.client_host,
+        client_host="/" + ctx.connection.client_host,
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms,
         protocol_type=request.protocol_type,
@@ -36,5 +36,5 @@ def handle(ctx: RequestContext, request: JoinGroupRequest) -> Deferred:
             response.protocol_name = ""
         answer.complete(response)
 
-    ctx.broker.groups.join(request.group_id, joiner, reply)
+    ctx.services.groups.join(request.group_id, joiner, reply)
     return answer

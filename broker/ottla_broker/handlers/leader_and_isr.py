@@ -9,4 +9,4 @@ from ottla_protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAn
 
 
 def handle(ctx: RequestContext, request: LeaderAndIsrRequest) -> Awaitable[LeaderAndIsrResponse]:
-    return ctx.broker.member.controller_requests.leader_and_isr(request, ctx.version)
+    return ctx.services.member.controller_requests.leader_and_isr(request, ctx.version)

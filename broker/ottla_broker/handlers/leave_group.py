@@ -13,7 +13,7 @@ from ottla_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRes
 
 def handle(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     if ctx.version < 3:
-        error, errors = ctx.broker.groups.leave(
+        error, errors = ctx.services.groups.leave(
             request.group_id, [Leaver(request.member_id, None, DEFAULT_REASON)]
         )
         return LeaveGroupResponse(error_code=error or errors[0])
@@ -21,7 +21,7 @@ def handle(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupRespons
         Leaver(member.member_id, member.group_instance_id, member.reason or DEFAULT_REASON)
         for member in request.members
     ]
-    error, errors = ctx.broker.groups.leave(request.group_id, leavers)
+    error, errors = ctx.services.groups.leave(request.group_id, leavers)
     return LeaveGroupResponse(
         error_code=error,
         members=[

@@ -11,7 +11,7 @@ from ottla_protocol.messages.list_groups import ListedGroup, ListGroupsRequest, 
 
 
 def handle(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
-    error, groups = ctx.broker.groups.list(request.states_filter, request.types_filter)
+    error, groups = ctx.services.groups.list(request.states_filter, request.types_filter)
     return ListGroupsResponse(
         error_code=error,
         groups=[

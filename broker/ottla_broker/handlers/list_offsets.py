@@ -12,7 +12,7 @@ rather than an offset that has been passed before (KIP-207).
 
 from __future__ import annotations
 
-from ottla_broker.handlers.context import RequestContext, not_here
+from ottla_broker.handlers.context import RequestContext
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.list_offsets import (
@@ -37,7 +37,6 @@ _NOT_AVAILABLE_SINCE = 5
 
 
 def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    replicas = ctx.broker.replicas
     seen: set[tuple[str, int]] = set()
     repeated: set[tuple[str, int]] = set()
     for topic in request.topics:
@@ -55,9 +54,7 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsRespo
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 if asked.timestamp < 0 and ctx.version < _NAMED_SINCE.get(asked.timestamp, 99):
                     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-                partition = replicas.partition(topic.name, asked.partition_index)
-                if partition is None:
-                    raise not_here(ctx.broker, topic.name, asked.partition_index)
+                partition = ctx.partition(topic.name, asked.partition_index, request.replica_id)
                 partition.check_readable(
                     asked.current_leader_epoch, any_replica=request.replica_id == DEBUGGING
                 )

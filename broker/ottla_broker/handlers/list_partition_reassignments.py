@@ -21,7 +21,7 @@ async def handle(
     asked = request.topics
     wanted = None if asked is None else {(t.name, index) for t in asked for index in t.partition_indexes}
     try:
-        moves = await ctx.broker.controller.reassignments(client_timeout(request.timeout_ms))
+        moves = await ctx.services.controller.reassignments(client_timeout(request.timeout_ms))
     except KafkaError as error:
         return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
     topics: dict[str, OngoingTopicReassignment] = {}

@@ -41,7 +41,7 @@ class _Answers(NamedTuple):
 
 
 def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
-    metadata = ctx.broker.metadata
+    metadata = ctx.services.metadata
     metadata.look()
     wanted = request.topics
     if wanted is None or (ctx.version == 0 and not wanted):
@@ -52,7 +52,7 @@ def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | 
     if ids:
         return _respond(ctx, request, [_by_id(ctx, request, topic_id) for topic_id in ids])
     names = list(dict.fromkeys(topic.name for topic in wanted))
-    if request.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable:
+    if request.allow_auto_topic_creation and ctx.services.config.auto_create_topics_enable:
         missing = [name for name in names if name is not None and name not in metadata]
         if missing:
             return _create_first(ctx, request, names, missing)
@@ -65,7 +65,7 @@ async def _create_first(
     errors: dict[str, ErrorCode] = {}
     for name in missing:
         try:
-            await ctx.broker.controller.ensure_topic(name)
+            await ctx.services.controller.ensure_topic(name)
         except KafkaError as error:
             errors[name] = error.code
     return _respond(ctx, request, [_by_name(ctx, request, name, errors) for name in names])
@@ -74,10 +74,10 @@ async def _create_first(
 def _respond(
     ctx: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
 ) -> MetadataResponse:
-    metadata = ctx.broker.metadata
+    metadata = ctx.services.metadata
     brokers = []
     for broker in {**metadata.departed, **metadata.brokers}.values():
-        reached = broker.listeners.get(ctx.listener)
+        reached = broker.listeners.get(ctx.connection.listener)
         if reached is not None:
             host, port = reached
             brokers.append(MetadataResponseBroker(node_id=broker.id, host=host, port=port, rack=broker.rack))
@@ -95,7 +95,7 @@ def _respond(
 def _topic(ctx: RequestContext, request: MetadataRequest, info: TopicInfo) -> MetadataResponseTopic:
     answers = info.answer
     if answers is None:
-        answers = info.answer = _describe(info, ctx.broker.metadata)
+        answers = info.answer = _describe(info, ctx.services.metadata)
     found: MetadataResponseTopic = (
         answers.authorized if request.include_topic_authorized_operations else answers.plain
     )
@@ -138,7 +138,7 @@ def _by_name(
 ) -> MetadataResponseTopic:
     if name is None:
         return _failed(request, ErrorCode.INVALID_REQUEST, None)
-    info = ctx.broker.metadata.topic(name)
+    info = ctx.services.metadata.topic(name)
     if info is not None:
         return _topic(ctx, request, info)
     if not is_topic_name(name):
@@ -148,7 +148,7 @@ def _by_name(
 
 
 def _by_id(ctx: RequestContext, request: MetadataRequest, topic_id: bytes) -> MetadataResponseTopic:
-    info = ctx.broker.metadata.topic_by_id(topic_id)
+    info = ctx.services.metadata.topic_by_id(topic_id)
     if info is not None:
         return _topic(ctx, request, info)
     return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)

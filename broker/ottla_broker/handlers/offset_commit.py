@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ottla_broker.coordinator.group.commits import CommitItem
 from ottla_broker.coordinator.group.offsets import NO_EXPIRY, Committed
-from ottla_broker.handlers.context import Deferred, RequestContext, knows_nothing_yet
+from ottla_broker.handlers.context import Deferred, RequestContext
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -25,17 +25,17 @@ _NOT_COORDINATOR = int(ErrorCode.NOT_COORDINATOR)
 
 
 def handle(ctx: RequestContext, request: OffsetCommitRequest) -> Deferred | OffsetCommitResponse:
-    broker = ctx.broker
-    now_ms = broker.clock.now_ms()
+    services = ctx.services
+    now_ms = services.clock.now_ms()
     expire_ms = NO_EXPIRY if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
     # Who has just started has lost its groups to others, and doesn't know which topics there are: librdkafka gives up
     # committing at an unknown one, and looks for the coordinator at the other error.
-    unknown = _NOT_COORDINATOR if knows_nothing_yet(broker) else _UNKNOWN_PARTITION
+    unknown = _UNKNOWN_PARTITION if services.knows_cluster else _NOT_COORDINATOR
     items: list[CommitItem] = []
     waiting: list[OffsetCommitResponsePartition] = []
     topics: list[OffsetCommitResponseTopic] = []
     for topic in request.topics:
-        info = broker.metadata.topic(topic.name)
+        info = services.metadata.topic(topic.name)
         known = () if info is None else info.partitions
         answers = []
         for partition in topic.partitions:
@@ -64,7 +64,7 @@ def handle(ctx: RequestContext, request: OffsetCommitRequest) -> Deferred | Offs
             answer.error_code = code
         deferred.complete(response)
 
-    broker.groups.commit(
+    services.groups.commit(
         request.group_id,
         request.member_id,
         request.group_instance_id,

@@ -22,7 +22,7 @@ def handle(ctx: RequestContext, request: OffsetDeleteRequest) -> Deferred:
     asked: list[tuple[str, int]] = []
     existing: list[tuple[str, int]] = []
     for topic in request.topics:
-        info = ctx.broker.metadata.topic(topic.name)
+        info = ctx.services.metadata.topic(topic.name)
         known = () if info is None else info.partitions
         for partition in topic.partitions:
             key = (topic.name, partition.partition_index)
@@ -42,5 +42,5 @@ def handle(ctx: RequestContext, request: OffsetDeleteRequest) -> Deferred:
             topic.partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
         answer.complete(OffsetDeleteResponse(topics=list(topics.values())))
 
-    ctx.broker.groups.delete_offsets(request.group_id, existing, reply)
+    ctx.services.groups.delete_offsets(request.group_id, existing, reply)
     return answer

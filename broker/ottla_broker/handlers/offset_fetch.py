@@ -29,7 +29,7 @@ def handle(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchRespo
     if ctx.version >= 8:
         return _several(ctx, request)
     topics = None if request.topics is None else [(t.name, t.partition_indexes) for t in request.topics]
-    error, found = ctx.broker.groups.fetch(request.group_id, topics, request.require_stable)
+    error, found = ctx.services.groups.fetch(request.group_id, topics, request.require_stable)
     if error != _NONE and ctx.version < 2:
         # There is no place for an error but with each partition.
         found = [(name, [Fetched(index, error=error) for index in wanted]) for name, wanted in topics or ()]
@@ -58,7 +58,7 @@ def _several(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchRes
     groups = []
     for group in request.groups:
         topics = None if group.topics is None else [(t.name, t.partition_indexes) for t in group.topics]
-        error, found = ctx.broker.groups.fetch(group.group_id, topics, request.require_stable)
+        error, found = ctx.services.groups.fetch(group.group_id, topics, request.require_stable)
         groups.append(
             OffsetFetchResponseGroup(
                 group_id=group.group_id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla_broker.handlers.context import RequestContext, not_here
+from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -20,9 +20,7 @@ def handle(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetF
             answer = EpochEndOffset(partition=asked.partition)
             answers.append(answer)
             try:
-                partition = ctx.broker.replicas.partition(topic.topic, asked.partition)
-                if partition is None:
-                    raise not_here(ctx.broker, topic.topic, asked.partition)
+                partition = ctx.partition(topic.topic, asked.partition, request.replica_id)
                 partition.check_readable(asked.current_leader_epoch, any_replica=False)
                 answer.leader_epoch, answer.end_offset = partition.log.epoch_end_offset(asked.leader_epoch)
             except KafkaError as error:

@@ -14,7 +14,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ottla_broker.events import get_logger
-from ottla_broker.handlers.context import RequestContext, not_here
+from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log.validator import RecordsRefused
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.network.service import CloseConnection
@@ -48,9 +48,7 @@ def handle(
 ) -> ProduceResponse | Awaitable[ProduceResponse] | None:
     acks, version = request.acks, ctx.version
     refusal = _refusal(version, request)
-    broker = ctx.broker
-    now_ms = broker.clock.now_ms()
-    replicas = broker.replicas
+    now_ms = ctx.services.clock.now_ms()
     waits: list[_Wait] = []
     topics = []
     failure: KafkaError | None = None
@@ -61,9 +59,7 @@ def handle(
             answer = PartitionProduceResponse(index=data.index, base_offset=-1)
             answers.append(answer)
             try:
-                partition = replicas.partition(name, data.index)
-                if partition is None:
-                    raise not_here(broker, name, data.index)
+                partition = ctx.partition(name, data.index)
                 if refusal is not None:
                     raise refusal
                 if name in INTERNAL_TOPICS and ctx.client_id != _MAY_WRITE_INTERNAL:

@@ -9,4 +9,4 @@ from ottla_protocol.messages.stop_replica import StopReplicaRequest, StopReplica
 
 
 def handle(ctx: RequestContext, request: StopReplicaRequest) -> Awaitable[StopReplicaResponse]:
-    return ctx.broker.member.controller_requests.stop_replica(request)
+    return ctx.services.member.controller_requests.stop_replica(request, ctx.version)

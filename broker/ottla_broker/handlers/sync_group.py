@@ -15,7 +15,7 @@ def handle(ctx: RequestContext, request: SyncGroupRequest) -> Deferred | SyncGro
     if ctx.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL), assignment=b"")
     answer = Deferred()
-    ctx.broker.groups.sync(
+    ctx.services.groups.sync(
         request.group_id,
         request.member_id,
         request.group_instance_id,

@@ -9,4 +9,4 @@ from ottla_protocol.messages.update_metadata import UpdateMetadataRequest, Updat
 
 
 def handle(ctx: RequestContext, request: UpdateMetadataRequest) -> Awaitable[UpdateMetadataResponse]:
-    return ctx.broker.member.controller_requests.update_metadata(request)
+    return ctx.services.member.controller_requests.update_metadata(request, ctx.version)

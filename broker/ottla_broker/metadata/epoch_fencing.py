@@ -1,8 +1,9 @@
-"""Who may tell this broker what to do: the controller in its latest epoch, to the broker in its present one."""
+"""Which controller this broker obeys: the latest one, if it means this broker's present registration."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from ottla_protocol.errors import ErrorCode
 
@@ -14,17 +15,19 @@ class EpochFence:
     """Owned by the loop thread.
 
     Attributes:
-        controller_id: the broker that is the controller, -1 while nobody is known to be.
-        controller_epoch: the highest that has been heard of.
+        controller_id: the controller's broker id, -1 while none is known.
+        controller_epoch: the highest epoch of a controller that this broker has obeyed.
         broker_epoch: of this broker's present registration; -1 before the first.
         registered: set once there is one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, latest_controller_epoch: Callable[[], Awaitable[int]]) -> None:
+        """``latest_controller_epoch`` reads the epoch of the last controller that was elected."""
         self.controller_id = NOBODY
         self.controller_epoch = 0
         self.registered = asyncio.Event()
         self._broker_epoch = -1
+        self._latest_controller_epoch = latest_controller_epoch
 
     @property
     def broker_epoch(self) -> int:
@@ -35,28 +38,37 @@ class EpochFence:
         self._broker_epoch = epoch
         self.registered.set()
 
-    async def admit(self, controller_id: int, controller_epoch: int, broker_epoch: int) -> ErrorCode:
-        """As :meth:`check`, once this broker is registered.
+    async def admit(self, controller_id: int, controller_epoch: int, broker_epoch: int | None) -> ErrorCode:
+        """Decide whether to obey a request, and remember a newer controller. Call it for one request at a time.
 
-        A process that has just started may be told what was meant for the one before it, as the controller finds
-        somebody at the address; only its own registration tells that apart. STALE_BROKER_EPOCH when that takes long.
+        A process that has just started waits until it is registered: a request may be meant for the process before it,
+        and only the new registration tells them apart. An epoch newer than all that were obeyed is looked up, because
+        anyone could name one.
+
+        Args:
+            broker_epoch: the registration that is meant (KIP-380); None where the request's version has no such field.
+
+        Returns:
+            STALE_CONTROLLER_EPOCH: the controller has been replaced, or was never elected. STALE_BROKER_EPOCH: another
+            registration is meant, or none; or this broker isn't registered after 10 seconds.
+
+        Raises:
+            Exception: what ``latest_controller_epoch`` raises.
         """
         try:
             async with asyncio.timeout(_REGISTRATION_SECONDS):
                 await self.registered.wait()
         except TimeoutError:
             return ErrorCode.STALE_BROKER_EPOCH
-        return self.check(controller_id, controller_epoch, broker_epoch)
-
-    def check(self, controller_id: int, controller_epoch: int, broker_epoch: int) -> ErrorCode:
-        """Whether to obey a request; takes note of a newer controller.
-
-        STALE_CONTROLLER_EPOCH: of a controller that has been replaced. STALE_BROKER_EPOCH: meant for an earlier life of
-        this broker (KIP-380); a request that doesn't say (-1) is not checked.
-        """
-        if broker_epoch not in (-1, self.broker_epoch) and broker_epoch < self.broker_epoch:
+        # A newer registration than this broker knows of is its own: it is learned when ZooKeeper's answer has come.
+        if broker_epoch is not None and broker_epoch < self._broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         if controller_epoch < self.controller_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        if (
+            controller_epoch > self.controller_epoch
+            and controller_epoch > await self._latest_controller_epoch()
+        ):
             return ErrorCode.STALE_CONTROLLER_EPOCH
         self.controller_epoch = controller_epoch
         self.controller_id = controller_id

@@ -18,14 +18,18 @@ import os
 import socket
 from collections import deque
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla_broker.events import get_logger
 from ottla_broker.log.files import FileSlice
-from ottla_broker.network.service import CloseConnection, Parts, Slot
+from ottla_broker.network.service import ANONYMOUS, CloseConnection, Parts, Principal, Slot
 
 if TYPE_CHECKING:
-    from ottla_broker.network.processor import Processor
+    import asyncio
+
+    from ottla_broker.clock import Clock
+    from ottla_broker.network.request_memory import BufferPool, RequestMemory
+    from ottla_broker.network.service import Service
 
 log = get_logger()
 
@@ -52,6 +56,29 @@ def _what_was_said(size: int) -> str:
     return ""
 
 
+class Owner(Protocol):
+    """The processor that a connection belongs to.
+
+    Attributes:
+        scratch: the buffer that its connections share.
+        max_request_bytes: the largest frame that is accepted.
+        max_parked: requests of one connection that may wait for their answers.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    service: Service
+    memory: RequestMemory
+    pool: BufferPool
+    scratch: memoryview
+    max_request_bytes: int
+    max_parked: int
+
+    def forget(self, connection: Connection) -> None:
+        """Called by a connection that has closed."""
+        ...
+
+
 class Connection:
     """Owned by its processor, on the loop thread; nobody else changes it."""
 
@@ -75,12 +102,13 @@ class Connection:
         "id",
         "last_active",
         "listener",
+        "principal",
         "processor",
         "sock",
     )
 
     def __init__(
-        self, processor: Processor, sock: socket.socket, client_host: str, connection_id: str, listener: str
+        self, processor: Owner, sock: socket.socket, client_host: str, connection_id: str, listener: str
     ) -> None:
         self.processor = processor
         self.sock = sock
@@ -89,6 +117,7 @@ class Connection:
         self.client_id: str | None = None
         self.id = connection_id
         self.listener = listener
+        self.principal: Principal = ANONYMOUS
         self.closed = False
         self.last_active = processor.clock.monotonic()
         self._slots: deque[Slot] = deque()

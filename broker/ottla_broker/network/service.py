@@ -3,13 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Final, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from ottla_broker.network.connection import Connection
+
+class Principal(NamedTuple):
+    """Who a client is, in Kafka's words: ``User:ANONYMOUS`` until it has said so."""
+
+    type: str
+    name: str
+
+
+ANONYMOUS: Final = Principal("User", "ANONYMOUS")
+
+
+class ClientConnection(Protocol):
+    """The connection that a request came by.
+
+    Attributes:
+        client_id: what the client called itself last; for logs.
+        id: unlike that of any other connection of this broker.
+        principal: who the client is, as far as the connection has proved; a client id proves nothing.
+        client_host: the client's address.
+        listener: the name of the listener that accepted it.
+    """
+
+    client_id: str | None
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def principal(self) -> Principal: ...
+    @property
+    def client_host(self) -> str: ...
+    @property
+    def listener(self) -> str: ...
+
 
 Parts = list[object]
 """One whole response, its length prefix included: bytes-like objects and file slices, to be sent in order."""
+
+
+class ResponseQueue(Protocol):
+    """The connection whose row of answers a parked request stands in."""
+
+    def on_slot_ready(self) -> None: ...
+
+    def close(self, reason: str | None) -> None: ...
 
 
 class Slot:
@@ -21,7 +60,7 @@ class Slot:
     __slots__ = ("abandon", "connection", "parts", "ready", "size")
 
     def __init__(self, abandon: Callable[[], None] | None = None) -> None:
-        self.connection: Connection | None = None
+        self.connection: ResponseQueue | None = None
         self.parts: Parts | None = None
         self.ready = False
         # Bytes of an answer that came at once and stands behind others.
@@ -52,7 +91,7 @@ class CloseConnection(Exception):
 class Service(Protocol):
     """What connections hand their frames to."""
 
-    def handle(self, connection: Connection, frame: memoryview) -> Reply:
+    def handle(self, connection: ClientConnection, frame: memoryview) -> Reply:
         """Answer one request.
 
         ``frame`` is the request without its length prefix; it is valid only until this returns. The reply is a

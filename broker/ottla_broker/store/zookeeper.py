@@ -229,7 +229,7 @@ class ZooKeeperStore:
     async def _sequence_made(self, path: str, data: bytes, ephemeral: bool, since: int) -> str | None:
         """The node with a number that a lost request has made, if it did."""
         parent, _, prefix = path.rpartition("/")
-        await self._sync(path)
+        await self.sync(path)
         numbered = [
             name
             for name in await self.children(parent or "/")
@@ -277,7 +277,7 @@ class ZooKeeperStore:
 
         async def attempt(lost: int | None) -> None:
             if lost is not None:
-                await self._sync(path)
+                await self.sync(path)
                 made = await self.created_at(path)
                 if made is None or made > lost:
                     return
@@ -473,13 +473,13 @@ class ZooKeeperStore:
                 continue  # asked again when the connection is back
         raise _Unreachable(f"{path}: the connection to ZooKeeper breaks again and again")
 
-    async def _sync(self, path: str) -> None:
+    async def sync(self, path: str) -> None:
         """Have the server that we are connected to catch up with all that was done before."""
         await self._read(path, lambda client: client.sync_async(self._theirs(path)))
 
     async def _sync_after_loss(self, path: str) -> None:
         try:
-            await self._sync(path)
+            await self.sync(path)
         except SessionLostError:
             raise
         except StoreError:

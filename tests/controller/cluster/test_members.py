@@ -244,7 +244,8 @@ async def test_what_nobody_can_take_over_is_told(cluster: FakeCluster) -> None:
     await candidate.api.create_topics([by_hand(2, 3)], False)
     cluster.brokers[3].die()
     await cluster.until_state("t", 0, lambda state: state.isr == [2])
-    answer = await candidate.handle(ControlledShutdownRequest(broker_id=2), 3)
+    leaving = ControlledShutdownRequest(broker_id=2, broker_epoch=await cluster.epoch(2))
+    answer = await candidate.handle(leaving, 3)
     assert [(p.topic_name, p.partition_index) for p in answer.remaining_partitions] == [("t", 0)]
 
 
@@ -252,11 +253,12 @@ async def test_only_registered_brokers_may_leave(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     other = await cluster.controller(2)
     for request, error in (
-        (ControlledShutdownRequest(broker_id=9), ErrorCode.BROKER_NOT_AVAILABLE),
+        (ControlledShutdownRequest(broker_id=9, broker_epoch=1), ErrorCode.BROKER_NOT_AVAILABLE),
         (ControlledShutdownRequest(broker_id=2, broker_epoch=1), ErrorCode.STALE_BROKER_EPOCH),
+        (ControlledShutdownRequest(broker_id=2), ErrorCode.STALE_BROKER_EPOCH),
     ):
         assert (await candidate.handle(request, 3)).error_code == error
-    answer = await other.handle(ControlledShutdownRequest(broker_id=2), 3)
+    answer = await other.handle(ControlledShutdownRequest(broker_id=2, broker_epoch=1), 3)
     assert answer.error_code == ErrorCode.NOT_CONTROLLER
 
 

@@ -183,10 +183,11 @@ async def test_only_the_broker_that_is_registered_is_heard(cluster: FakeCluster)
     for broker, epoch, error in (
         (9, 1, ErrorCode.BROKER_ID_NOT_REGISTERED),
         (2, 1, ErrorCode.STALE_BROKER_EPOCH),
+        (2, -1, ErrorCode.STALE_BROKER_EPOCH),
     ):
         request = AlterPartitionRequest(broker_id=broker, broker_epoch=epoch)
         assert (await candidate.handle(request, 3)).error_code == error
-    answer = await (await cluster.controller(2)).handle(AlterPartitionRequest(broker_id=2), 3)
+    answer = await (await cluster.controller(2)).handle(AlterPartitionRequest(broker_id=2, broker_epoch=1), 3)
     assert answer.error_code == ErrorCode.NOT_CONTROLLER
 
 
@@ -196,6 +197,7 @@ async def test_topics_go_by_name_in_old_versions(cluster: FakeCluster) -> None:
     data = PartitionData(partition_index=0, new_isr=[2])
     request = AlterPartitionRequest(
         broker_id=2,
+        broker_epoch=await cluster.epoch(2),
         topics=[
             TopicData(topic_name="t", partitions=[data]),
             TopicData(topic_name="u", partitions=[data]),
@@ -245,7 +247,9 @@ async def test_blocks_of_producer_ids_never_overlap(cluster: FakeCluster) -> Non
     ):
         request = AllocateProducerIdsRequest(broker_id=broker, broker_epoch=epoch)
         assert (await candidate.handle(request, 0)).error_code == error
-    answer = await (await cluster.controller(2)).handle(AllocateProducerIdsRequest(), 0)
+    answer = await (await cluster.controller(2)).handle(
+        AllocateProducerIdsRequest(broker_id=2, broker_epoch=1), 0
+    )
     assert answer.error_code == ErrorCode.NOT_CONTROLLER
 
 
@@ -336,7 +340,9 @@ async def test_a_balanced_enough_cluster_is_left_alone(cluster: FakeCluster) -> 
     for index, leader in ((0, 3), (1, 1), (2, 1), (3, 1)):
         data = PartitionData(partition_index=index, leader_epoch=1, partition_epoch=1, new_isr=[leader, 2])
         request = AlterPartitionRequest(
-            broker_id=leader, topics=[TopicData(topic_id=made.topic_id, partitions=[data])]
+            broker_id=leader,
+            broker_epoch=await cluster.epoch(leader),
+            topics=[TopicData(topic_id=made.topic_id, partitions=[data])],
         )
         await candidate.handle(request, 2)
     assert set((await elect(candidate, 0, ("t", 0), ("t", 1))).values()) == {ErrorCode.NONE}
@@ -538,5 +544,6 @@ async def test_a_topic_that_moves_is_deleted(cluster: FakeCluster) -> None:
 async def test_a_broker_that_leaves_takes_part_in_no_move(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await make(candidate, 2, 3)
-    await candidate.handle(ControlledShutdownRequest(broker_id=1), 3)
+    leaving = ControlledShutdownRequest(broker_id=1, broker_epoch=await cluster.epoch(1))
+    await candidate.handle(leaving, 3)
     assert await move(candidate, [1, 3]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT

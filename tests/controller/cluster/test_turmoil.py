@@ -62,7 +62,9 @@ async def catch_up(cluster: FakeCluster, candidate: Candidate, topic_id: bytes, 
         partition_index=index, leader_epoch=state.leader_epoch, partition_epoch=version, new_isr=isr
     )
     request = AlterPartitionRequest(
-        broker_id=state.leader, topics=[TopicData(topic_id=topic_id, partitions=[data])]
+        broker_id=state.leader,
+        broker_epoch=cluster.epochs[state.leader],
+        topics=[TopicData(topic_id=topic_id, partitions=[data])],
     )
     await candidate.handle(request, 2)
 
@@ -108,7 +110,8 @@ async def turmoil(cluster: FakeCluster, random: Random) -> None:
                 registered.add(broker)
                 await cluster.register(broker)
             case "leave":
-                await candidate.handle(ControlledShutdownRequest(broker_id=broker), 3)
+                leaving = ControlledShutdownRequest(broker_id=broker, broker_epoch=cluster.epochs[broker])
+                await candidate.handle(leaving, 3)
             case "catch up":
                 await catch_up(cluster, candidate, topic_id, random.randrange(_PARTITIONS))
             case "new controller" if random.random() < 0.3:

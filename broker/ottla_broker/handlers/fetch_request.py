@@ -1,0 +1,223 @@
+"""One Fetch request while it is served: its partitions are read, now or when there is more to read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from ottla_broker.replica.fetch_session import FetchContext, FetchPartition
+from ottla_broker.replica.partition import Partition
+from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from ottla_broker.handlers.context import RequestContext
+    from ottla_broker.log.files import FileSlice
+    from ottla_broker.replica.delayed_fetch import DelayedFetch
+
+READ_COMMITTED = 1
+_NONE = int(ErrorCode.NONE)
+_STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
+_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_ANY_REPLICA_SINCE = 11
+_ZSTD_SINCE = 10
+"""Consumers that ask in an earlier version can't read zstd (KIP-110)."""
+
+
+class Fetch:
+    """One fetch request while it is served: a consumer's, unless it is of the class below."""
+
+    __slots__ = (
+        "_answers",
+        "_any_replica",
+        "_context",
+        "_ctx",
+        "_max_bytes",
+        "_rack",
+        "_read_committed",
+        "_version",
+        "immediate",
+        "min_bytes",
+        "readable",
+    )
+
+    # Errors that don't end the wait for data.
+    NON_IMMEDIATE_ERRORS: Collection[ErrorCode] = _UNKNOWN
+
+    def __init__(self, ctx: RequestContext, request: FetchRequest, context: FetchContext) -> None:
+        services = ctx.services
+        self._ctx = ctx
+        self._version = ctx.version
+        self._context = context
+        self._max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
+        self.min_bytes = min(request.min_bytes, self._max_bytes)
+        self._read_committed = request.isolation_level == READ_COMMITTED
+        self._any_replica = ctx.version >= _ANY_REPLICA_SINCE
+        self._rack = request.rack_id if services.replicas.selector is not None else ""
+        self._answers: list[tuple[FetchPartition, PartitionData]] = []
+        self.readable: list[Partition] = []
+        # Whether there is a reason not to wait: an error in reading, an epoch that diverged, or data that
+        # goes on in the next segment, of which one answer has only the first part.
+        self.immediate = False
+
+    def read(self) -> int:
+        """Read every partition of the request; returns the bytes found."""
+        self._answers = []
+        self.readable = []
+        self.immediate = False
+        left = self._max_bytes
+        found = 0
+        for spec in self._context.partitions.values():
+            if spec.settled is not None and self._has_nothing_new(spec, spec.settled):
+                continue
+            # Empty, not null, with an error as well: librdkafka cannot read a null.
+            answer = PartitionData(partition_index=spec.partition, high_watermark=-1, records=b"")
+            try:
+                records = self._read_partition(spec, answer, left, min_one=not found)
+            except KafkaError as error:
+                answer.error_code = error.code
+                if error.code not in self.NON_IMMEDIATE_ERRORS:
+                    self.immediate = True
+            else:
+                if records is not None:
+                    answer.records = records
+                    size = len(records)
+                    found += size
+                    left = max(0, left - size)
+            self._answers.append((spec, answer))
+        # As in Kafka: topics that are not there are told of when the others are answered, or a consumer that
+        # goes on asking for one would never wait.
+        if not self.readable:
+            self.immediate = True
+        return found
+
+    def _has_nothing_new(self, spec: FetchPartition, partition: Partition) -> bool:
+        """Whether a follower need not be told anything of a partition that it was at the end of before."""
+        return False
+
+    def places(self) -> Iterable[set[DelayedFetch]]:
+        """Where this fetch waits for more."""
+        return [partition.fetches for partition in self.readable]
+
+    def _partition(self, spec: FetchPartition) -> Partition:
+        """The partition that is asked for. Raises KafkaError where it isn't here, or isn't the one that is meant."""
+        services = self._ctx.services
+        name = spec.name
+        if name is None:
+            # An id: what it was first resolved to is kept.
+            topic_id = spec.topic
+            if isinstance(topic_id, bytes):
+                name = services.replicas.topic_name(topic_id)
+                if name is None and (topic := services.metadata.topic_by_id(topic_id)) is not None:
+                    name = topic.name
+            if name is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            spec.name = name
+        partition = self._find(name, spec.partition)
+        if isinstance(spec.topic, bytes) and spec.topic != partition.topic_id:
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        return partition
+
+    def _find(self, topic: str, index: int) -> Partition:
+        return self._ctx.partition(topic, index)
+
+    def _diverges(self, spec: FetchPartition, answer: PartitionData, partition: Partition) -> bool:
+        """Whether the reader's last record is not this log's: then the answer says up to where both may agree.
+
+        Raises KafkaError: OFFSET_OUT_OF_RANGE.
+        """
+        log = partition.log
+        epoch, end = log.epoch_end_offset(spec.last_fetched_epoch)
+        if epoch < 0 or end < 0 or spec.fetch_offset < log.log_start_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch == spec.last_fetched_epoch and end >= spec.fetch_offset:
+            return False
+        answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
+        self.immediate = True
+        self._fill(answer, partition)
+        return True
+
+    def _read_partition(
+        self, spec: FetchPartition, answer: PartitionData, left: int, min_one: bool
+    ) -> FileSlice | None:
+        partition = self._partition(spec)
+        partition.check_readable(spec.current_leader_epoch, self._any_replica)
+        self.readable.append(partition)
+        log = partition.log
+        if self._version < _ZSTD_SINCE and log.config.compression_type == "zstd":
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        if self._rack:
+            preferred = self._ctx.services.replicas.preferred_replica(
+                partition, self._rack, spec.fetch_offset
+            )
+            if preferred is not None:
+                answer.preferred_read_replica = preferred
+                self.immediate = True
+                self._fill(answer, partition)
+                return None
+        limit = partition.last_stable_offset if self._read_committed else partition.high_watermark
+        if spec.last_fetched_epoch >= 0 and self._diverges(spec, answer, partition):
+            return None
+        records = log.reader.read(
+            spec.fetch_offset, min(spec.max_bytes, left), max_offset=limit, min_one=min_one
+        )
+        self._fill(answer, partition)
+        if spec.fetch_offset < limit and spec.fetch_offset < log.active.base_offset:
+            self.immediate = True
+        return records
+
+    def _fill(self, answer: PartitionData, partition: Partition) -> None:
+        answer.high_watermark = partition.high_watermark
+        answer.last_stable_offset = partition.last_stable_offset
+        answer.log_start_offset = partition.log.log_start_offset
+        answer.aborted_transactions = [] if self._read_committed else None
+        answer.records = b""
+
+    def drop(self) -> None:
+        """Let go of what was read, and of the files it holds open: it will be read again."""
+        self._answers = []
+
+    def response(self) -> FetchResponse:
+        """The answer; within a session, without the partitions that have nothing new."""
+        context = self._context
+        if context.overtaken:
+            return FetchResponse(
+                error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=context.session_id, responses=[]
+            )
+        topics: list[FetchableTopicResponse] = []
+        last: str | bytes | None = None
+        had_data = []
+        for spec, answer in self._answers:
+            if context.session is not None:
+                bad = (
+                    answer.error_code != _NONE
+                    or answer.diverging_epoch.end_offset >= 0
+                    or answer.preferred_read_replica >= 0
+                )
+                # What comes after something bad is news, whatever it is.
+                new = spec.changed(-1 if bad else answer.high_watermark, answer.log_start_offset)
+                if context.incremental:
+                    if answer.records:
+                        had_data.append((spec.topic, spec.partition))
+                    elif not bad and not new:
+                        continue
+            if answer.error_code == _STORAGE_ERROR and self._version <= 5:
+                # Clients of these versions know only this one as a reason to look for the leader and try again.
+                answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            if spec.topic != last or not topics:
+                last = spec.topic
+                if isinstance(last, str):
+                    topics.append(FetchableTopicResponse(topic=last, partitions=[]))
+                else:
+                    topics.append(FetchableTopicResponse(topic_id=last, partitions=[]))
+            topics[-1].partitions.append(answer)
+        # Who got data goes to the end of the row, so that a busy partition doesn't starve the others.
+        for key in had_data:
+            context.partitions.move_to_end(key)
+        return FetchResponse(session_id=context.session_id, responses=topics)

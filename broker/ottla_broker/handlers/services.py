@@ -1,0 +1,81 @@
+"""What handlers may use of the broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Mapping
+
+    from ottla_broker.clock import Clock
+    from ottla_broker.config import BrokerConfig
+    from ottla_broker.controller.api import BrokerRequests, Controller
+    from ottla_broker.coordinator.group.coordinator import GroupCoordinator
+    from ottla_broker.handlers import Served
+    from ottla_broker.handlers.authorization import Authorizer
+    from ottla_broker.log.manager import LogManager
+    from ottla_broker.metadata.cache import MetadataCache
+    from ottla_broker.replica.fetch_session import FetchSessions
+    from ottla_broker.replica.manager import ReplicaManager
+    from ottla_protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+    from ottla_protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+    from ottla_protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+
+
+class ControllerRequests(Protocol):
+    """Carries out what the cluster's controller asks of this broker."""
+
+    async def leader_and_isr(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse: ...
+
+    async def stop_replica(self, request: StopReplicaRequest, version: int) -> StopReplicaResponse: ...
+
+    async def update_metadata(
+        self, request: UpdateMetadataRequest, version: int
+    ) -> UpdateMetadataResponse: ...
+
+
+class Member(Protocol):
+    """This broker as a member of a cluster."""
+
+    @property
+    def controller(self) -> BrokerRequests: ...
+
+    @property
+    def controller_requests(self) -> ControllerRequests: ...
+
+
+@dataclass(slots=True)
+class Services:
+    """Owned by the loop thread.
+
+    Attributes:
+        served: the APIs that this broker serves, by key.
+        joined: in a cluster, set once the controller has told this broker what there is.
+        cluster_member: only in a cluster; the APIs that use it are served there alone.
+    """
+
+    config: BrokerConfig
+    clock: Clock
+    served: Mapping[int, Served]
+    authorizer: Authorizer
+    metadata: MetadataCache
+    controller: Controller
+    replicas: ReplicaManager
+    groups: GroupCoordinator
+    logs: LogManager
+    fetch_sessions: FetchSessions
+    joined: asyncio.Event | None = None
+    cluster_member: Member | None = None
+
+    @property
+    def knows_cluster(self) -> bool:
+        """Whether this broker knows what there is; in a cluster it starts without."""
+        return self.joined is None or self.joined.is_set()
+
+    @property
+    def member(self) -> Member:
+        """This broker as a member of its cluster."""
+        assert self.cluster_member is not None
+        return self.cluster_member

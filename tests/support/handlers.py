@@ -1,0 +1,36 @@
+"""Handlers called directly: their context, with only the services that a test has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ottla_broker.handlers.authorization import RULES, Authorizer
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.services import Services
+from ottla_broker.network.service import ANONYMOUS, Principal
+
+INTER_BROKER = "INTERNAL"
+
+
+@dataclass
+class Client:
+    """A connection's end, as handlers see it."""
+
+    client_id: str | None = "test"
+    id: str = "connection-1"
+    client_host: str = "127.0.0.1"
+    listener: str = "PLAINTEXT"
+    principal: Principal = ANONYMOUS
+
+
+def services(**given: Any) -> Services:
+    """Only the services that are given; the others are None."""
+    every: dict[str, Any] = dict.fromkeys(Services.__dataclass_fields__)
+    return Services(**{**every, "authorizer": Authorizer(INTER_BROKER), **given})
+
+
+def request_context(
+    given: Services, version: int, api_key: int, listener: str = "PLAINTEXT", client_id: str = "test"
+) -> RequestContext:
+    return RequestContext(given, RULES[api_key], version, client_id, Client(client_id, listener=listener), 1)
