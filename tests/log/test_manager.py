@@ -373,3 +373,41 @@ async def test_many_logs_are_closed_with_one_sync_of_the_machine(start: Start) -
     for log in manager.logs():
         assert log.checkpoint_recovery_point == 2
         assert log.open().log_end_offset == 2
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "code"),
+    [
+        ("../../x", 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("..", 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("", 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("a b", 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("a\n1 0 9", 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("ä", 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("a" * 250, 0, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("a", -1, ErrorCode.INVALID_PARTITIONS),
+    ],
+)
+async def test_no_name_makes_a_folder_elsewhere(
+    start: Start, tmp_path: Path, topic: str, partition: int, code: ErrorCode
+) -> None:
+    manager = await start()
+    with pytest.raises(KafkaError) as refused:
+        manager.create(topic, partition, TOPIC_ID, LogConfig())
+    assert refused.value.code is code
+    assert not [path for path in tmp_path.rglob("*") if path.is_dir() and path.name != "data"]
+    assert manager.create("a" * 249, 0, TOPIC_ID, LogConfig()).open().is_open
+
+
+async def test_a_folder_whose_name_no_topic_may_have_breaks_no_checkpoint(
+    start: Start, tmp_path: Path
+) -> None:
+    for name in ("a b-0", "ä-0"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+    manager = await start()
+    fill(manager, "flights", 0, 3)
+    await manager.write_high_watermarks({("flights", 0): 3})
+    await manager.close()
+    again = await start()
+    assert [log.name for log in again.logs()] == ["flights-0"]
+    assert again.high_watermark("flights", 0) == 3

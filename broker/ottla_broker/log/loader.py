@@ -1,19 +1,19 @@
 """Opening a partition's folder after a stop of any kind; Kafka's LogLoader.
 
-What may be found there, and what is done about it:
+Files that may be found there, and what is done about them::
 
-    *.deleted                       was waiting for its removal              removed
-    *.cleaned                       a compaction that did not finish         removed
-    *.swap, at or above a .cleaned  a split that did not finish              removed
-    *.swap, otherwise               a compaction that did finish             segments it replaces are removed,
-    renamed an index without its .log       lost its segment                         removed
-    a .log without its index        lost its index                           index rebuilt
-    an index that contradicts it    damaged                                  index rebuilt
+    *.deleted                         waited for its removal       removed
+    *.cleaned                         unfinished compaction        removed
+    *.swap, at or above a .cleaned    unfinished split             removed
+    *.swap, otherwise                 finished compaction          renamed; the segments it replaces are removed
+    an index without its .log         lost its segment             removed
+    a .log without its index          lost its index               index rebuilt
+    an index that contradicts its log damaged                      index rebuilt
 
-After a clean stop that is all. After any other, every segment that reaches behind the recovery point is
-scanned: checksums, offsets that grow, indexes and producer state built anew. At the first batch that is
-short, is not a batch, or has another checksum than it says, the log is cut and every later segment removed:
-nothing behind it was ever acknowledged as flushed.
+After a clean stop that is all. After any other, every segment that reaches above the recovery point is scanned: its
+checksums and offsets are checked, its indexes and the producer state rebuilt. At the first batch that is short, isn't a
+batch, or doesn't match its checksum, the log is truncated and every later segment removed: nothing above it was ever
+acknowledged as flushed.
 """
 
 from __future__ import annotations

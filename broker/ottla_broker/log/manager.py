@@ -1,9 +1,7 @@
-"""All logs of a broker: finding them at the start, making and removing them, and the chores that keep them in
-shape.
+"""All logs of a broker: finds them at the start, creates and removes them, and runs their maintenance.
 
-Owned by the loop's thread; only recovery, fsyncs and removals run on others. After a clean stop nothing of a
-log is read until it is used; after any other stop every log is opened, and what was not on the device is
-checked, on threads.
+Owned by the loop's thread; only recovery, fsyncs and removals run on others. After a clean stop no log is read until it
+is used. After any other stop every log is opened on a thread, and records that were not on the device are checked.
 """
 
 from __future__ import annotations
@@ -33,8 +31,9 @@ if TYPE_CHECKING:
     from ottla_broker.clock import Clock, TimerHandle
 
 _UNIQUE_BITS: Final = 128
-# So many logs to flush at a stop: then one sync of the whole machine first makes each fsync cheap.
-_MANY: Final = 64
+_NAME_SHOWN: Final = 50
+_SYNC_ALL_ABOVE: Final = 64
+"""With more logs than this to flush at a stop, one sync of the whole machine first makes each fsync cheap."""
 _CLOSING_THREADS: Final = 4
 
 _log = events.get_logger()
@@ -67,7 +66,7 @@ class LogManager:
         # Partitions that were deleted, and may still be in a checkpoint on disk.
         self._forgotten: set[tuple[str, int]] = set()
         self._timers: set[TimerHandle] = set()
-        # The shortest flush.ms of any topic: how often somebody has to look.
+        # The shortest flush.ms of any topic: how often maintenance has to check.
         self.shortest_flush_ms = default_config.flush_ms
         self.files = files or Files(descriptor_budget())
         self.flusher = Flusher(background)
@@ -82,13 +81,13 @@ class LogManager:
         self.folders: list[DataFolder] = []
         self.maintenance = LogMaintenance(self, intervals or Intervals())
         self._high_watermarks: dict[tuple[str, int], int] = {}
-        # Up to where a log is committed that no replica has been made of yet; None: to its end.
+        # The committed offset of a log without a replica yet; None: everything in it is committed.
         self.committed_of: Callable[[str, int], int] | None = None
 
     # --- start --------------------------------------------------------------------------------------------
 
     def lock(self) -> None:
-        """Take the data folders; after this :meth:`identity` is known. Raises LogDirError."""
+        """Lock the data folders and read whose they are. Raises LogDirError."""
         try:
             for path in self._paths:
                 self.folders.append(DataFolder(self.files, path))
@@ -102,25 +101,25 @@ class LogManager:
         self.folders.clear()
 
     def identity(self) -> tuple[str | None, int | None]:
-        """Cluster id and broker id that the folders were used with; None for new ones. Raises LogDirError."""
+        """Cluster id and broker id that the folders belong to; None for new ones. Raises LogDirError."""
         clusters = {folder.cluster_id for folder in self.folders} - {None}
         brokers = {folder.broker_id for folder in self.folders} - {None}
         if len(clusters) > 1 or len(brokers) > 1:
             raise LogDirError(
-                f"the folders of log.dirs are of different brokers: clusters {sorted(map(str, clusters))}, "
-                f"brokers {sorted(map(str, brokers))}; remove the one that is not this broker's"
+                f"the folders of log.dirs belong to different brokers: clusters {sorted(map(str, clusters))}, "
+                f"brokers {sorted(map(str, brokers))}; remove the one that isn't this broker's"
             )
         return next(iter(clusters), None), next(iter(brokers), None)
 
     def claim(self, cluster_id: str, broker_id: int) -> None:
-        """Write down whose the folders are. Raises LogDirError when they are somebody else's."""
+        """Make the folders this broker's. Raises LogDirError when they are another broker's."""
         for folder in self.folders:
             folder.claim(cluster_id, broker_id)
 
     async def load(self, configs: Callable[[str], LogConfig | None] | None = None) -> None:
-        """Find the logs; recover them where the last stop was not clean. Raises LogDirError, KafkaError.
+        """Find the logs, and recover them where the last stop was not clean. Raises LogDirError, KafkaError.
 
-        ``configs`` gives a topic's config, None for the default.
+        ``configs`` returns a topic's config, None for the default.
         """
         if not self.folders:
             self.lock()
@@ -154,11 +153,11 @@ class LogManager:
                 key = names.partition_of(name)
                 if key is None:
                     if name.endswith((names.FUTURE_FOLDER, names.STRAY_FOLDER)):
-                        _log.warning("folder left alone", folder=f"{folder.path}/{name}")
+                        _log.warning("folder ignored", folder=f"{folder.path}/{name}")
                     continue
                 if key in self._logs:
                     raise LogDirError(
-                        f"{folder.path}/{name} is there as {self._logs[key].path} too: remove the older one"
+                        f"{folder.path}/{name} also exists as {self._logs[key].path}: remove the older one"
                     )
                 config = (configs and configs(key[0])) or self._default_config
                 log = Log(
@@ -188,7 +187,7 @@ class LogManager:
         self.shortest_flush_ms = min(self.shortest_flush_ms, log.config.flush_ms)
 
     async def _recover(self, logs: list[Log]) -> None:
-        """Open the logs on threads; a log that cannot be opened is out of use, the others go on."""
+        """Open the logs on threads; one that can't be opened is out of use, the others go on."""
         from concurrent.futures import ThreadPoolExecutor
 
         def recover(log: Log) -> None:
@@ -203,29 +202,39 @@ class LogManager:
         loop = asyncio.get_running_loop()
         workers = self._recovery_threads * len(self.folders)
         with ThreadPoolExecutor(workers, thread_name_prefix="ottla-recovery") as pool:
-            # A future a log would cost more than opening most of them.
+            # One future per log would cost more than opening most of them.
             shares = [logs[number::workers] for number in range(workers)]
             await asyncio.gather(*(loop.run_in_executor(pool, _for_each, recover, share) for share in shares))
 
     # --- logs ---------------------------------------------------------------------------------------------
 
     def get(self, topic: str, partition: int) -> Log | None:
-        """The log of a partition; None when this broker has none. It opens when it is used."""
+        """The log of a partition, open or not; None when this broker has none."""
         return self._logs.get((topic, partition))
 
     def has(self, topic: str, partition: int) -> bool:
         return (topic, partition) in self._logs
 
     def logs(self) -> Iterator[Log]:
-        """All logs, opened or not."""
+        """All logs, open or not."""
         return iter(tuple(self._logs.values()))
 
     def create(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> Log:
-        """Make a partition's folder, in the data folder that has the fewest. Raises
-        KafkaError(KAFKA_STORAGE_ERROR).
+        """Create a partition's folder in the data folder that has the fewest; its log is closed.
 
-        For one that exists already its log is returned.
+        A partition that exists is returned as it is.
+
+        Raises:
+            KafkaError: INVALID_TOPIC_EXCEPTION or INVALID_PARTITIONS where no folder may have such a name,
+                KAFKA_STORAGE_ERROR.
         """
+        if not names.is_topic_name(topic):
+            # Or ``../x`` would leave the data folder, and a blank would break the checkpoints.
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"no topic may be named {topic[:_NAME_SHOWN]!r}"
+            )
+        if partition < 0:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{topic}: partition {partition} is negative")
         key = (topic, partition)
         log = self._logs.get(key)
         if log is not None:
@@ -234,11 +243,11 @@ class LogManager:
             (one for one in self.folders if not one.failed), key=lambda one: one.log_count, default=None
         )
         if folder is None:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no data folder is left that can be used")
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all data folders have failed")
         path = f"{folder.path}/{topic}-{partition}"
         try:
             if key in self._forgotten:
-                # Or after a crash the new log would be taken to be recovered, or cut, where the old one was.
+                # Or after a crash the new log would be recovered, or truncated, from the old one's offsets.
                 self._write_checkpoints()
             self.files.make_folder(path)
             metadata = f"{path}/{names.PARTITION_METADATA}"
@@ -246,7 +255,7 @@ class LogManager:
         except OSError as error:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{topic}-{partition}: the folder {path} cannot be made: {error}",
+                f"{topic}-{partition}: the folder {path} can't be created: {error}",
             ) from error
         log = Log(path, topic, partition, config, self.environment, topic_id=topic_id, clean=True)
         self._add(key, log)
@@ -254,7 +263,7 @@ class LogManager:
         return log
 
     def give_up_folder(self, path: str) -> bool:
-        """Use a data folder no longer, until the broker starts again; False for one that was given up before."""
+        """Stop using a data folder until the broker restarts; False when it was given up before."""
         for folder in self.folders:
             if folder.path == path and not folder.failed:
                 folder.failed = True
@@ -264,7 +273,10 @@ class LogManager:
     def delete(self, topic: str, partition: int) -> None:
         """Remove a partition: its folder is renamed now and removed after file.delete.delay.ms.
 
-        Who still reads it keeps what it has open. Raises KafkaError(KAFKA_STORAGE_ERROR).
+        Readers keep what they have open.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
         """
         key = (topic, partition)
         log = self._logs.pop(key, None)
@@ -282,15 +294,18 @@ class LogManager:
             self.files.rename(log.path, deleted_path)
         except OSError as error:
             raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: cannot be removed: {error}"
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: can't be removed: {error}"
             ) from error
         self._later(log.config.file_delete_delay_ms, self._removal(deleted_path))
 
     def set_aside(self, topic: str, partition: int) -> str | None:
-        """Rename the folder of a partition that belongs to no topic, so that one of its name can be made.
+        """Rename the folder of a partition that belongs to no topic, so that its name can be used again.
 
-        The folder is kept: what is in it is the operator's to judge (Kafka calls it stray). Returns its new path,
-        None where there was none. Raises KafkaError(KAFKA_STORAGE_ERROR).
+        The folder is kept for the operator to judge; Kafka calls it stray. Returns its new path, None where there was
+        no such partition.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
         """
         key = (topic, partition)
         log = self._logs.get(key)
@@ -317,7 +332,7 @@ class LogManager:
         return path
 
     def update_config(self, topic: str, config: LogConfig) -> None:
-        """Give all logs of a topic another config."""
+        """Apply another config to all logs of a topic."""
         for partition in self._partitions.get(topic, ()):
             self._logs[topic, partition].config = config
         self.shortest_flush_ms = min(self.shortest_flush_ms, config.flush_ms)
@@ -331,12 +346,12 @@ class LogManager:
             try:
                 self.files.remove_folder(path)
             except OSError as error:
-                _log.warning("a deleted partition's folder stays", folder=path, why=str(error))
+                _log.warning("a deleted partition's folder can't be removed", folder=path, why=str(error))
 
         return remove
 
     def _later(self, delay_ms: int, function: Callable[[], None]) -> None:
-        """Run ``function`` on a thread after the delay; a stop before that leaves it to the next start."""
+        """Run ``function`` on a thread after the delay, unless the broker stops first: the next start does it then."""
 
         def due() -> None:
             self._timers.discard(timer)
@@ -348,11 +363,11 @@ class LogManager:
     # --- checkpoints --------------------------------------------------------------------------------------
 
     def high_watermark(self, topic: str, partition: int) -> int | None:
-        """The high watermark in the checkpoint that was found at the start; None when there is none."""
+        """The high watermark in the checkpoint, None when it has none."""
         return self._high_watermarks.get((topic, partition))
 
     def _write_checkpoints(self) -> None:
-        """Write recovery points and log starts of all data folders, here and now. Raises OSError."""
+        """Write recovery points and log starts of all data folders, blocking. Raises OSError."""
         for folder in self.folders:
             if folder.failed:
                 continue
@@ -371,9 +386,10 @@ class LogManager:
         folder.write_offsets(name, offsets, generation)
 
     async def write_high_watermarks(self, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Write replication-offset-checkpoint; partitions that are not given keep what they had.
+        """Write replication-offset-checkpoint; partitions that are not given keep their offset.
 
-        Raises KafkaError(KAFKA_STORAGE_ERROR).
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
         """
         known = self._high_watermarks
         known.update(offsets)
@@ -389,20 +405,20 @@ class LogManager:
     # --- running and stopping ------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Retention, flush by time, checkpoints, and forgetting producers, until cancelled."""
+        """Run the maintenance until cancelled: retention, flush by time, checkpoints, expiry of producers."""
         await self.maintenance.run()
 
     async def close(self) -> None:
-        """Flush and close every log that was used, write the checkpoints, mark the stop as clean, unlock.
+        """Flush and close every open log, write the checkpoints, mark the stop as clean, unlock.
 
-        A folder with a log that failed is not marked: its next start recovers.
+        A folder with a failed log isn't marked, so its next start recovers.
         """
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
         await self.flusher.idle()
         used = [log for log in self._logs.values() if log.is_open]
-        many = sum(log.recovery_point < log.log_end_offset for log in used) > _MANY
+        many = sum(log.recovery_point < log.log_end_offset for log in used) > _SYNC_ALL_ABOVE
         if many:
             await self._in_shares(Log.write_out, used)
             await self.background.run(self.files.sync_all)
@@ -413,7 +429,7 @@ class LogManager:
         self._unlock()
 
     async def _in_shares(self, function: Callable[[Log], None], logs: list[Log]) -> None:
-        """Apply ``function`` to all logs, on a few threads; a log it fails for is out of use."""
+        """Apply ``function`` to all logs on a few threads; a log it fails for is out of use."""
 
         def each(share: Iterable[Log]) -> None:
             for log in share:

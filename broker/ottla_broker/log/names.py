@@ -1,8 +1,8 @@
 """Names of the folders and files of a log, as Kafka's LogFileUtils and UnifiedLog form them.
 
-A partition's folder is ``<topic>-<partition>``; one that is being deleted ``<topic>-<partition>.<32 hex
-digits>-delete``, one that is being moved ``….-future``, one that nobody claims ``….-stray``. The files of a
-segment are named by its base offset in twenty digits, so that names sort as offsets do.
+A partition's folder is ``<topic>-<partition>``. It becomes ``<topic>-<partition>.<32 hex digits>-delete`` when the
+partition is deleted, ``….-future`` while it moves, and ``….-stray`` when its topic is unknown. The files of a segment are
+named by its base offset in twenty digits, so that names sort as offsets do.
 """
 
 from __future__ import annotations
@@ -56,31 +56,31 @@ def segment_name(base_offset: int) -> str:
 
 
 def offset_of(name: str) -> int | None:
-    """The base offset a file's name begins with; None when it is not named by an offset."""
+    """The base offset that a file's name begins with; None when it begins with none."""
     digits, dot, _ = name.partition(".")
     return int(digits) if dot and digits.isascii() and digits.isdigit() else None
 
 
 def partition_of(folder: str) -> tuple[str, int] | None:
     """Topic and partition of a live partition's folder; None for any other name."""
-    topic, dash, number = folder.rpartition("-")
-    if not dash or not topic or not (number.isascii() and number.isdigit()):
+    topic, _, number = folder.rpartition("-")
+    if not is_topic_name(topic) or not (number.isascii() and number.isdigit()):
         return None
     return topic, int(number)
 
 
 def deleted_folder(topic: str, partition: int, unique: str) -> str:
-    """The name a folder waits for its removal under; a topic too long for it loses its end, as in Kafka."""
+    """The name of a folder that waits for its removal; a topic too long for it loses its end, as in Kafka."""
     return _renamed_folder(topic, f"-{partition}.{unique}{DELETE_FOLDER}")
 
 
 def stray_folder(topic: str, partition: int, unique: str) -> str:
-    """The name a folder of a topic that nobody knows is set aside under."""
+    """The name under which the folder of an unknown topic is kept."""
     return _renamed_folder(topic, f"-{partition}.{unique}{STRAY_FOLDER}")
 
 
 def future_folder(topic: str, partition: int) -> str:
-    """The form of the name a replica has in the folder it moves to; a topic's name isn't shortened for it."""
+    """The longest form of the name that a moving replica has in its new folder; the topic isn't shortened for it."""
     return f"{topic}-{partition}.{'0' * _UNIQUE_LENGTH}{FUTURE_FOLDER}"
 
 

@@ -163,10 +163,14 @@ class Partition:
         log.high_watermark = self._get_high_watermark
         self._log = log
         if self._leadership is not None:
-            log.assign_epoch(self.leader_epoch, log.log_end_offset)
-            self._leadership.begin_epoch(log.log_end_offset)
+            self._begin_epoch(log, self._leadership)
             self._advance_high_watermark()
         return log
+
+    def _begin_epoch(self, log: Log, leadership: Leadership) -> None:
+        end = log.log_end_offset
+        log.assign_epoch(self.leader_epoch, end)
+        leadership.begin_epoch(end)
 
     @property
     def is_open(self) -> bool:
@@ -240,9 +244,7 @@ class Partition:
         if log is None:
             return is_new_epoch
         if is_new_epoch:
-            end = log.log_end_offset
-            log.assign_epoch(state.leader_epoch, end)
-            leadership.begin_epoch(end)
+            self._begin_epoch(log, leadership)
             # Fetches that wait here belong to another epoch, or were sent to a follower.
             self.answer_fetches()
         self._advance_high_watermark()
