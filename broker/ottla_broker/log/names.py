@@ -1,7 +1,7 @@
 """Names of the folders and files of a log, as Kafka's LogFileUtils and UnifiedLog form them.
 
 A partition's folder is ``<topic>-<partition>``. It becomes ``<topic>-<partition>.<32 hex digits>-delete`` when the
-partition is deleted, ``….-future`` while it moves, and ``….-stray`` when its topic is unknown. The files of a segment are
+partition is deleted, ``….-future`` while it moves, and ``….-stray`` when its topic is unknown. A segment's files are
 named by its base offset in twenty digits, so that names sort as offsets do.
 """
 
