@@ -57,6 +57,10 @@ def test_a_topics_own_setting_goes_first() -> None:
 
 
 def test_the_older_key_for_timestamps_counts_where_the_newer_ones_are_not_set() -> None:
+    both = config({"log.message.timestamp.difference.max.ms": "5"})
+    for name in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
+        assert effective(both, {})[name] == 5, "as DescribeConfigs shows it"
+        assert effective(both, {name: "7"})[name] == 7
     made = log_config(config(), {"message.timestamp.difference.max.ms": "5"})
     assert (made.message_timestamp_before_max_ms, made.message_timestamp_after_max_ms) == (5, 5)
     made = log_config(
@@ -121,3 +125,41 @@ def test_what_does_nothing_yet_is_accepted_where_it_asks_for_nothing() -> None:
 def test_every_config_of_the_log_comes_from_a_topics() -> None:
     fields = {name.replace(".", "_") for name in TOPIC_KEYS} | {"compact", "delete"}
     assert set(LogConfig.__slots__) <= fields
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0.5f", 0.5),
+        ("0.5d", 0.5),
+        ("0x1p-1", 0.5),
+        ("0X.8P0F", 0.5),
+        (".5", 0.5),
+        ("1.", 1.0),
+        ("+5e-1D", 0.5),
+        (" 0.5 ", 0.5),
+    ],
+)
+def test_a_double_is_what_java_reads(text: str, value: float) -> None:
+    name = "min.cleanable.dirty.ratio"
+    assert effective(config(), {name: text})[name] == value
+
+
+@pytest.mark.parametrize(
+    "text", ["nan", "inf", "infinity", "1_0", "0x1", "0.5l", "", ".", "e5", "0x.p1", "\uff11"]
+)
+def test_a_double_is_not_what_python_alone_reads(text: str) -> None:
+    with pytest.raises(InvalidValue, match="Not a number of type DOUBLE"):
+        check_topic_configs(config(), {"min.cleanable.dirty.ratio": text})
+
+
+@pytest.mark.parametrize(
+    ("level", "valid"), [(-2, False), (-1, True), (0, False), (1, True), (9, True), (10, False)]
+)
+def test_levels_of_gzip(level: int, valid: bool) -> None:
+    settings = {"compression.gzip.level": str(level)}
+    if valid:
+        assert check_topic_configs(config(), settings).compression_gzip_level == level
+    else:
+        with pytest.raises(InvalidValue, match="Value must be between 1 and 9 or equal to -1"):
+            check_topic_configs(config(), settings)

@@ -10,6 +10,7 @@ from tests.controller.test_create import create
 from tests.support.world import World
 
 from ottla_broker.controller.api import ConfigChange, ConfigOperation, Outcome, ResourceType
+from ottla_broker.store.keys import DEFAULT_ENTITY, ConfigNode
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
@@ -197,3 +198,22 @@ async def test_what_a_broker_does_not_take(
     assert outcome.message is not None
     assert outcome.message.startswith(message)
     assert await world.store.children("/config/brokers") == []
+
+
+async def test_stored_settings_that_are_not_valid_are_ignored(open_world: Open) -> None:
+    """A version before this one accepted them."""
+    world = await open_world()
+    await create(world, "t", 1)
+    settings = {"compression.gzip.level": "0", "retention.ms": "5"}
+    for kind, name in ((ConfigNode.TOPICS, "t"), (ConfigNode.BROKERS, DEFAULT_ENTITY)):
+        path, data = ConfigNode.path(kind, name), ConfigNode.encode(settings)
+        if await world.store.exists(path):
+            await world.store.set(path, data)
+        else:
+            await world.store.create(path, data)
+    await world.close()
+    world = await open_world()
+    topic = world.metadata.topic("t")
+    assert topic is not None
+    assert topic.configs == {"retention.ms": "5"}
+    assert world.config.compression_gzip_level == -1

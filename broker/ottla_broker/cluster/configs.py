@@ -10,9 +10,11 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from ottla_broker.controller.cluster.persistence import ClusterStore
+from ottla_broker.controller.topic_store import usable
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import NodeExistsError, NoNodeError, StoreError, StoreEvent, Watch
 from ottla_broker.store.keys import BadNodeError, ConfigChangeNode, ConfigNode
@@ -104,15 +106,7 @@ class ClusterConfigs:
         return data
 
     def _in_force(self, kind: str, path: str, data: bytes) -> dict[str, str]:
-        settings = {}
-        for name, text in _decode(path, data).items():
-            try:
-                self._check(kind, name, text)
-            except ValueError as error:
-                log.error("a setting can't come into force and is passed over", node=path, reason=str(error))
-            else:
-                settings[name] = text
-        return settings
+        return usable(path, _decode(path, data), partial(self._check, kind))
 
     async def write(self, kind: str, name: str, settings: Settings) -> None:
         """Set an entity's configuration, and have all brokers told. Raises StoreError."""

@@ -14,6 +14,7 @@ from ottla_broker.config.model import (
     Key,
     at_least,
     between,
+    between_or,
     boolean,
     each_of,
     integer,
@@ -54,7 +55,7 @@ class TopicDefaultKeys:
     compression_gzip_level = integer(
         -1,
         "The level for gzip where the broker compresses; -1 is the library's own choice.",
-        between(-1, 9),
+        between_or(1, 9, -1),
         CLUSTER_WIDE,
     )
     compression_lz4_level = integer(

@@ -5,6 +5,7 @@ The types and the texts of the errors are those of Kafka's ``ConfigDef``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar, overload
 
@@ -75,6 +76,15 @@ def between(low: float, high: float) -> Validator:
     return Validator(check, f"{low} to {high}")
 
 
+def between_or(low: int, high: int, default: int) -> Validator:
+    def check(value: int) -> str | None:
+        if value == default or low <= value <= high:
+            return None
+        return f"Value must be between {low} and {high} or equal to {default}"
+
+    return Validator(check, f"{low} to {high}, or {default}")
+
+
 def one_of(*allowed: str) -> Validator:
     text = ", ".join(allowed)
     return Validator(lambda v: None if v in allowed else f"String must be one of: {text}", text)
@@ -88,6 +98,13 @@ def each_of(*allowed: str) -> Validator:
         return None if all(v in allowed for v in values) else f"String must be one of: {text}"
 
     return Validator(check, f"list of {text}")
+
+
+_JAVA_DOUBLE: Final = re.compile(
+    r"(?:(?P<hex>[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)"
+    r"|(?P<decimal>[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?))[fFdD]?|(?P<name>[+-]?(?:NaN|Infinity))"
+)
+"""What Java's ``Double.parseDouble`` reads."""
 
 
 def parse_value(name: str, kind: str, text: str) -> Any:
@@ -109,10 +126,9 @@ def parse_value(name: str, kind: str, text: str) -> Any:
     if kind == LIST:
         return tuple(part.strip() for part in text.split(",")) if text else ()
     if kind == DOUBLE:
-        try:
-            return float(text)
-        except ValueError as error:
-            raise InvalidValue(name, text, "Not a number of type DOUBLE") from error
+        if (match := _JAVA_DOUBLE.fullmatch(text)) is None:
+            raise InvalidValue(name, text, "Not a number of type DOUBLE")
+        return float.fromhex(match["hex"]) if match["hex"] else float(match["decimal"] or match["name"])
     bits = _INTEGER_BITS[kind]
     try:
         if "_" in text:

@@ -206,14 +206,21 @@ _FIELDS = [
 ]
 
 
+_EACH_DIRECTION: Final = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+"""Configs that fall back to the older one for both."""
+
+
 def broker_default(config: BrokerConfig, name: str) -> Any:
     """What a topic has that does not set this config itself."""
     key, synonyms = _DECLARED[name]
     if len(synonyms) == 1:
-        # A key that only a later version of this broker can act on has its default here.
-        return (
-            key.default if key.effect == UNSUPPORTED else getattr(config, synonyms[0].name.replace(".", "_"))
-        )
+        if key.effect == UNSUPPORTED:
+            # A key that only a later version of this broker can act on has its default here.
+            return key.default
+        value = getattr(config, synonyms[0].name.replace(".", "_"))
+        if name in _EACH_DIRECTION and value == LONG_MAX:
+            return config.log_message_timestamp_difference_max_ms
+        return value
     for synonym in synonyms:
         value = getattr(config, synonym.name.replace(".", "_"))
         if value is not None:
@@ -237,9 +244,9 @@ def log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
 
 def _as_log_config(values: Mapping[str, Any]) -> LogConfig:
     fields = {attribute: values[name] for name, attribute in _FIELDS}
-    for side in ("before", "after"):
-        if values[f"message.timestamp.{side}.max.ms"] == LONG_MAX:
-            fields[f"message_timestamp_{side}_max_ms"] = values["message.timestamp.difference.max.ms"]
+    for name in _EACH_DIRECTION:
+        if values[name] == LONG_MAX:
+            fields[name.replace(".", "_")] = values["message.timestamp.difference.max.ms"]
     policy = values["cleanup.policy"]
     return LogConfig(**fields, compact="compact" in policy, delete="delete" in policy)
 

@@ -149,8 +149,8 @@ class StandaloneController:
         )
         self._metadata.controller_id = self._config.broker_id
         self._epoch = await take_over(self._store, self._config.broker_id, self._clock.now_ms())
-        default = await topic_store.read_configs(self._store, ConfigNode.BROKERS, DEFAULT_ENTITY)
-        own = await topic_store.read_configs(self._store, ConfigNode.BROKERS, str(self._config.broker_id))
+        default = await self._broker_configs(DEFAULT_ENTITY)
+        own = await self._broker_configs(str(self._config.broker_id))
         self._config.apply_dynamic(default, own)
         doomed = set(await self._store.children(DeleteTopicNode.PARENT))
         for name in await self._store.children(TopicNode.PARENT):
@@ -159,6 +159,12 @@ class StandaloneController:
                 self._unfinished.append(stored)
             else:
                 self._metadata.put(self._info_of(stored))
+
+    async def _broker_configs(self, entity: str) -> dict[str, str]:
+        def check(name: str, text: str) -> None:
+            self._config.check_dynamic({name: text})
+
+        return await topic_store.read_configs(self._store, ConfigNode.BROKERS, entity, check)
 
     async def start(self) -> None:
         """Bring the logs (which must be loaded) to what the store says, and lead all partitions.

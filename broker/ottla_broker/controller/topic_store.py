@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ottla_broker.config.topics import check_topic_config
+from ottla_broker.events import get_logger
 from ottla_broker.store.api import Create, Delete, NoNodeError, Operation, Set, Store
 from ottla_broker.store.keys import (
     Assignment,
@@ -17,6 +19,8 @@ from ottla_broker.store.keys import (
     TopicPartitionsNode,
     TopicPartitionStateNode,
 )
+
+_log = get_logger()
 
 
 @dataclass(slots=True)
@@ -55,14 +59,32 @@ class StateCodec:
         return data
 
 
-async def read_configs(store: Store, kind: str, name: str) -> dict[str, str]:
-    """What was set for an entity; nothing if it has no node."""
+async def read_configs(
+    store: Store, kind: str, name: str, check: Callable[[str, str], None]
+) -> dict[str, str]:
+    """An entity's :func:`usable` settings; none if it has no node."""
     path = ConfigNode.path(kind, name)
     try:
         data, _ = await store.get(path)
     except NoNodeError:
         return {}
-    return ConfigNode.decode(path, data)
+    return usable(path, ConfigNode.decode(path, data), check)
+
+
+def usable(path: str, settings: Mapping[str, str], check: Callable[[str, str], None]) -> dict[str, str]:
+    """The settings of a node that can come into force: another version, or Kafka, may have written them.
+
+    ``check`` raises ValueError for a name and value that can't.
+    """
+    found = {}
+    for name, text in settings.items():
+        try:
+            check(name, text)
+        except ValueError as error:
+            _log.error("invalid setting ignored", node=path, reason=str(error))
+        else:
+            found[name] = text
+    return found
 
 
 async def read_topic(store: Store, name: str, codec: StateCodec) -> StoredTopic:
@@ -77,9 +99,8 @@ async def read_topic(store: Store, name: str, codec: StateCodec) -> StoredTopic:
         except NoNodeError:
             continue
         states[index] = codec.decode(path, data)
-    return StoredTopic(
-        name, topic_id, assignments, states, await read_configs(store, ConfigNode.TOPICS, name)
-    )
+    configs = await read_configs(store, ConfigNode.TOPICS, name, check_topic_config)
+    return StoredTopic(name, topic_id, assignments, states, configs)
 
 
 async def next_epoch(store: Store, name: str) -> int:
