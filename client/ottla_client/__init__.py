@@ -1,14 +1,16 @@
-"""A Kafka client on asyncio: Producer, Consumer, Admin; ``ottla_client.sync`` has the same for code without asyncio.
+"""A Kafka client on asyncio: Producer, Consumer and Admin. ``ottla_client.sync`` has the same without asyncio.
 
-Its errors are in ``ottla_client.errors``, what else ``Admin`` takes and gives in ``ottla_client.admin``.
+The public modules are this one, ``sync``, ``admin`` (the values that Admin takes and returns), ``errors`` and
+``group.assignors``. Packages that build on the client have two more: ``lowlevel`` and ``commands``.
 
 Names are imported when they are first used, so that importing the package costs next to nothing.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from .lazy import lazy_names
 
 if TYPE_CHECKING:
     from .admin import Admin as Admin
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from .consumer import Consumer as Consumer
     from .consumer import RebalanceListener as RebalanceListener
     from .errors import ClientError as ClientError
+    from .errors import KafkaError as KafkaError
     from .producer import AppendedRange as AppendedRange
     from .producer import BatchDelivery as BatchDelivery
     from .producer import BatchDeliveryError as BatchDeliveryError
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from .types import TopicPartition as TopicPartition
 
 _HOME = {
-    "admin": (
+    ".admin": (
         "Admin",
         "AlterConfig",
         "AlterOperation",
@@ -47,10 +50,10 @@ _HOME = {
         "NewTopic",
         "PartialError",
     ),
-    "consumer": ("Consumer", "RebalanceListener"),
-    "errors": ("ClientError",),
-    "producer": ("AppendedRange", "BatchDelivery", "BatchDeliveryError", "Delivery", "Producer"),
-    "types": (
+    ".consumer": ("Consumer", "RebalanceListener"),
+    ".errors": ("ClientError", "KafkaError"),
+    ".producer": ("AppendedRange", "BatchDelivery", "BatchDeliveryError", "Delivery", "Producer"),
+    ".types": (
         "ConsumerRecord",
         "Node",
         "OffsetAndMetadata",
@@ -63,19 +66,4 @@ _HOME = {
         "TopicPartition",
     ),
 }
-_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
-
-__all__ = sorted(_MODULE_OF)
-
-
-def __getattr__(name: str) -> object:
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{module}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, __all__ = lazy_names(__name__, _HOME)

@@ -43,6 +43,10 @@ class ClientError(Exception):
     """Whether the same call may succeed later without anything being changed."""
 
 
+KafkaError = ClientError
+"""The name that kafka-python and aiokafka have for their base class."""
+
+
 class ConfigurationError(ClientError, ValueError):
     """An option or argument that can't be right; says which, and what is allowed."""
 

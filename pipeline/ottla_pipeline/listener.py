@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from ottla_client import TopicPartition
 from ottla_client.errors import ClientError
-from ottla_client.types import TopicPartition
 
 from .source.cluster_queries import ClusterQueries
 from .source.errors import OptionError, SourceError

@@ -16,7 +16,7 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from ottla_client.commands.progress import amount_of_bytes
+from ottla_client.commands import amount_of_bytes
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

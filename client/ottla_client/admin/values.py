@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+from ..errors import ConfigurationError
 from ..types import Node, OffsetAndMetadata, TopicPartition
 
 
@@ -16,7 +17,8 @@ class NewTopic:
 
     ``partitions`` and ``replication_factor`` -1 take the broker's defaults (KIP-464). ``assignment`` instead names
     each partition's replicas, the preferred leader first. Configs are Kafka's topic configs by name, such as
-    ``retention.ms``; numbers and bools are sent as text, and None stands for the default.
+    ``retention.ms``; numbers and bools are sent as text, and None stands for the default. ``num_partitions`` is another
+    name of ``partitions``, as other clients call it.
     """
 
     name: str
@@ -24,11 +26,19 @@ class NewTopic:
     replication_factor: int = -1
     configs: Mapping[str, str | float | bool | None] = field(default_factory=dict)
     assignment: Mapping[int, Sequence[int]] | None = None
+    num_partitions: InitVar[int | None] = None
+
+    def __post_init__(self, num_partitions: int | None) -> None:
+        if num_partitions is None:
+            return
+        if self.partitions != -1:
+            raise ConfigurationError("partitions and num_partitions are the same option; give one of them")
+        object.__setattr__(self, "partitions", num_partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """A topic as it was made. Sizes are -1 and ``id`` None where the broker is too old to tell them."""
+    """A topic as the broker created it; sizes are -1 and ``id`` None with a broker too old to report them."""
 
     name: str
     id: bytes | None

@@ -30,9 +30,24 @@ class ClientOptions:
         """``timeout`` in seconds; ``given`` are the KEY=VALUE texts of ``-X``."""
         self.bootstrap_servers = bootstrap_servers
         self.timeout = timeout
-        self._given = dict(pair(text, "-X") for text in given)
-        for name in ("bootstrap.servers", "bootstrap_servers"):
-            self.bootstrap_servers = self._given.pop(name, self.bootstrap_servers)
+        self._given: dict[str, str] = {}
+        self.add(given)
+
+    def add(self, given: Sequence[str]) -> None:
+        """More of ``-X``. Names may begin with ``kafka.``, as Spark's options do."""
+        for text in given:
+            name, value = pair(text, "-X")
+            name = name.removeprefix("kafka.")
+            if name in ("bootstrap.servers", "bootstrap_servers"):
+                self.bootstrap_servers = value
+            else:
+                self._given[name] = value
+
+    def in_kafka_names(self) -> dict[str, str]:
+        """What ``-X`` says, unchecked, by Kafka's names."""
+        from ..option_names import kafka_name
+
+        return {kafka_name(name): text for name, text in self._given.items()}
 
     @property
     def connect_timeout(self) -> float:

@@ -13,10 +13,11 @@ import click
 from ..errors import ClientError
 from .admin_common import admin_of, count_of, plural, ranges_of
 from .cluster_state import KINDS, ClusterState, api_name, document, look
-from .console import Column, Console, one_line, options, run, to_json
+from .console import Console, one_line, options, run, to_json
 from .elect import elect
 from .progress import amount_of_bytes
 from .reassign import drain, reassign
+from .tables import Column
 
 if TYPE_CHECKING:
     from ..admin import VersionRange

@@ -16,7 +16,8 @@ from ..errors import UnknownTopicError
 from .admin_common import admin_of, plural
 from .client_options import pair
 from .completion import complete_topics
-from .console import Column, Console, options, printable, run, unknown, unknown_topic
+from .console import Console, options, run, unknown, unknown_topic
+from .tables import Column, printable
 
 if TYPE_CHECKING:
     from ..admin import Admin, AlterConfig, ConfigEntry, ConfigResource

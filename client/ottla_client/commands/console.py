@@ -27,7 +27,6 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -36,6 +35,7 @@ from ..errors import ClientError, ConfigurationError
 from ..settings import DEFAULT_BOOTSTRAP
 from ..suggestions import did_you_mean
 from .client_options import ClientOptions
+from .tables import Column, plain_table, printable
 
 if TYPE_CHECKING:
     from .progress import Progress
@@ -54,46 +54,6 @@ CLIENT_OPTION_HELP = (
 
 class OutputClosedError(Exception):
     """Whoever read the output has gone (``| head``); `run` ends the command quietly."""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table. ``key`` is its name in JSON; without it, the title in lower case with underscores.
-
-    ``right`` aligns right: None does so if all values are numbers. ``show`` makes text of a value (JSON always has
-    the value itself); ``style`` gives rich's style for a value, to be used sparingly.
-    """
-
-    title: str
-    key: str = ""
-    right: bool | None = None
-    show: Callable[[Any], str] | None = None
-    style: Callable[[Any], str] | str | None = None
-
-    @property
-    def name(self) -> str:
-        return self.key or self.title.lower().replace(" ", "_").replace("-", "_")
-
-    def text(self, value: Any) -> str:
-        """A value as it stands in the table; nothing is shown as ``-``."""
-        if value is None:
-            return "-"
-        if self.show is not None:
-            return printable(self.show(value))
-        if isinstance(value, bool):
-            return "yes" if value else "no"
-        if isinstance(value, (list, tuple, set, frozenset)):
-            return ",".join(printable(str(item)) for item in value) or "-"
-        return printable(str(value))
-
-    def is_right(self, values: Iterable[Any]) -> bool:
-        if self.right is not None:
-            return self.right
-        known = [value for value in values if value is not None]
-        return bool(known) and all(type(value) in (int, float) for value in known)
-
-    def style_of(self, value: Any) -> str:
-        return (self.style(value) if callable(self.style) else self.style) or ""
 
 
 class Console:
@@ -265,7 +225,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     except asyncio.CancelledError:
         sys.exit(143)
     except OutputClosedError:
-        _forget_output()
+        forget_output()
         sys.exit(0)
     except ConfigurationError as error:
         raise click.UsageError(one_line(error)) from None
@@ -310,7 +270,7 @@ def _describe(error: OSError) -> str:
     return f"{os.fsdecode(name)}: {reason}" if isinstance(name, (str, bytes)) else reason
 
 
-def _forget_output() -> None:
+def forget_output() -> None:
     """Let nothing be written to the closed pipe when Python flushes its streams at the end."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
@@ -325,16 +285,6 @@ def unknown_topic(name: str, known: Iterable[str]) -> click.ClickException:
 def unknown(kind: str, name: str, known: Iterable[str]) -> click.ClickException:
     """The error for a topic, group, … that isn't there, with the names that are nearest to it."""
     return click.ClickException(f"unknown {kind} {printable(name)}{did_you_mean(name, known)}")
-
-
-def printable(text: str) -> str:
-    """Text that can do nothing to a terminal: control characters and half surrogates as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape", "surrogatepass").decode()
-        for letter in text
-    )
 
 
 def text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
@@ -360,22 +310,6 @@ def _json_default(value: object) -> object:
     if isinstance(value, (set, frozenset)):
         return sorted(value)
     raise TypeError(f"{type(value).__name__} has no form in JSON")
-
-
-def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> str:
-    """A table of plain text: titles in capitals, columns two spaces apart, one line a row."""
-    texts = [[column.text(value) for column, value in zip(columns, row, strict=True)] for row in rows]
-    titles = [column.title.upper() for column in columns]
-    widths = [max(map(len, cells)) for cells in zip(titles, *texts, strict=True)]
-    rights = [column.is_right(row[index] for row in rows) for index, column in enumerate(columns)]
-    lines = (
-        "  ".join(
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(line, widths, rights, strict=True)
-        ).rstrip()
-        for line in (titles, *texts)
-    )
-    return "\n".join(lines) + "\n"
 
 
 def _draw_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]], title: str) -> str | None:

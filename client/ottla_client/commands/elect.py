@@ -12,7 +12,8 @@ from ..errors import BrokerError, ClientError
 from ..types import TopicPartition
 from .admin_common import admin_of, known_partitions, partitions_in, plural, topics_of, without_repeats
 from .completion import complete_topics
-from .console import Column, Console, one_line, options, run
+from .console import Console, one_line, options, run
+from .tables import Column
 
 if TYPE_CHECKING:
     from ..admin import Admin, ElectionType

@@ -20,8 +20,9 @@ from .admin_common import (
     without_repeats,
 )
 from .completion import complete_groups
-from .console import Column, Console, options, run, unknown
+from .console import Console, options, run, unknown
 from .reset_offsets import reset_offsets
+from .tables import Column
 
 if TYPE_CHECKING:
     from ..admin import Admin, GroupDescription, PartitionLag

@@ -22,11 +22,12 @@ from .admin_common import (
 )
 from .cluster_state import log_dirs
 from .completion import complete_topics
-from .console import Column, Console, options, run, unknown
+from .console import Console, options, run, unknown
 from .elect import wanted_partitions
 from .progress import amount_of_bytes
 from .reassignment_files import read_plan, write_plan
 from .reassignment_plan import Move, PlanError, balanced, drained
+from .tables import Column
 from .throttle import lift_if_possible
 from .throttle import throttle as throttle_moves
 

@@ -24,7 +24,8 @@ from .admin_common import (
     without_repeats,
 )
 from .completion import complete_groups
-from .console import Column, Console, options, run, unknown
+from .console import Console, options, run, unknown
+from .tables import Column
 from .timefmt import now_ms
 
 if TYPE_CHECKING:

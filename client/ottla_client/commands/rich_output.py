@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from .console import Column
+    from .tables import Column
 
 
 def draw_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]], title: str) -> str:

@@ -12,7 +12,8 @@ import click
 from ottla_protocol.errors import ErrorCode
 
 from ..deadline import Deadline
-from .console import Console, printable, unknown_topic
+from .console import Console, unknown_topic
+from .tables import printable
 
 if TYPE_CHECKING:
     from ..cluster import Cluster

@@ -16,8 +16,9 @@ from ..types import TopicPartition
 from .admin_common import admin_of, count_of, known_partitions, numbers_in, plural, topics_of
 from .client_options import pair
 from .completion import complete_topics
-from .console import Column, Console, options, run, unknown_topic
+from .console import Console, options, run, unknown_topic
 from .progress import amount_of_bytes
+from .tables import Column
 
 if TYPE_CHECKING:
     from ..admin import Admin, ConfigEntry

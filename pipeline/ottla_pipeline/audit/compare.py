@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from ottla_client.types import TopicPartition
+from ottla_client import TopicPartition
 from ottla_pipeline.landing.ledger import LandedRange
 from ottla_pipeline.reading.checksum import Checksum
 

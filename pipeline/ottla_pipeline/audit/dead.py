@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
-from ottla_client.types import TopicPartition
+from ottla_client import TopicPartition
 from ottla_pipeline.landing import deadletters
 from ottla_pipeline.landing.dead_letter_sink import NOTE
 from ottla_pipeline.landing.errors import LandingError

@@ -9,10 +9,10 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ottla_client import TopicPartition
 from ottla_client.admin import ConfigResource
 from ottla_client.errors import BrokerError, UnsupportedApiError
 from ottla_client.sync import Admin
-from ottla_client.types import TopicPartition
 from ottla_pipeline.landing.tables import Names
 from ottla_pipeline.reading import OffsetRange, ReadSettings
 from ottla_pipeline.reading.ranges import Isolation

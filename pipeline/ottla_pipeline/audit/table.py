@@ -9,7 +9,7 @@ from .dead import by_partition
 from .runs import OffsetCounts
 
 if TYPE_CHECKING:
-    from ottla_client.types import TopicPartition
+    from ottla_client import TopicPartition
     from ottla_pipeline.landing.tables import Names, Table
 
 _BATCH_ROWS = 1 << 18

@@ -32,7 +32,7 @@ class _Pipeline(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
-            from ottla_client.suggestions import did_you_mean
+            from ottla_client.lowlevel import did_you_mean
 
             raise click.UsageError(
                 f"No such command {args[0]!r}{did_you_mean(args[0], _COMMANDS)}", ctx

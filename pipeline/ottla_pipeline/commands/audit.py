@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla_client.commands.completion import complete_topics
-from ottla_client.commands.console import Column, Console
+from ottla_client.commands import Column, Console, complete_topics
 
 from .common import (
     NotDone,
@@ -24,7 +23,7 @@ from .common import (
 from .types import Choice, dead_letters
 
 if TYPE_CHECKING:
-    from ottla_client.commands.progress import Progress
+    from ottla_client.commands import Progress
 
     from ..audit import Audit, PartitionAudit
 

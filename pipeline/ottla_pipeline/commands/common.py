@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,18 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ottla_client.commands.client_options import ClientOptions
-from ottla_client.commands.console import (
-    CLIENT_OPTION_HELP,
-    ENVIRONMENT,
+from ottla_client.commands import (
+    ClientOptions,
     Console,
     OutputClosedError,
+    forget_output,
     one_line,
+    options,
     unknown,
 )
 from ottla_client.errors import ClientError
-from ottla_client.option_names import kafka_name
-from ottla_client.settings import DEFAULT_BOOTSTRAP
+from ottla_client.lowlevel import DEFAULT_BOOTSTRAP
 
 from .types import Choice, columns
 
@@ -43,54 +41,19 @@ class NotDone(click.ClickException):
 
 
 def connecting(command: Command) -> Command:
-    """Give a command the options of brokers: a `Console`, and the client's settings by Kafka's names, come first."""
+    """Give a command the options of brokers: a `Console`, and the client's options by Kafka's names, come first."""
 
+    @click.option("--kafka", "kafka", multiple=True, hidden=True, help="Same as -X.")
     @functools.wraps(command)
-    def with_console(
-        *args: Any,
-        bootstrap_server: str,
-        as_json: bool,
-        timeout: float,
-        client_settings: Mapping[str, str],
-        **rest: Any,
-    ) -> Any:
-        console = Console(ClientOptions(bootstrap_server, timeout), as_json=as_json)
-        client = {"request.timeout.ms": str(max(1, int(timeout * 1000))), **client_settings}
+    def with_client(console: Console, *args: Any, kafka: tuple[str, ...], **rest: Any) -> Any:
+        console.settings.add(kafka)
+        client = {
+            "request.timeout.ms": str(max(1, int(console.timeout * 1000))),
+            **console.settings.in_kafka_names(),
+        }
         return command(console, client, *args, **rest)
 
-    for option in (
-        click.option(
-            "-X",
-            "--client-option",
-            "--kafka",
-            "client_settings",
-            multiple=True,
-            callback=_kafka_settings,
-            metavar="KEY=VALUE",
-            help=CLIENT_OPTION_HELP,
-        ),
-        click.option(
-            "--timeout",
-            type=click.FloatRange(min=0, min_open=True),
-            default=30,
-            show_default=True,
-            metavar="SECONDS",
-            help="How long brokers may take to answer (request.timeout.ms).",
-        ),
-        click.option("--json", "as_json", is_flag=True, help="Output for machines."),
-        click.option(
-            "-b",
-            "--bootstrap-server",
-            envvar=ENVIRONMENT,
-            default=DEFAULT_BOOTSTRAP,
-            show_default=True,
-            show_envvar=True,
-            metavar="HOST:PORT[,…]",
-            help="Brokers to ask first.",
-        ),
-    ):
-        with_console = option(with_console)
-    return with_console  # type: ignore[return-value]
+    return options(with_client)  # type: ignore[return-value]
 
 
 def table_options(command: Command) -> Command:
@@ -189,14 +152,6 @@ def pairs(context: click.Context, parameter: click.Parameter, values: Sequence[s
     return found
 
 
-def _kafka_settings(
-    context: click.Context, parameter: click.Parameter, values: Sequence[str]
-) -> dict[str, str]:
-    """As the other commands have them, ``security_protocol``, or as Spark has them, ``kafka.security.protocol``."""
-    given = pairs(context, parameter, values)
-    return {kafka_name(key.replace("_", ".").removeprefix("kafka.")): value for key, value in given.items()}
-
-
 def require(command: str, form: str = "parquet") -> None:
     """Raises click.ClickException, a line that names the extra, where a package isn't installed."""
     from importlib.util import find_spec
@@ -260,13 +215,6 @@ def failing(failed: type[click.ClickException] = click.ClickException) -> Iterat
         raise failed(f"{where}{error.strerror or one_line(error)}") from None
     finally:
         client.setLevel(level)
-
-
-def forget_output() -> None:
-    """Let nothing be written to the closed pipe when Python flushes its streams at the end."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)
 
 
 def require_topics(console: Console, client: Mapping[str, str], topics: Sequence[str]) -> None:

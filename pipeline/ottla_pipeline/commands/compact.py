@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from ottla_client.commands.console import Console
-from ottla_client.commands.progress import amount_of_bytes
+from ottla_client.commands import Console, amount_of_bytes
 
 from ..progress import count
 from .common import failing, local, require, table_options

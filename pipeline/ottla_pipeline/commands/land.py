@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from ottla_client.commands.completion import complete_groups, complete_topics
-from ottla_client.commands.console import Console
+from ottla_client.commands import Console, complete_groups, complete_topics
 
 from .common import (
     check_client,

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from ottla_client.commands.console import Console
+from ottla_client.commands import Console
 
 from ..progress import count
 from .common import check_client, connecting, failing, require, require_topics, table_options, value_options

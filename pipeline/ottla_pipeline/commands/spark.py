@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ottla_client.commands.console import Console, one_line
-from ottla_client.suggestions import did_you_mean
+from ottla_client.commands import Console, one_line
+from ottla_client.lowlevel import did_you_mean
 
 from .common import pairs
 

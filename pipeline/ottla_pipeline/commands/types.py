@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ottla_client.commands.timefmt import parse_duration
-from ottla_client.suggestions import did_you_mean
+from ottla_client.commands import parse_duration
+from ottla_client.lowlevel import did_you_mean
 
 AVAILABLE_NOW = "available-now"
 COMPRESSIONS = ("none", "snappy", "gzip", "lz4", "zstd")

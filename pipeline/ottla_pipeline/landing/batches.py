@@ -6,8 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
+from ottla_client import TopicPartition
 from ottla_client.errors import ClientError
-from ottla_client.types import TopicPartition
 from ottla_pipeline.landing.dead_letter_sink import DeadLetterSink
 from ottla_pipeline.landing.errors import Collision, DataGone, NotLanded
 from ottla_pipeline.landing.evolution import NewColumns

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ottla_client.types import TopicPartition
+from ottla_client import TopicPartition
 from ottla_pipeline.landing.errors import LandingError, SchemaRefused
 from ottla_pipeline.landing.evolution import check_partitioning, grown
 from ottla_pipeline.landing.files import FileSettings

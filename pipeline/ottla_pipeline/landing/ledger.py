@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla_client.types import TopicPartition
+from ottla_client import TopicPartition
 from ottla_pipeline.landing.errors import Collision, DataGone, LandingError
 from ottla_pipeline.reading.checksum import Checksum
 

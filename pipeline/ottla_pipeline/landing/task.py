@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ottla_client import TopicPartition
 from ottla_client.errors import ClientError
-from ottla_client.types import TopicPartition
 from ottla_pipeline.landing import deadletters
 from ottla_pipeline.landing.errors import LandingError
 from ottla_pipeline.landing.files import FileSettings, FileWriter, with_columns

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from ottla_client.types import TopicPartition
+    from ottla_client import TopicPartition
 
 LossKind: TypeAlias = Literal["retention", "deletion", "truncation", "recreated"]
 """retention: the log's start has passed them (DeleteRecords too); deletion: the topic or partition has gone;

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ottla_client.errors import ConfigurationError
-from ottla_client.option_names import kafka_names, read_options
-from ottla_client.settings import ConnectionSettings
+from ottla_client.lowlevel import ConnectionSettings, kafka_names, read_options
 
 from .errors import ReadError
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ottla_client.arrow import Part, to_arrow
+from ottla_client.lowlevel import Part, to_arrow
 from ottla_protocol.records.batch import read_header
 from ottla_protocol.records.columns import decode_batches
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from uuid import UUID
 
 if TYPE_CHECKING:
-    from ottla_client.types import TopicPartition
+    from ottla_client import TopicPartition
 
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 Segments: TypeAlias = Literal["auto", "always", "never"]
@@ -59,7 +59,7 @@ class OffsetRange:
     @property
     def topic_partition(self) -> TopicPartition:
         """Its partition."""
-        from ottla_client.types import TopicPartition
+        from ottla_client import TopicPartition
 
         return TopicPartition(self.topic, self.partition)
 

@@ -11,15 +11,19 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ottla_client.cluster import Cluster
-from ottla_client.deadline import Deadline
+from ottla_client import TopicPartition
 from ottla_client.errors import BrokerError, ClientError, is_retriable
-from ottla_client.requests.fetch import LAST_BY_NAME, FetchPosition, fetch_request
-from ottla_client.requests.leader_epochs import ask_epochs
-from ottla_client.requests.list_offsets import find_offsets
-from ottla_client.settings import ConnectionSettings
-from ottla_client.sync.runner import Runner
-from ottla_client.types import TopicPartition
+from ottla_client.lowlevel import (
+    LAST_BY_NAME,
+    Cluster,
+    ConnectionSettings,
+    Deadline,
+    FetchPosition,
+    Runner,
+    ask_epochs,
+    fetch_request,
+    find_offsets,
+)
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import RETRIABLE, ErrorCode, error_code
 from ottla_protocol.messages.fetch import (

@@ -15,11 +15,11 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
+from ottla_client import TopicMetadata, TopicPartition
 from ottla_client.admin import OffsetSpec, PartialError
 from ottla_client.errors import BrokerError, ClientError, UnknownTopicError, UnsupportedApiError
-from ottla_client.suggestions import near_names
+from ottla_client.lowlevel import near_names
 from ottla_client.sync import Admin
-from ottla_client.types import TopicMetadata, TopicPartition
 from ottla_pipeline.reading.ranges import Isolation, SegmentPlace
 from ottla_protocol.errors import ErrorCode
 

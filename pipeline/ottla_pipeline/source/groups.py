@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from ottla_client import TopicPartition
 from ottla_client.errors import ClientError
-from ottla_client.types import TopicPartition
 
 from .cluster_queries import ClusterQueries
 from .errors import SourceError

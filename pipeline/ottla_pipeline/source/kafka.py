@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ottla_client.option_names import kafka_name
+from ottla_client.lowlevel import kafka_name
 from ottla_pipeline.reading.errors import ReadError
 from ottla_pipeline.reading.options import CONNECTION_NAMES, cluster_options
 

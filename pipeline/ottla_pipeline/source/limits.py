@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil, floor
 
-from ottla_client.types import TopicPartition
+from ottla_client import TopicPartition
 
 
 def by_offsets(

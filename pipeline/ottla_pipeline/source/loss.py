@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from ottla_client.types import TopicPartition
+from ottla_client import TopicPartition
 from ottla_pipeline.reading.errors import DataLoss, LossKind
 
 log = logging.getLogger("ottla_pipeline")

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from ottla_client.types import TopicPartition
+from ottla_client import TopicPartition
 
 from .errors import SourceError
 

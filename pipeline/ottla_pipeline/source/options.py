@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-from ottla_client.types import TopicPartition
+from ottla_client import TopicPartition
 from ottla_pipeline.reading.ranges import COLUMNS, HEADERS, Isolation, OnCorrupt, ReadSettings, Segments
 
 from . import kafka, names, positions

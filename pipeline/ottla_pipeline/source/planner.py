@@ -7,7 +7,7 @@ from dataclasses import replace
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
-from ottla_client.types import TopicPartition
+from ottla_client import TopicPartition
 
 from . import limits, loss
 from .cluster_queries import ClusterQueries, LogEnd, ids_of, select

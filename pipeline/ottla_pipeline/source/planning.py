@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
 
+from ottla_client import TopicPartition
 from ottla_client.errors import ClientError
-from ottla_client.types import TopicPartition
 from ottla_pipeline.reading.ranges import OffsetRange, SegmentPlace
 
 from . import loss

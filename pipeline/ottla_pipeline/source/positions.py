@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from ottla_client.types import TopicPartition
+from ottla_client import TopicPartition
 
 from .errors import OptionError
 from .units import one_of

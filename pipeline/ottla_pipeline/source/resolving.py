@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from ottla_client.types import TopicPartition
+from ottla_client import TopicPartition
 
 from . import positions
 from .cluster_queries import ClusterQueries

@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ottla_client import OffsetAndMetadata, TopicPartition
 from ottla_client.admin import OffsetSpec
 from ottla_client.sync import Admin
-from ottla_client.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from types import TracebackType

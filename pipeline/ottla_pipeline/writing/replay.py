@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
-from ottla_client.types import TopicPartition
+from ottla_client import TopicPartition
 
 from .errors import WriteError
 from .identity import HEADER, Identity, is_pinned

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ottla_client import BatchDeliveryError, TopicPartition
 from ottla_client.errors import RecordTooLargeError, RequestTimeoutError
-from ottla_client.producer import BatchDeliveryError
 from ottla_client.sync import Producer
-from ottla_client.types import TopicPartition
 from ottla_pipeline.source import kafka
 
 from .errors import RecordTooLarge, WriteError

@@ -39,3 +39,10 @@ def test_configs_are_sent_as_text(given: Any, sent: str | None) -> None:
 
 def test_a_repr_says_which_cluster() -> None:
     assert repr(Admin("kafka-1:9092,kafka-2")) == "<Admin of kafka-1:9092,kafka-2:9092>"
+
+
+def test_num_partitions_is_another_name() -> None:
+    assert NewTopic("t", num_partitions=3) == NewTopic("t", 3) == NewTopic("t", partitions=3)
+    assert NewTopic("t").partitions == -1
+    with pytest.raises(ConfigurationError, match="same option"):
+        NewTopic("t", 3, num_partitions=3)

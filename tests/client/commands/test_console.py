@@ -14,17 +14,9 @@ from click.testing import CliRunner
 
 from ottla_client.cli import main
 from ottla_client.commands.client_options import ClientOptions
-from ottla_client.commands.console import (
-    Column,
-    Console,
-    options,
-    plain_table,
-    printable,
-    run,
-    text_or_base64,
-    unknown_topic,
-)
+from ottla_client.commands.console import Console, options, run, text_or_base64, unknown_topic
 from ottla_client.commands.progress import amount_of_bytes
+from ottla_client.commands.tables import Column, plain_table, printable
 from ottla_client.commands.timefmt import parse_duration, parse_time, show_time
 from ottla_client.consumer.settings import ConsumerSettings
 from ottla_client.errors import BootstrapError

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import fs as pafs
 
-from ottla_client.types import TopicPartition
+from ottla_client import TopicPartition
 from ottla_pipeline.landing.errors import Collision, DataGone, LandingError
 from ottla_pipeline.landing.ledger import LandedRanges, Ledger, OffsetsByTopic, by_topic
 

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyarrow import fs as pafs
 
-from ottla_client.types import TopicPartition
+from ottla_client import TopicPartition
 from ottla_pipeline.landing.errors import LandingError
 from ottla_pipeline.landing.ledger import LandedRange, Ledger
 from ottla_pipeline.landing.schema import normalised

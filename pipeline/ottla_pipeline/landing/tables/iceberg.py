@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from ottla_client.types import TopicPartition
+from ottla_client import TopicPartition
 from ottla_pipeline.landing.errors import BadSetting, LandingError
 from ottla_pipeline.landing.ledger import LandedRange, Ledger, by_topic
 from ottla_pipeline.landing.schema import normalised

@@ -1,0 +1,73 @@
+"""Tables of plain text: columns, and values as they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. ``key`` is its name in JSON; without it, the title in lower case with underscores.
+
+    ``right`` aligns right: None does so if all values are numbers. ``show`` makes text of a value (JSON always has
+    the value itself); ``style`` gives rich's style for a value, to be used sparingly.
+    """
+
+    title: str
+    key: str = ""
+    right: bool | None = None
+    show: Callable[[Any], str] | None = None
+    style: Callable[[Any], str] | str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.key or self.title.lower().replace(" ", "_").replace("-", "_")
+
+    def text(self, value: Any) -> str:
+        """A value as it stands in the table; nothing is shown as ``-``."""
+        if value is None:
+            return "-"
+        if self.show is not None:
+            return printable(self.show(value))
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return ",".join(printable(str(item)) for item in value) or "-"
+        return printable(str(value))
+
+    def is_right(self, values: Iterable[Any]) -> bool:
+        if self.right is not None:
+            return self.right
+        known = [value for value in values if value is not None]
+        return bool(known) and all(type(value) in (int, float) for value in known)
+
+    def style_of(self, value: Any) -> str:
+        return (self.style(value) if callable(self.style) else self.style) or ""
+
+
+def printable(text: str) -> str:
+    """Text that can do nothing to a terminal: control characters and half surrogates as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape", "surrogatepass").decode()
+        for letter in text
+    )
+
+
+def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> str:
+    """A table of plain text: titles in capitals, columns two spaces apart, one line a row."""
+    texts = [[column.text(value) for column, value in zip(columns, row, strict=True)] for row in rows]
+    titles = [column.title.upper() for column in columns]
+    widths = [max(map(len, cells)) for cells in zip(titles, *texts, strict=True)]
+    rights = [column.is_right(row[index] for row in rows) for index, column in enumerate(columns)]
+    lines = (
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, rights, strict=True)
+        ).rstrip()
+        for line in (titles, *texts)
+    )
+    return "\n".join(lines) + "\n"

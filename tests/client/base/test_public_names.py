@@ -1,0 +1,68 @@
+"""The public names of the packages. A deliberate change of the public surface changes this list."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+
+import pytest
+
+PUBLIC = {
+    "ottla_client": """
+        Admin AlterConfig AlterOperation AppendedRange BatchDelivery BatchDeliveryError ClientError ConfigResource
+        Consumer ConsumerRecord Delivery KafkaError NewPartitions NewTopic Node OffsetAndMetadata OffsetAndTimestamp
+        OffsetSpec PartialError PartitionMetadata Producer RebalanceListener RecordMetadata TimestampType TopicMetadata
+        TopicPartition
+    """,
+    "ottla_client.sync": "Admin BatchDelivery Consumer Delivery Producer",
+    "ottla_client.admin": """
+        Admin AlterConfig AlterOperation ClusterDescription ConfigEntry ConfigResource ConfigSource ConfigSynonym
+        CreatedTopic ElectionType GroupDescription GroupListing ListedOffset LogDir MemberDescription MemberToRemove
+        NewPartitions NewTopic OffsetSpec PartialError PartitionLag PartitionReassignment ProducerState ReplicaLog
+        ResourceType TimedOffset VersionRange is_unknown_group
+    """,
+    "ottla_client.errors": """
+        BootstrapError BrokerError BufferFullError ClientError ClosedError CommitFailedError ConfigurationError
+        ConnectError ConnectionLostError CorruptBatchError DeliveryTimeoutError DeserializationError FencedInstanceError
+        GroupError KafkaError LogTruncatedError NotABrokerError OffsetOutOfRangeError PollIntervalExceededError
+        ProducerFencedError RecordTooLargeError RequestTimeoutError SerializationError UnknownTopicError
+        UnsupportedApiError is_retriable
+    """,
+    "ottla_client.group.assignors": """
+        Assignment Assignor CooperativeStickyAssignor NO_GENERATION RangeAssignor RebalanceProtocol RoundRobinAssignor
+        StickyAssignor Subscription assignors_named common_protocol
+    """,
+    "ottla_client.lowlevel": """
+        Cluster ConnectionOptions ConnectionSettings DEFAULT_BOOTSTRAP Deadline EpochEnd FetchPosition LAST_BY_NAME Part
+        Runner ask_epochs did_you_mean fetch_request find_offsets is_retriable kafka_name kafka_names near_names
+        read_options to_arrow
+    """,
+    "ottla_client.commands": """
+        ClientOptions Column Console OutputClosedError Progress amount_of_bytes complete_groups complete_topics
+        forget_output one_line options parse_duration run unknown
+    """,
+    "ottla_broker.testing": "EmbeddedBroker EmbeddedBrokerError",
+    "ottla_pipeline.source": "OttlaDataSource register",
+}
+
+
+def names_of(module: str) -> list[str]:
+    """``__all__``, or without it everything that the package itself defines."""
+    found = import_module(module)
+    if hasattr(found, "__all__"):
+        return list(found.__all__)
+    return [
+        name
+        for name, value in vars(found).items()
+        if not name.startswith("_")
+        and not inspect.ismodule(value)
+        and getattr(value, "__module__", "").startswith(module)
+    ]
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_public_names(module: str) -> None:
+    assert sorted(names_of(module)) == sorted(PUBLIC[module].split())
+    for name in names_of(module):
+        assert getattr(import_module(module), name) is not None
+    assert {*PUBLIC[module].split()} <= {*dir(import_module(module))}
