@@ -4,3 +4,17 @@ Needs the extra ``spark``; the jobs that land in tables need ``lakehouse`` as we
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .source.registering import register as register
+
+
+def __getattr__(name: str) -> Any:
+    """``register``, imported when it is used: jobs without Spark don't need PySpark."""
+    if name != "register":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .source.registering import register
+
+    return register

@@ -29,6 +29,7 @@ from ottla_pipeline.landing.settings import BatchDone, Landed, Landing
 from ottla_pipeline.reading.errors import ReadError
 from ottla_pipeline.source.cluster_queries import ClusterQueries
 from ottla_pipeline.source.errors import SourceError
+from ottla_pipeline.source.registering import use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,6 +93,7 @@ class _Job:
         try:
             committer.start()
             active = spark or session()
+            use_this_python(active.sparkContext)
             while not self._stop.is_set():
                 try:
                     self._in_thread(active, lambda: loop.run(active, plan))

@@ -1,32 +1,48 @@
-"""``format("ottla")`` where it isn't installed, but comes with the program: ``spark-submit --py-files ottla.zip``."""
+"""``format("ottla")`` where Spark doesn't find it by itself."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .datasource import OttlaDataSource
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import DataSource
 
 _OF_STREAMS = "streaming_job"
 """Where, below the folder of a program's files, Spark's processes for streams look for its archives."""
 
 
-def register(spark: SparkSession, source: type[DataSource] = OttlaDataSource) -> None:
-    """Have a session know a data source that Spark doesn't find by itself.
+def register(spark: SparkSession) -> None:
+    """Make ``format("ottla")`` known to a session.
 
-    Spark 4.3 looks for the archives of a program in another folder than it puts them, when it starts the process that
-    plans a stream. So they are linked there.
+    Spark finds it alone if the ``python3`` on the PATH, or ``PYSPARK_PYTHON``, has Ottla installed. This also covers a
+    program run as ``.venv/bin/python job.py``, and packages that come with ``spark-submit --py-files``.
     """
-    from pyspark import SparkContext, SparkFiles
+    from pyspark import SparkContext
 
-    spark.dataSource.register(source)
-    if SparkContext._active_spark_context is None:
-        return  # a session of Spark Connect: its server has the files
+    context = SparkContext._active_spark_context
+    if context is not None:
+        use_this_python(context)
+        _link_archives()
+    # Without a context it is a session of Spark Connect, whose server has the files.
+    spark.dataSource.register(OttlaDataSource)
+
+
+def use_this_python(context: SparkContext) -> None:
+    """Run Python workers on this machine with this interpreter, unless the user has named one."""
+    if not os.environ.get("PYSPARK_PYTHON") and str(context.master).startswith("local"):
+        context.pythonExec = sys.executable
+
+
+def _link_archives() -> None:
+    """Spark 4.3 puts a program's archives in one folder, and its stream planning process looks in another."""
+    from pyspark import SparkFiles
+
     folder = Path(SparkFiles.getRootDirectory())
     if not folder.is_dir():
         return
@@ -37,4 +53,4 @@ def register(spark: SparkSession, source: type[DataSource] = OttlaDataSource) ->
         try:
             os.symlink(file, folder / _OF_STREAMS / file.name)
         except FileExistsError:
-            continue  # linked when another source was registered
+            continue  # Another session of this program has registered.
