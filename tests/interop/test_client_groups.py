@@ -90,7 +90,7 @@ class OurMember:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        assert self.held == self.member.assignment or self.member.membership is None
+        assert self.held == self.member.assignment or self.member.group_metadata is None
         return frozenset(self.held)
 
     async def start(self) -> OurMember:

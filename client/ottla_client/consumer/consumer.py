@@ -15,11 +15,11 @@ from ..errors import ClosedError, ConfigurationError
 from ..group.assignors import assignors_named, common_protocol
 from ..requests.list_offsets import find_offsets
 from ..settings import DEFAULT_BOOTSTRAP, accepts
-from ..types import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from ..types import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, OffsetSpec, TopicPartition
 from .engine import Engine
 from .listener import RebalanceListener
 from .offset_commits import OffsetCommits
-from .positions import EARLIEST, LATEST, PartitionState
+from .positions import PartitionState
 from .rows import Rows, to_records
 from .settings import ConsumerOptions, ConsumerSettings
 
@@ -118,11 +118,11 @@ class Consumer:
 
         Everything that was handed out counts as done with. A second call does nothing.
         """
-        await self._close(Deadline(timeout), settle=True)
+        await self._close(Deadline(timeout), processed=True)
 
-    async def _close(self, deadline: Deadline, *, settle: bool) -> None:
+    async def _close(self, deadline: Deadline, *, processed: bool) -> None:
         self._closed_properly = True
-        await self._engine.close(deadline, settle=settle)
+        await self._engine.close(deadline, processed=processed)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -132,7 +132,7 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         # Records at which the application failed are not committed: they will be handed out again.
-        await self._close(Deadline(CLOSE_SECONDS), settle=kind is None)
+        await self._close(Deadline(CLOSE_SECONDS), processed=kind is None)
 
     def __del__(self) -> None:
         if self._closed_properly:
@@ -301,7 +301,7 @@ class Consumer:
 
         Raises ConfigurationError for a partition that isn't assigned, RequestTimeoutError, the partition's error.
         """
-        return await self._engine.settle_position(self._state(partition), self._deadline())
+        return await self._engine.resolve_position(self._state(partition), self._deadline())
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at ``offset``, whatever is buffered. Also the way past a record that can't be read.
@@ -316,11 +316,11 @@ class Consumer:
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go on at the first record that there is; of all assigned partitions, if none are named."""
-        await self._seek_to(partitions, EARLIEST)
+        await self._seek_to(partitions, OffsetSpec.EARLIEST)
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Go on behind the last record that there is, which for read_committed is the last that is decided."""
-        await self._seek_to(partitions, LATEST)
+        await self._seek_to(partitions, OffsetSpec.LATEST)
 
     async def _seek_to(self, partitions: Collection[TopicPartition], end: int) -> None:
         states = self._states(partitions)
@@ -328,7 +328,7 @@ class Consumer:
         deadline = self._deadline()
         self._engine.reset(states, end)
         for state in states:
-            await self._engine.settle_position(state, deadline)
+            await self._engine.resolve_position(state, deadline)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hand out nothing of these partitions until ``resume``; what is buffered of them is kept.
@@ -411,14 +411,14 @@ class Consumer:
 
     async def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset of each partition's log. Errors as of ``offsets_for_times``."""
-        return self._ends(await self._find(dict.fromkeys(_listed(partitions), EARLIEST)))
+        return self._ends(await self._find(dict.fromkeys(_listed(partitions), OffsetSpec.EARLIEST)))
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset behind the last record; for read_committed, behind the last that is decided.
 
         Errors as of ``offsets_for_times``.
         """
-        return self._ends(await self._find(dict.fromkeys(_listed(partitions), LATEST)))
+        return self._ends(await self._find(dict.fromkeys(_listed(partitions), OffsetSpec.LATEST)))
 
     async def _find(
         self, wanted: Mapping[TopicPartition, int]
@@ -439,6 +439,8 @@ class Consumer:
         self._engine.check()
         known = await self._engine.cluster.wait_for_topic(topic, self._deadline(), grace=JUST_MADE)
         return sorted(known.partitions)
+
+    partitions_for_topic = partitions_for
 
     async def topics(self) -> list[str]:
         """The names of all topics that this user may see, Kafka's own included. Raises RequestTimeoutError."""

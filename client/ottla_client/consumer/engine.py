@@ -118,7 +118,7 @@ class Engine:
         self._tasks: list[asyncio.Task[None]] = []
         self._topics_wanted = asyncio.Event()
         self._news: asyncio.Future[None] | None = None
-        """Done when a position may have been found; for ``settle_position``."""
+        """Done when a position may have been found; for ``resolve_position``."""
 
     # ---- life
 
@@ -132,16 +132,16 @@ class Engine:
         self._subscribed()
         self.wake()
 
-    async def close(self, deadline: Deadline, *, commit: bool = True, settle: bool = True) -> None:
+    async def close(self, deadline: Deadline, *, commit: bool = True, processed: bool = True) -> None:
         """Stop reading, commit, leave the group, disconnect. A second call does nothing.
 
-        ``settle``: the application has done with everything that it was handed.
+        ``processed``: the application is done with everything that it was handed.
         """
         if self.closed:
             return
         self.closed = True
         self.buffer.halt()
-        if settle:
+        if processed:
             self.buffer.mark_processed()
         self.gate.close()
         if not self.started:
@@ -385,7 +385,7 @@ class Engine:
             state.reset(to)
         self.wake()
 
-    async def settle_position(self, state: PartitionState, deadline: Deadline) -> int:
+    async def resolve_position(self, state: PartitionState, deadline: Deadline) -> int:
         """The partition's position, found first if need be. Raises its error, RequestTimeoutError."""
         while True:
             self.check()

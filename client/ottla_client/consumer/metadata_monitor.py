@@ -14,9 +14,9 @@ from ottla_protocol.errors import ErrorCode
 
 from ..cluster import Cluster
 from ..errors import ClientError, OffsetOutOfRangeError, UnknownTopicError
-from ..types import TopicMetadata
+from ..types import OffsetSpec, TopicMetadata
 from .buffer import Buffer
-from .positions import EARLIEST, PartitionState, Positions
+from .positions import PartitionState, Positions
 from .settings import ConsumerSettings
 
 log = logging.getLogger("ottla_client")
@@ -137,7 +137,7 @@ class MetadataMonitor:
         position, state.epoch = state.position, None
         if position is None or self._settings.auto_offset_reset != "none":
             log.warning("topic %s was made anew; %s is read from its beginning", topic.name, state.partition)
-            state.reset(EARLIEST)
+            state.reset(OffsetSpec.EARLIEST)
             return
         what = f"topic {topic.name!r} was deleted and made anew: the position {position} of {state.partition}"
         self._fail(

@@ -11,11 +11,7 @@ from enum import Enum, auto
 from time import monotonic
 
 from ..errors import ClientError
-from ..types import TopicPartition
-
-EARLIEST = -2
-LATEST = -1
-"""Times that stand for the log's two ends, as ListOffsets has them."""
+from ..types import OffsetSpec, TopicPartition
 
 
 class Stage(Enum):
@@ -120,7 +116,7 @@ class PartitionState:
         self.leader_epoch: int | None = None
         """The current leader's epoch, as far as this consumer has seen."""
         self.topic_id: bytes | None = None
-        self.reset_to = LATEST
+        self.reset_to: int = OffsetSpec.LATEST
         self.buffered = 0
         """Bytes that are fetched and not handed out."""
         self.high_watermark: int | None = None
@@ -154,7 +150,7 @@ class PartitionState:
         self._move(offset, epoch)
 
     def reset(self, to: int) -> None:
-        """Read on at a time, or at an end of the log (EARLIEST, LATEST)."""
+        """Read on at a time, or at an end of the log (OffsetSpec.EARLIEST, OffsetSpec.LATEST)."""
         self.happen(Event.RESET)
         self.reset_to = to
         self.forget_buffered()

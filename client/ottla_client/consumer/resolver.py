@@ -21,8 +21,8 @@ from ..deadline import Deadline
 from ..errors import BrokerError, ClientError, LogTruncatedError, OffsetOutOfRangeError, is_retriable
 from ..requests.leader_epochs import EpochEnd, ask_epochs
 from ..requests.list_offsets import OffsetQuery, ask_offsets
-from ..types import ListedOffset, OffsetAndMetadata, TopicPartition
-from .positions import EARLIEST, LATEST, PartitionState, Positions, Stage
+from ..types import ListedOffset, OffsetAndMetadata, OffsetSpec, TopicPartition
+from .positions import PartitionState, Positions, Stage
 from .settings import ConsumerSettings
 
 log = logging.getLogger("ottla_client")
@@ -31,7 +31,7 @@ Committed = Callable[
     [Collection[TopicPartition], Deadline], Awaitable[dict[TopicPartition, OffsetAndMetadata]]
 ]
 
-_POLICIES = {"earliest": EARLIEST, "latest": LATEST, "none": None}
+_POLICIES = {"earliest": OffsetSpec.EARLIEST, "latest": OffsetSpec.LATEST, "none": None}
 
 
 class Resolver:
@@ -184,7 +184,7 @@ class Resolver:
                 self._refused(state, code, "its offsets can't be looked up")
             elif answer.offset < 0:
                 # Only a time has no answer: there is no record as late, so the next one to come is it.
-                state.reset(LATEST)
+                state.reset(OffsetSpec.LATEST)
             else:
                 # The epoch that comes with an end of the log is the leader's, not that of a record before it.
                 state.found(answer.offset, None)

@@ -11,7 +11,7 @@ from ottla_protocol.messages.sync_group import SyncGroupRequestAssignment
 
 from ..deadline import Deadline
 from .assignors import Assignor
-from .embedded import assignment_bytes, read_subscription
+from .consumer_protocol import assignment_bytes, read_subscription
 
 if TYPE_CHECKING:
     from ..cluster import Cluster

@@ -1,9 +1,8 @@
 """A member of a consumer group: joins, gets its partitions, stays in, and leaves.
 
-Two tasks belong to a member. One joins whenever that is needed and awaits the callbacks; the other sends heartbeats,
-also while callbacks run, and leaves the group when the application has stopped polling. What every answer of the
-coordinator means is in ``machine``. Java's ConsumerCoordinator is what this does; only that Java's rebalances wait for
-poll(), and these don't.
+A member has two tasks. One joins when there is a reason to, and awaits the callbacks. The other sends heartbeats, also
+while callbacks run, and leaves the group when the application has stopped polling. ``member_state`` says what each
+response means. Like Java's ConsumerCoordinator, except that rebalances don't wait for poll() here.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from ..errors import (
     PollIntervalExceededError,
     is_retriable,
 )
-from ..requests.group_offsets import Membership
+from ..requests.group_offsets import ConsumerGroupMetadata
 from ..types import OffsetAndMetadata, TopicPartition
 from .assignors import Assignor, RebalanceProtocol, Subscription, common_protocol
+from .consumer_protocol import PROTOCOL_TYPE, read_assignment, subscription_bytes
 from .coordinator import Coordinator
-from .embedded import PROTOCOL_TYPE, read_assignment, subscription_bytes
 from .leader import Leader
-from .machine import Generation, Reaction, Standing, State, Step
+from .member_state import Generation, MemberState, MemberStateMachine, Reaction, Step
 from .offsets import KICKED_OUT, OffsetsClient
 from .settings import MemberCallbacks, MemberSettings
 
@@ -91,16 +90,16 @@ class GroupMember:
         self._cluster = cluster
         self._coordinator = Coordinator(cluster, group_id)
         self._offsets = offsets or OffsetsClient(cluster, group_id)
-        self._leader = Leader(cluster, self._wake_joiner)
-        self._standing = Standing()
+        self._leader = Leader(cluster, self._wake_join_task)
+        self._machine = MemberStateMachine()
         self._topics: frozenset[str] | None = None
         self._joined_topics: frozenset[str] | None = None
-        self._parked = False  # waits for the application to poll before it joins again
+        self._waits_for_poll = False  # waits for the application to poll before it joins again
         self._polled_at = monotonic()
-        self._joiner: asyncio.Task[None] | None = None
-        self._heart: asyncio.Task[None] | None = None
+        self._join_task: asyncio.Task[None] | None = None
+        self._heartbeat_task: asyncio.Task[None] | None = None
         self._join_wanted = asyncio.Event()
-        self._beat_wanted = asyncio.Event()
+        self._heartbeat_wanted = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
@@ -110,15 +109,17 @@ class GroupMember:
     def subscribe(self, topics: Collection[str]) -> None:
         """Be assigned partitions of these topics from now on; a change makes the member join again."""
         self._topics = frozenset(topics)
-        self._wake_joiner()
+        self._wake_join_task()
 
     def start(self) -> None:
         """Join as soon as there is a subscription. To be called in the event loop; a second call does nothing."""
-        if self._joiner is not None or self._closed:
+        if self._join_task is not None or self._closed:
             return
         self._polled_at = monotonic()
-        self._joiner = asyncio.create_task(self._join_forever(), name=f"member of {self.group_id}")
-        self._heart = asyncio.create_task(self._beat_forever(), name=f"heartbeats in {self.group_id}")
+        self._join_task = asyncio.create_task(self._join_forever(), name=f"member of {self.group_id}")
+        self._heartbeat_task = asyncio.create_task(
+            self._heartbeat_forever(), name=f"heartbeats in {self.group_id}"
+        )
 
     def polled(self) -> None:
         """The application polled, or waits in a poll: call it at least every ``max_poll_interval_ms`` then.
@@ -132,22 +133,22 @@ class GroupMember:
             return
         if not isinstance(failure, FencedInstanceError):
             self.failure = None
-            self._parked = False
-            self._wake_joiner()
+            self._waits_for_poll = False
+            self._wake_join_task()
         raise failure
 
     @property
-    def membership(self) -> Membership | None:
+    def group_metadata(self) -> ConsumerGroupMetadata | None:
         """Who this member is while it has an assignment; None while it has not joined, or joins again."""
-        if self._standing.state is not State.STABLE:
+        if self._machine.state is not MemberState.STABLE:
             return None
-        generation = self._standing.generation
-        return Membership(generation.member_id, generation.id, self._settings.group_instance_id)
+        generation = self._machine.generation
+        return ConsumerGroupMetadata(generation.member_id, generation.id, self._settings.group_instance_id)
 
     @property
-    def state(self) -> State:
+    def state(self) -> MemberState:
         """Where the member stands with its group."""
-        return self._standing.state
+        return self._machine.state
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
         """Commit as a member.
@@ -157,18 +158,18 @@ class GroupMember:
         """
         if not offsets:
             return
-        member = self.membership
-        sent = self._standing.generation
+        member = self.group_metadata
+        sent = self._machine.generation
         if member is None:
             raise self._not_a_member()
         try:
             await self._offsets.commit(offsets, deadline, member=member)
         except GroupError as error:
-            reaction = self._standing.react(Step.COMMIT, error.code, sent)
+            reaction = self._machine.react(Step.COMMIT, error.code, sent)
             if reaction is Reaction.FENCED:
                 self._fail(error)
-            self._wake_joiner()
-            if reaction is Reaction.GO_ON and not self._standing.lost:
+            self._wake_join_task()
+            if reaction is Reaction.GO_ON and not self._machine.lost:
                 # The answer was for a generation that is over; the member is in, or on its way into, a new one.
                 raise GroupError(
                     ErrorCode.REBALANCE_IN_PROGRESS,
@@ -195,7 +196,7 @@ class GroupMember:
         self._closed = True
         try:
             await self._stop_joining(deadline)
-            lost = self._standing.lost or self._standing.state is not State.STABLE
+            lost = self._machine.lost or self._machine.state is not MemberState.STABLE
             if self.assignment:
                 try:
                     async with deadline.timeout() as limit:
@@ -205,13 +206,14 @@ class GroupMember:
                         raise
                     log.warning("group %s: the callback was not done before the deadline", self.group_id)
                 self.assignment = frozenset()
-            if self._settings.leave_on_close:
-                await self._leave("the consumer is being closed", deadline)
+            await self._leave("the consumer is being closed", deadline)
         finally:
-            self._standing.lose("closed")
+            self._machine.lose("closed")
             self._leader.resign()
             tasks = [
-                task for task in (self._joiner, self._heart) if task not in (None, asyncio.current_task())
+                task
+                for task in (self._join_task, self._heartbeat_task)
+                if task not in (None, asyncio.current_task())
             ]
             for task in tasks:
                 task.cancel()
@@ -232,7 +234,7 @@ class GroupMember:
                 )
                 continue
             except ClientError as error:
-                self._standing.ask_to_rejoin(f"rebalance failed due to {type(error).__name__}")
+                self._machine.ask_to_rejoin(f"rebalance failed due to {type(error).__name__}")
                 if not is_retriable(error):
                     self._fail(error)
                     continue
@@ -249,13 +251,13 @@ class GroupMember:
     async def _until_due(self) -> None:
         while True:
             self._join_wanted.clear()
-            if self._standing.lost and self.assignment:
+            if self._machine.lost and self.assignment:
                 # Told at once, even where the application has to poll before the member joins again.
                 await self._give_up(self.assignment, lost=True)
                 continue
             reason = self._reason_to_join()
-            if reason is not None and not self._parked and self._topics is not None:
-                self._standing.ask_to_rejoin(reason)
+            if reason is not None and not self._waits_for_poll and self._topics is not None:
+                self._machine.ask_to_rejoin(reason)
                 return
             await self._join_wanted.wait()
 
@@ -264,38 +266,38 @@ class GroupMember:
             return "subscription has changed"
         if self._leader.outdated():
             return "cached metadata has changed"
-        return self._standing.rejoin
+        return self._machine.rejoin
 
     async def _join(self) -> Reaction:
         """One attempt: JoinGroup, SyncGroup, and what comes of it. Raises ClientError, ProtocolError."""
-        standing = self._standing
-        if standing.unprepared:
-            standing.unprepared = False
-            await self._prepare()
+        machine = self._machine
+        if machine.unprepared:
+            machine.unprepared = False
+            await self._on_join_prepare()
         connection = await self._coordinator.connection(self._short())
         topics = self._joined_topics = self._topics or frozenset()
         request = self._join_request(topics)
-        sent = standing.begin_join()
+        sent = machine.begin_join()
         rebalance = self._settings.max_poll_interval_ms / 1000
         timeout = max(self._cluster.request_timeout, rebalance + JOIN_LAPSE)
         answer = await self._coordinator.submit(connection, request, Deadline(None), timeout)
         code = error_code(answer.error_code)
         reaction = self._react(Step.JOIN, code, sent)
         if reaction is Reaction.TAKE_ID:
-            standing.take_id(answer.member_id)
+            machine.take_id(answer.member_id)
         if reaction is not Reaction.GO_ON:
             return reaction
         self._check_protocol(answer.protocol_type, answer.protocol_name)
         sent = Generation(answer.generation_id, answer.member_id, answer.protocol_name)
-        if not standing.complete_join(sent):
+        if not machine.complete_join(sent):
             return Reaction.JOIN_AGAIN
         self._polled_at = monotonic()  # the application has its full interval from here, as in Java
-        self._beat_wanted.set()
+        self._heartbeat_wanted.set()
         return await self._sync(sent, answer)
 
     def _join_request(self, topics: frozenset[str]) -> JoinGroupRequest:
         settings = self._settings
-        generation = self._standing.generation
+        generation = self._machine.generation
         protocols = []
         for name, assignor in self._assignors.items():
             subscription = Subscription(
@@ -314,7 +316,7 @@ class GroupMember:
             group_instance_id=settings.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocols=protocols,
-            reason=(self._standing.rejoin or "")[:LONGEST_REASON],
+            reason=(self._machine.rejoin or "")[:LONGEST_REASON],
         )
 
     def _check_protocol(self, protocol_type: str | None, protocol: str | None) -> None:
@@ -352,14 +354,14 @@ class GroupMember:
             return reaction
         self._check_protocol(answer.protocol_type, answer.protocol_name or sent.protocol)
         partitions = read_assignment(answer.assignment) if answer.assignment else ()
-        if not self._standing.complete_sync(sent):
+        if not self._machine.complete_sync(sent):
             return Reaction.JOIN_AGAIN
-        await self._adopt(assignor, partitions, sent.id)
+        await self._on_join_complete(assignor, partitions, sent.id)
         return Reaction.GO_ON
 
     def _react(self, step: Step, code: ErrorCode, sent: Generation) -> Reaction:
         """What an answer means; failures are noted for the application."""
-        reaction = self._standing.react(step, code, sent)
+        reaction = self._machine.react(step, code, sent)
         if reaction is not Reaction.GO_ON:
             log.info("group %s: %s answered with %s", self.group_id, step.name.lower(), code.name)
         if reaction is Reaction.FIND_COORDINATOR:
@@ -378,10 +380,10 @@ class GroupMember:
 
     # ---- changing hands
 
-    async def _prepare(self) -> None:
+    async def _on_join_prepare(self) -> None:
         """Before JoinGroup: give up what the protocol asks for. Java's onJoinPrepare."""
         self._leader.resign()
-        if self._standing.lost:
+        if self._machine.lost:
             await self._give_up(self.assignment, lost=True)
         elif self.protocol is RebalanceProtocol.EAGER:
             await self._give_up(self.assignment)
@@ -395,22 +397,22 @@ class GroupMember:
             await self._call(callback, partitions)
             self.assignment -= partitions
 
-    async def _adopt(
+    async def _on_join_complete(
         self, assignor: Assignor, partitions: Collection[TopicPartition], generation: int
     ) -> None:
         """Take over a new assignment. Java's onJoinComplete."""
         assigned = frozenset(partitions)
         topics = self._topics or frozenset()
         if any(each.topic not in topics for each in assigned):
-            self._standing.ask_to_rejoin("received assignment does not match the current subscription")
+            self._machine.ask_to_rejoin("received assignment does not match the current subscription")
             return
         gone = self.assignment - assigned
         if gone:
             await self._give_up(gone)
-            self._standing.ask_to_rejoin("need to revoke partitions and re-join")
+            self._machine.ask_to_rejoin("need to revoke partitions and re-join")
         assignor.on_assignment(tuple(partitions), generation)
         new = assigned - self.assignment
-        if self._standing.lost:
+        if self._machine.lost:
             return  # while the callback ran; what is left is given up before the next join
         self.assignment = assigned
         await self._call(self._callbacks.on_assigned, new)
@@ -434,7 +436,7 @@ class GroupMember:
                 self.failure = failure
         finally:
             self._idle.set()
-        if self._closed and not was_closed and asyncio.current_task() is self._joiner:
+        if self._closed and not was_closed and asyncio.current_task() is self._join_task:
             raise asyncio.CancelledError  # the callback has closed the consumer
 
     def _fail(self, failure: ClientError) -> None:
@@ -442,10 +444,10 @@ class GroupMember:
         if self.failure is None:
             log.error("%s", failure)
         self.failure = failure
-        self._parked = True
-        self._wake_joiner()
+        self._waits_for_poll = True
+        self._wake_join_task()
 
-    def _wake_joiner(self) -> None:
+    def _wake_join_task(self) -> None:
         self._join_wanted.set()
 
     def _short(self) -> Deadline:
@@ -455,7 +457,7 @@ class GroupMember:
     def _not_a_member(self) -> GroupError:
         """Why nothing can be committed now."""
         start = f"group {self.group_id!r}: nothing was committed: "
-        if self._standing.state in (State.PREPARING, State.COMPLETING):
+        if self._machine.state in (MemberState.PREPARING, MemberState.COMPLETING):
             return GroupError(
                 ErrorCode.REBALANCE_IN_PROGRESS,
                 f"{start}the member is joining a rebalance; commit again when it is done",
@@ -465,7 +467,7 @@ class GroupMember:
 
     async def _stop_joining(self, deadline: Deadline) -> None:
         """End the task that joins; a callback that runs may come to its end until the deadline."""
-        if self._joiner is None or self._joiner is asyncio.current_task():
+        if self._join_task is None or self._join_task is asyncio.current_task():
             return
         try:
             async with deadline.timeout() as limit:
@@ -475,30 +477,30 @@ class GroupMember:
             if not limit.expired():
                 raise
             log.warning("group %s: a rebalance callback was cut short by the close", self.group_id)
-        self._joiner.cancel()
-        await asyncio.wait((self._joiner,))
+        self._join_task.cancel()
+        await asyncio.wait((self._join_task,))
 
     # ---- heartbeats, and leaving
 
-    async def _beat_forever(self) -> None:
+    async def _heartbeat_forever(self) -> None:
         """Send heartbeats while the member is in a generation; leave when the application has stopped polling."""
         interval = self._settings.heartbeat_interval_ms / 1000
         patience = self._settings.max_poll_interval_ms / 1000
-        next_beat = 0.0
+        next_heartbeat = 0.0
         while True:
-            self._beat_wanted.clear()
-            if not self._standing.joined:
-                await self._beat_wanted.wait()
-                next_beat = monotonic() + interval
+            self._heartbeat_wanted.clear()
+            if not self._machine.joined:
+                await self._heartbeat_wanted.wait()
+                next_heartbeat = monotonic() + interval
                 continue
             now = monotonic()
             stalls_at = self._polled_at + patience
             if now >= stalls_at:
                 await self._stall()
-            elif now < next_beat:
-                await self._pause(min(next_beat, stalls_at) - now)
-            elif await self._beat():
-                next_beat = now + interval
+            elif now < next_heartbeat:
+                await self._pause(min(next_heartbeat, stalls_at) - now)
+            elif await self._heartbeat():
+                next_heartbeat = now + interval
             else:
                 await self._pause(self._cluster.backoff.initial)
 
@@ -506,13 +508,13 @@ class GroupMember:
         """Until then, or until the member is in a new generation."""
         try:
             async with asyncio.timeout(seconds):
-                await self._beat_wanted.wait()
+                await self._heartbeat_wanted.wait()
         except TimeoutError:
             pass
 
-    async def _beat(self) -> bool:
+    async def _heartbeat(self) -> bool:
         """One heartbeat; False: try again soon."""
-        sent = self._standing.generation
+        sent = self._machine.generation
         request = HeartbeatRequest(
             group_id=self.group_id,
             generation_id=sent.id,
@@ -529,7 +531,7 @@ class GroupMember:
             log.info("group %s: a heartbeat failed: %s", self.group_id, error)
             return False
         reaction = self._react(Step.HEARTBEAT, error_code(answer.error_code), sent)
-        self._wake_joiner()
+        self._wake_join_task()
         return reaction not in (Reaction.FIND_COORDINATOR, Reaction.WAIT)
 
     async def _stall(self) -> None:
@@ -545,12 +547,12 @@ class GroupMember:
 
     async def _leave(self, reason: str, deadline: Deadline) -> None:
         """Leave; static members only stop. What fails is logged: the session timeout does the same, later."""
-        standing = self._standing
-        member_id = standing.generation.member_id
+        machine = self._machine
+        member_id = machine.generation.member_id
         static = self._settings.group_instance_id is not None
-        told = not static and bool(member_id) and standing.state is not State.UNJOINED
-        joining = standing.state in (State.PREPARING, State.COMPLETING)
-        standing.lose(reason)
+        told = not static and bool(member_id) and machine.state is not MemberState.UNJOINED
+        joining = machine.state in (MemberState.PREPARING, MemberState.COMPLETING)
+        machine.lose(reason)
         if not told:
             return
         try:

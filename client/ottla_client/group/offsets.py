@@ -20,7 +20,7 @@ from ..errors import (
 )
 from ..requests.group_offsets import (
     ALL_SINCE,
-    Membership,
+    ConsumerGroupMetadata,
     commit_codes,
     commit_request,
     fetch_request,
@@ -59,7 +59,7 @@ class OffsetsClient:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         deadline: Deadline,
         *,
-        member: Membership | None = None,
+        member: ConsumerGroupMetadata | None = None,
     ) -> None:
         """Commit the offsets of the next records to read; ``member`` None: from outside, to a group without members.
 
@@ -89,7 +89,7 @@ class OffsetsClient:
         self,
         answer: OffsetCommitResponse,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        member: Membership | None,
+        member: ConsumerGroupMetadata | None,
     ) -> None:
         """Raises the error of the first partition that has one."""
         for partition, number in commit_codes(answer).items():
@@ -156,7 +156,9 @@ class OffsetsClient:
         )
 
 
-def commit_error(group_id: str, code: ErrorCode, what: str, member: Membership | None) -> GroupError:
+def commit_error(
+    group_id: str, code: ErrorCode, what: str, member: ConsumerGroupMetadata | None
+) -> GroupError:
     """What a commit that was answered with ``code`` raises."""
     start = f"group {group_id!r}: {what} was not committed: "
     if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):

@@ -16,7 +16,7 @@ class MemberSettings:
 
     ``max_poll_interval_ms`` is also how long the group waits for the member to join a rebalance. A member with a
     ``group_instance_id`` is static (KIP-345): it doesn't leave at its close, and gets the same partitions when it
-    is back within the session timeout. ``leave_on_close`` False has others do as static ones do.
+    is back within the session timeout.
     """
 
     session_timeout_ms: int = 45_000
@@ -24,7 +24,6 @@ class MemberSettings:
     max_poll_interval_ms: int = 300_000
     group_instance_id: str | None = None
     client_rack: str = ""
-    leave_on_close: bool = True
 
     def __post_init__(self) -> None:
         """Raises ConfigurationError."""

@@ -228,7 +228,7 @@ class Sender:
 
     # ---- what comes back
 
-    def settle(self, queue: PartitionQueue, batch: Batch, answer: Answer) -> None:
+    def answered(self, queue: PartitionQueue, batch: Batch, answer: Answer) -> None:
         """An answer for ``batch`` has come."""
         outcome = queue.answered(batch, answer, monotonic())
         if outcome is Outcome.MOVED:
@@ -387,7 +387,7 @@ class NodeSender:
                 self._lose(chosen, error)
                 return
             for queue, batch in chosen:
-                self._sender.settle(queue, batch, Answer(0))
+                self._sender.answered(queue, batch, Answer(0))
             return
         self._in_flight += 1
 
@@ -425,7 +425,7 @@ class NodeSender:
                 found.error_message,
                 tuple((each.batch_index, each.batch_index_error_message) for each in found.record_errors),
             )
-            self._sender.settle(queue, batch, answer)
+            self._sender.answered(queue, batch, answer)
 
     def _lose(self, chosen: list[tuple[PartitionQueue, Batch]], error: Exception) -> None:
         for queue, batch in chosen:

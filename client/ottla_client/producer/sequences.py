@@ -39,7 +39,7 @@ MAX_OUTSTANDING = 5
 """The batches of a producer that a broker remembers by partition: more could not be told from repetitions."""
 
 
-class State(Enum):
+class SequenceState(Enum):
     """Of a partition's numbers; see the module."""
 
     CONTINUOUS = "continuous"
@@ -59,7 +59,7 @@ class Sequences:
         self._gap_at = -1
         self._known = False
         """The broker has taken a batch under the identity."""
-        self.state = State.CONTINUOUS
+        self.state = SequenceState.CONTINUOUS
         self.outstanding: list[Batch] = []
         """What has a number and no final answer, in the order of the numbers."""
 
@@ -68,11 +68,11 @@ class Sequences:
 
         A repetition has to be the first outstanding one: those behind it would be out of order.
         """
-        if self.state is State.RESTART:
+        if self.state is SequenceState.RESTART:
             return False
         if batch.sequence is not None:
             return self.outstanding[0] is batch
-        if self.state is State.GAP or len(self.outstanding) >= MAX_OUTSTANDING:
+        if self.state is SequenceState.GAP or len(self.outstanding) >= MAX_OUTSTANDING:
             return False
         if self.outstanding:
             return self._known
@@ -97,48 +97,50 @@ class Sequences:
         assert batch.sequence is not None
         self.outstanding.remove(batch)
         self._known = True
-        if self.state is State.GAP and batch.sequence > self._gap_at:
-            self.state = State.CONTINUOUS
-        self._settle()
+        if self.state is SequenceState.GAP and batch.sequence > self._gap_at:
+            self.state = SequenceState.CONTINUOUS
+        self._restart_if_due()
 
     def out_of_order(self, batch: Batch) -> None:
         """The broker misses what comes before ``batch``, which is to be sent again."""
         if self.outstanding[0] is batch:
-            self.state = State.RESTART
-        self._settle()
+            self.state = SequenceState.RESTART
+        self._restart_if_due()
 
     def given_up(self, batch: Batch) -> None:
         """``batch`` will not be sent again; the broker may have it or not."""
         assert batch.sequence is not None
         self.outstanding.remove(batch)
-        if self.state is not State.RESTART:
+        if self.state is not SequenceState.RESTART:
             self._gap_at = (
-                batch.sequence if self.state is State.CONTINUOUS else max(self._gap_at, batch.sequence)
+                batch.sequence
+                if self.state is SequenceState.CONTINUOUS
+                else max(self._gap_at, batch.sequence)
             )
-            self.state = State.GAP
-        self._settle()
+            self.state = SequenceState.GAP
+        self._restart_if_due()
 
     def returned(self) -> None:
         """A batch has come off the wire, and is to be sent again."""
-        self._settle()
+        self._restart_if_due()
 
     def split(self, batch: Batch, parts: list[Batch]) -> None:
         """``parts`` take the place of ``batch``, and its numbers."""
         at = self.outstanding.index(batch)
         self.outstanding[at : at + 1] = parts
-        self._settle()
+        self._restart_if_due()
 
-    def _settle(self) -> None:
+    def _restart_if_due(self) -> None:
         """Restart, if that is due and nothing is on the wire."""
-        if self.state is State.CONTINUOUS or (self.state is State.GAP and self.outstanding):
+        if self.state is SequenceState.CONTINUOUS or (self.state is SequenceState.GAP and self.outstanding):
             return
         if any(batch.in_flight for batch in self.outstanding):
-            self.state = State.RESTART
+            self.state = SequenceState.RESTART
             return
         for batch in self.outstanding:
             batch.sequence = None
         self.outstanding.clear()
-        self.state = State.CONTINUOUS
+        self.state = SequenceState.CONTINUOUS
         if self._identity is not None:
             self._holder.leave(self._identity)
             self._identity = None

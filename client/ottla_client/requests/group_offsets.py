@@ -30,7 +30,7 @@ _GROUPS_SINCE: Final = 8
 """The first version of OffsetFetch that asks for several groups (KIP-709)."""
 
 
-class Membership(NamedTuple):
+class ConsumerGroupMetadata(NamedTuple):
     """How a group's coordinator knows a member; a member's commits carry it."""
 
     member_id: str
@@ -47,7 +47,9 @@ class FetchedOffsets(NamedTuple):
 
 
 def commit_request(
-    group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Membership | None = None
+    group_id: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    member: ConsumerGroupMetadata | None = None,
 ) -> OffsetCommitRequest:
     """``member`` None commits from outside, to a group without members."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}

@@ -206,4 +206,5 @@ class Consumer(SyncClient[AsyncConsumer]):
     beginning_offsets = blocking(AsyncConsumer.beginning_offsets)
     end_offsets = blocking(AsyncConsumer.end_offsets)
     partitions_for = blocking(AsyncConsumer.partitions_for)
+    partitions_for_topic = partitions_for
     topics = blocking(AsyncConsumer.topics)

@@ -13,7 +13,7 @@ from tests.client.consumer.chunks import batch
 from tests.client.consumer.conftest import tp
 from tests.client.group.coordinating import FakeCoordinator
 
-from ottla_client.group.embedded import assignment_bytes
+from ottla_client.group.consumer_protocol import assignment_bytes
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.header import RequestHeader

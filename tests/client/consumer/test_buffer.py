@@ -25,7 +25,7 @@ class Handing(RuleBasedStateMachine):
         self.held = buffer()
         self.states = [partition(0), partition(1)]
         self.expected = [0, 0]
-        self.settled = [0, 0]
+        self.processed = [0, 0]
         self.run: Iterator[Any] = iter(())
         self.last: tuple[int, int] | None = None
         """The record that was handed out by itself last, and is at work."""
@@ -38,7 +38,7 @@ class Handing(RuleBasedStateMachine):
 
     def _asked(self) -> None:
         self.held.mark_processed()
-        self.settled = list(self.expected)
+        self.processed = list(self.expected)
         self.last = None
 
     @rule(number=NUMBERS, sizes=st.lists(st.integers(1, 7), min_size=1, max_size=4))
@@ -94,7 +94,7 @@ class Handing(RuleBasedStateMachine):
                 self.run = run
                 record = next(run)
             if self.last is not None and self.last[0] == record.partition:
-                self.settled[record.partition] = record.offset
+                self.processed[record.partition] = record.offset
             self.last = (record.partition, record.offset)
             self._take_over([record])
 
@@ -104,7 +104,7 @@ class Handing(RuleBasedStateMachine):
         if not self.held.skip_to(state, offset):
             self.held.drop(state)
             state.seek(offset)
-        self.expected[number] = self.settled[number] = offset
+        self.expected[number] = self.processed[number] = offset
 
     @rule(number=NUMBERS)
     def drop(self, number: int) -> None:
@@ -135,13 +135,13 @@ class Handing(RuleBasedStateMachine):
         assert [state.position for state in self.states] == self.expected
 
     @invariant()
-    def nothing_is_settled_that_may_be_at_work(self) -> None:
+    def nothing_is_processed_that_may_be_at_work(self) -> None:
         for number, state in enumerate(self.states):
-            settled = self.held.processed_offset(state)
-            assert settled is not None
-            assert settled <= self.expected[number]
+            processed = self.held.processed_offset(state)
+            assert processed is not None
+            assert processed <= self.expected[number]
             if self.last is not None and self.last[0] == number:
-                assert settled <= max(self.last[1], self.settled[number])
+                assert processed <= max(self.last[1], self.processed[number])
 
 
 TestHanding = Handing.TestCase
@@ -164,7 +164,7 @@ def test_there_is_room_when_enough_was_handed_out() -> None:
     assert state.buffered == 0
 
 
-def test_what_was_polled_is_settled_by_the_next_poll() -> None:
+def test_what_was_polled_is_processed_by_the_next_poll() -> None:
     state = partition()
     held = buffer()
     held.add(chunk(state, batch(0, 10)))
@@ -177,7 +177,7 @@ def test_what_was_polled_is_settled_by_the_next_poll() -> None:
     assert not held.unprocessed
 
 
-def test_one_by_one_the_next_settles_the_one_before() -> None:
+def test_one_by_one_asking_for_the_next_processes_the_one_before() -> None:
     state = partition()
     held = buffer()
     held.add(chunk(state, batch(0, 10)))

@@ -158,7 +158,7 @@ class Model(RuleBasedStateMachine):
         self.gets(places)
         return len(places)
 
-    def settle(self) -> None:
+    def finish_rebalance(self) -> None:
         """Have a rebalance come to its end."""
         deadline = time.monotonic() + 60
         while self.rebalancing:
@@ -207,7 +207,7 @@ class Model(RuleBasedStateMachine):
 
     @rule(count=COUNTS, singly=st.booleans())
     def iterate(self, count: int, singly: bool) -> None:
-        self.settle()
+        self.finish_rebalance()
         for _ in range(count):
             if not self.something_is_left():
                 return
@@ -236,7 +236,7 @@ class Model(RuleBasedStateMachine):
 
     @rule(numbers=SOME, to_end=st.booleans())
     def seek_to_an_end(self, numbers: set[int], to_end: bool) -> None:
-        self.settle()
+        self.finish_rebalance()
         partitions = self.assigned(numbers)
         for partition in partitions:
             self.skips(partition.partition, END if to_end else 0)
@@ -335,10 +335,10 @@ class OnFake(Model):
 
     def is_stable(self) -> bool:
         member = self.consumer._client._engine.commits.member
-        membership = None if member is None else member.membership
+        metadata = None if member is None else member.group_metadata
         return (
-            membership is not None
-            and membership.generation == self.fake.generation
+            metadata is not None
+            and metadata.generation == self.fake.generation
             and self.consumer.assignment() == {tp("t", number) for number in self.fake.assignment}
         )
 

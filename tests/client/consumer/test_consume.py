@@ -324,6 +324,7 @@ async def test_what_the_brokers_know(new_topic: New, new_consumer: New) -> None:
     topic = new_topic(3)
     consumer = await new_consumer()
     assert await consumer.partitions_for(topic) == [0, 1, 2]
+    assert await consumer.partitions_for_topic(topic) == [0, 1, 2]
     assert topic in await consumer.topics()
     async with asyncio.timeout(30):  # half of default_api_timeout_ms
         with pytest.raises(UnknownTopicError, match="nowhere"):

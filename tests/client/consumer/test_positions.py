@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.client.consumer.conftest import tp
 
-from ottla_client.consumer.positions import EARLIEST, TRANSITIONS, Event, PartitionState, Positions, Stage
+from ottla_client.consumer.positions import TRANSITIONS, Event, PartitionState, Positions, Stage
 from ottla_client.errors import ClientError
+from ottla_client.types import OffsetSpec
 
 
 def test_every_stage_can_be_left_by_a_seek_and_by_a_reset() -> None:
@@ -79,7 +80,7 @@ def test_whatever_happens_the_table_holds(steps: list[tuple[str, int]]) -> None:
         elif name == "led_by":
             state.led_by(number)
         elif name == "reset":
-            state.reset(EARLIEST)
+            state.reset(OffsetSpec.EARLIEST)
         elif name == "fail":
             state.fail(ClientError("no"))
         elif name == "forget":

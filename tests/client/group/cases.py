@@ -7,7 +7,7 @@ from typing import Any
 
 from ottla_client.group.assignors import NO_GENERATION, Assignor, Subscription, assignors_named
 from ottla_client.group.assignors.sticky import CooperativeUserData, StickyUserData
-from ottla_client.group.embedded import grouped, read_subscription, subscription_bytes
+from ottla_client.group.consumer_protocol import grouped, read_subscription, subscription_bytes
 from ottla_client.types import TopicPartition
 
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")

@@ -74,7 +74,7 @@ class TestMember(GroupMember):
 
     async def vanish(self) -> None:
         """End without a word to the coordinator, as a process that is killed."""
-        for task in (self._joiner, self._heart):
+        for task in (self._join_task, self._heartbeat_task):
             if task is not None:
                 task.cancel()
         self._closed = True
@@ -143,7 +143,7 @@ async def shared_out(
 
     def done() -> bool:
         held = [partition for member in members for partition in member.assignment]
-        rest = all(member.membership is not None for member in members)
+        rest = all(member.group_metadata is not None for member in members)
         return rest and len(held) == len(wanted) and set(held) == wanted
 
     await until(done, timeout)

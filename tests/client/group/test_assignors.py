@@ -26,7 +26,7 @@ from ottla_client.group.assignors import (
     common_protocol,
 )
 from ottla_client.group.assignors.sticky import StickyUserData
-from ottla_client.group.embedded import grouped
+from ottla_client.group.consumer_protocol import grouped
 from ottla_client.types import TopicPartition
 
 GOLDEN = Path(__file__).parent / "golden" / "assignments.jsonl"

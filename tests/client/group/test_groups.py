@@ -21,7 +21,7 @@ from ottla_client.errors import (
     GroupError,
     PollIntervalExceededError,
 )
-from ottla_client.group import State
+from ottla_client.group import MemberState
 from ottla_client.types import OffsetAndMetadata, TopicPartition
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -175,12 +175,12 @@ async def test_a_static_member_is_back_without_a_rebalance(
     await shared_out(members, partitions(topic, 4))
     for place in range(2):
         had = members[place].assignment
-        generation = members[1 - place].membership
+        generation = members[1 - place].group_metadata
         await members[place].leave()
         members[place] = await new_member(broker.bootstrap, group, [topic], group_instance_id=f"i{place}")
         await shared_out(members, partitions(topic, 4))
         assert members[place].assignment == had
-        assert members[1 - place].membership == generation
+        assert members[1 - place].group_metadata == generation
 
 
 async def test_an_instance_id_in_use_fences_the_older_member(
@@ -333,7 +333,7 @@ async def test_a_member_that_waits_in_a_join_can_leave(
     first = await new_member(broker.bootstrap, group, [topic], ["range"], notes=notes)
     await shared_out([first], partitions(topic, 2))
     second = await new_member(broker.bootstrap, group, [topic], ["range"])
-    await until(lambda: notes.names() == ["assigned", "revoked"] and second.state is State.PREPARING)
+    await until(lambda: notes.names() == ["assigned", "revoked"] and second.state is MemberState.PREPARING)
     # The group waits for the first one; nobody waits for it longer than that.
     with pytest.raises(GroupError) as caught:
         await second.commit({TopicPartition(topic, 0): OffsetAndMetadata(1)}, Deadline(30))

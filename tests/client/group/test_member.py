@@ -21,8 +21,8 @@ from ottla_client.errors import (
     PollIntervalExceededError,
     UnsupportedApiError,
 )
-from ottla_client.group import GroupMember, MemberSettings, State, assignors_named
-from ottla_client.group.embedded import assignment_bytes, read_subscription
+from ottla_client.group import GroupMember, MemberSettings, MemberState, assignors_named
+from ottla_client.group.consumer_protocol import assignment_bytes, read_subscription
 from ottla_client.types import OffsetAndMetadata, TopicPartition
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
@@ -43,7 +43,7 @@ async def fake() -> AsyncIterator[FakeCoordinator]:
 
 
 async def joined(member: GroupMember, wanted: frozenset[TopicPartition] = ALL) -> None:
-    await until(lambda: member.membership is not None and member.assignment == wanted)
+    await until(lambda: member.group_metadata is not None and member.assignment == wanted)
 
 
 def polls(member: GroupMember, error: type[ClientError]) -> Callable[[], bool]:
@@ -66,7 +66,7 @@ async def test_a_new_member_comes_back_with_the_id_that_it_is_given(
     member = await new_member(fake.bootstrap, "g", ["t"], client_rack="r1")
     await joined(member)
     assert [request.member_id for request in fake.of(JoinGroupRequest)] == ["", "given"]
-    assert member.membership == ("given", 1, None)
+    assert member.group_metadata == ("given", 1, None)
     assert member.notes.events == [("assigned", ALL)]
     names = [protocol.name for protocol in fake.of(JoinGroupRequest)[0].protocols]
     assert names == ["range", "cooperative-sticky"]
@@ -181,7 +181,7 @@ async def test_the_generation_is_lost_while_a_callback_runs(
     async def during(what: str, partitions: frozenset[TopicPartition]) -> None:
         if fake.generation == 1 and what == "assigned":
             fake.refuse[ApiKey.HEARTBEAT] = [ErrorCode.UNKNOWN_MEMBER_ID]
-            await until(lambda: member.state is State.UNJOINED)
+            await until(lambda: member.state is MemberState.UNJOINED)
 
     notes.during = during
     member = await new_member(fake.bootstrap, "g", ["t"], notes=notes)
@@ -253,7 +253,7 @@ async def test_who_does_not_poll_leaves_and_is_told(
     )
     await joined(member)
     await until(lambda: member.notes.names() == ["assigned", "lost"])
-    assert member.membership is None
+    assert member.group_metadata is None
     await until(lambda: len(fake.of(LeaveGroupRequest)) == (instance is None))
     with pytest.raises(CommitFailedError, match="max_poll_interval_ms"):
         await member.commit(OFFSETS, Deadline(30))
@@ -451,11 +451,10 @@ async def test_a_close_gives_up_and_leaves(fake: FakeCoordinator, new_member: Ne
     await member.close(Deadline(30))
 
 
-@pytest.mark.parametrize("options", [{"group_instance_id": "one"}, {"leave_on_close": False}])
-async def test_who_means_to_come_back_does_not_leave(
-    fake: FakeCoordinator, new_member: NewMember, options: dict[str, Any]
+async def test_a_static_member_does_not_leave_at_its_close(
+    fake: FakeCoordinator, new_member: NewMember
 ) -> None:
-    member = await new_member(fake.bootstrap, "g", ["t"], **options)
+    member = await new_member(fake.bootstrap, "g", ["t"], group_instance_id="one")
     await joined(member)
     await member.close(Deadline(30))
     assert member.notes.names() == ["assigned", "revoked"]
@@ -558,7 +557,9 @@ async def test_a_close_that_is_cancelled_leaves_no_task(fake: FakeCoordinator, n
             await asyncio.sleep(0)
         closing.cancel()
         await asyncio.wait([closing])
-        await until(lambda member=member: all(task.done() for task in (member._joiner, member._heart)))
+        await until(
+            lambda member=member: all(task.done() for task in (member._join_task, member._heartbeat_task))
+        )
         await member.cluster.close()
 
 

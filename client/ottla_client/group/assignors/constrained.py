@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ...types import TopicPartition
 from .base import Assignment
-from .claims import Owned
+from .previous_owners import Owned
 
 
 def assign_constrained(

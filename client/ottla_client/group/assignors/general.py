@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ...types import TopicPartition
 from .base import Assignment, Subscription
-from .claims import Owned
+from .previous_owners import Owned
 
 
 def assign_general(

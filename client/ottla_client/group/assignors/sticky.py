@@ -17,11 +17,11 @@ from ottla_protocol.messages.consumer_protocol import TopicPartition as TopicPar
 from ottla_protocol.schema import Int32, Message, field
 
 from ...types import TopicPartition
-from ..embedded import grouped, spread
+from ..consumer_protocol import grouped, spread
 from .base import NO_GENERATION, Assignment, RebalanceProtocol, Subscription, subscribed
-from .claims import Claim, settle
 from .constrained import assign_constrained
 from .general import assign_general
+from .previous_owners import Claim, previous_owners
 
 
 class StickyUserData(Message, versions="0-1"):
@@ -52,7 +52,7 @@ class _Sticky(ABC):
     ) -> tuple[Assignment, dict[TopicPartition, str] | None]:
         """The assignment, and what changes hands, where that is known without looking for it."""
         topics = subscribed(partitions, members)
-        owned, self._newest = settle(topics, members, self._claim, self._newest)
+        owned, self._newest = previous_owners(topics, members, self._claim, self._newest)
         wanted = {frozenset(subscription.topics) for subscription in members.values()}
         if len(wanted) == 1:
             return assign_constrained(topics, owned)

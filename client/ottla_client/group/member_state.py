@@ -17,7 +17,7 @@ from ottla_protocol.errors import ErrorCode
 from .assignors.base import NO_GENERATION
 
 
-class State(Enum):
+class MemberState(Enum):
     UNJOINED = auto()
     PREPARING = auto()
     COMPLETING = auto()
@@ -96,7 +96,7 @@ REACTIONS: dict[Step, dict[ErrorCode, Reaction]] = {
 """By what was asked. Of codes that aren't here, a commit's are its caller's alone; all others are GIVE_UP."""
 
 LOSSES = frozenset({Reaction.LOSE_GENERATION, Reaction.LOSE_ID, Reaction.FENCED})
-JOINED = frozenset({State.COMPLETING, State.STABLE})
+JOINED = frozenset({MemberState.COMPLETING, MemberState.STABLE})
 """In a generation, so that heartbeats are due."""
 
 
@@ -108,14 +108,14 @@ class Generation(NamedTuple):
     protocol: str | None = None
 
 
-class Standing:
+class MemberStateMachine:
     """A member's state. ``rejoin`` is why it has to join (None: it needn't).
 
     ``unprepared``: what the protocol asks for has to be given up before the next JoinGroup; done once a rebalance.
     """
 
     def __init__(self) -> None:
-        self.state = State.UNJOINED
+        self.state = MemberState.UNJOINED
         self.generation = Generation()
         self.rejoin: str | None = ""
         self.unprepared = True
@@ -136,7 +136,7 @@ class Standing:
 
     def begin_join(self) -> Generation:
         """JoinGroup is being sent; what it is signed with. Until all is done there is a reason to join."""
-        self.state = State.PREPARING
+        self.state = MemberState.PREPARING
         self.rejoin = self.rejoin or ""
         return self.generation
 
@@ -152,7 +152,11 @@ class Standing:
             return Reaction.GO_ON
         if stale and loses and reaction is not Reaction.FENCED:
             reaction = Reaction.JOIN_AGAIN
-        if step is Step.HEARTBEAT and reaction is Reaction.JOIN_AGAIN and self.state is not State.STABLE:
+        if (
+            step is Step.HEARTBEAT
+            and reaction is Reaction.JOIN_AGAIN
+            and self.state is not MemberState.STABLE
+        ):
             return Reaction.GO_ON  # the member joins already
         reason = f"{step.name.lower()} failed with {code.name}"
         if reaction in LOSSES:
@@ -170,26 +174,26 @@ class Standing:
 
     def complete_join(self, generation: Generation) -> bool:
         """JoinGroup went well. False where the member was told in between that it is out: join again."""
-        if self.state is not State.PREPARING:
+        if self.state is not MemberState.PREPARING:
             self.ask_to_rejoin("the member was removed from the group while it joined")
             return False
-        self.state = State.COMPLETING
+        self.state = MemberState.COMPLETING
         self.generation = generation
         return True
 
     def complete_sync(self, sent: Generation) -> bool:
         """SyncGroup went well. False where the generation was lost in between: join again."""
-        if self.state is not State.COMPLETING or sent != self.generation:
+        if self.state is not MemberState.COMPLETING or sent != self.generation:
             self.ask_to_rejoin("the member was removed from the group while it waited for its assignment")
             return False
-        self.state = State.STABLE
+        self.state = MemberState.STABLE
         self.rejoin = None
         self.unprepared = True
         return True
 
     def lose(self, reason: str, *, keep_id: bool = False) -> None:
         """The member is in no generation any more."""
-        self.state = State.UNJOINED
+        self.state = MemberState.UNJOINED
         self.generation = Generation(member_id=self.generation.member_id if keep_id else "")
         self.rejoin = reason
         self.unprepared = True

@@ -30,7 +30,7 @@ class Owned:
     former: dict[TopicPartition, str] = field(default_factory=dict)
 
 
-def settle(
+def previous_owners(
     topics: Mapping[str, int],
     members: Mapping[str, Subscription],
     claim_of: Callable[[Subscription], Claim],

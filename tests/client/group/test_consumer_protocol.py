@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla_client.group.assignors import NO_GENERATION, Subscription
-from ottla_client.group.embedded import (
+from ottla_client.group.consumer_protocol import (
     assignment_bytes,
     read_assignment,
     read_subscription,
