@@ -27,6 +27,7 @@ from ottla_broker.config.topics import log_config
 from ottla_broker.controller.standalone import StandaloneController
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.settings import GroupSettings
+from ottla_broker.events import get_logger
 from ottla_broker.handlers import served_apis
 from ottla_broker.handlers.authorization import Authorizer
 from ottla_broker.handlers.dispatch import Dispatcher
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig, Endpoint
     from ottla_broker.controller.api import Controller
 
-log = events.get_logger()
+log = get_logger()
 
 START_SECONDS = 3.0
 """How long a broker that is told to stop while it starts may take to get that far; then it just ends."""

@@ -84,9 +84,12 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
         ({"log_roll_ms": "0"}, "log.roll.ms: '0' is not allowed"),
         ({"broker_id": "-2"}, "broker.id: -2 is not between -1 and reserved.broker.max.id (1000)"),
         ({"broker_id": "2000"}, "broker.id: 2000 is not between -1 and"),
-        ({"broker_id": "1", "node_id": "2"}, "node.id: is 2 while broker.id is 1; give one of them"),
-        ({"broker_id_generation_enable": "false"}, "broker.id: must be given"),
-        ({"listeners": ""}, "listeners: there must be at least one"),
+        ({"broker_id": "1", "node_id": "2"}, "node.id: is 2 while broker.id is 1; set only one of them"),
+        (
+            {"broker_id_generation_enable": "false"},
+            "broker.id: is missing, and broker.id.generation.enable is false",
+        ),
+        ({"listeners": ""}, "listeners: is empty"),
         ({"listeners": "localhost:9092"}, "listeners: localhost:9092 is not of the form NAME://HOST:PORT"),
         (
             {"listeners": "PLAINTEXT://h:70000"},
@@ -94,19 +97,19 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
         ),
         (
             {"listeners": "SSL://h:1"},
-            "listeners: SSL://h:1 asks for SSL, which is not built yet; use PLAINTEXT",
+            "listeners: SSL://h:1 needs SSL, which is not built yet; use PLAINTEXT",
         ),
         (
             {"listeners": "X://h:1"},
             "listeners: X has no security protocol; add X:PLAINTEXT to listener.security",
         ),
-        ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://a:2"}, "listeners: PLAINTEXT is named twice"),
+        ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://a:2"}, "listeners: PLAINTEXT occurs twice"),
         (
             {"listeners": "A://h:1,B://h:1", "listener_security_protocol_map": "A:PLAINTEXT,B:PLAINTEXT"},
             "listeners: two listeners have the same host and port",
         ),
-        ({"listeners": "PLAINTEXT://0.0.0.0:1"}, "listeners: clients can't be told to connect to 0.0.0.0"),
-        ({"advertised_listeners": "PLAINTEXT://0.0.0.0:1"}, "advertised.listeners: clients can't be told"),
+        ({"listeners": "PLAINTEXT://0.0.0.0:1"}, "listeners: clients can't connect to 0.0.0.0"),
+        ({"advertised_listeners": "PLAINTEXT://0.0.0.0:1"}, "advertised.listeners: clients can't connect"),
         (
             {
                 "advertised_listeners": "X://h:1",
@@ -117,7 +120,7 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
         ({"listener_security_protocol_map": "A"}, "listener.security.protocol.map: A is not NAME:PROTOCOL"),
         (
             {"listener_security_protocol_map": "A:SSL,a:SSL"},
-            "listener.security.protocol.map: a stands in it twice",
+            "listener.security.protocol.map: a occurs twice",
         ),
         ({"inter_broker_listener_name": "X"}, "inter.broker.listener.name: X is not among the listeners"),
         ({"log_dirs": " , "}, "log.dirs: names no folder"),
@@ -125,7 +128,7 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
             {"queued_max_request_bytes": "5"},
             "queued.max.request.bytes: must be at least socket.request.max.bytes",
         ),
-        ({"max_connections_per_ip": "0"}, "max.connections.per.ip: may be 0 only where"),
+        ({"max_connections_per_ip": "0"}, "max.connections.per.ip: may be 0 only if"),
         (
             {"max_connections_per_ip_overrides": "host"},
             "max.connections.per.ip.overrides: 'host' is not allowed",
@@ -137,20 +140,20 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
         ({"group_min_session_timeout_ms": "2000000"}, "group.min.session.timeout.ms: must not be more than"),
         ({"offsets_topic_compression_codec": "5"}, "offsets.topic.compression.codec: '5' is not allowed"),
         ({"process_roles": "broker,controller"}, "process.roles: There is no KRaft quorum"),
-        ({"zookeeper_connect": "a:b:c"}, "zookeeper.connect: 'a:b:c' is not HOST:PORT; give host:port"),
+        ({"zookeeper_connect": "a:b:c"}, "zookeeper.connect: 'a:b:c' is not HOST:PORT; write host:port"),
         ({"zookeeper_connect": "a:1/x//y"}, "zookeeper.connect: '/x//y' is not a path in ZooKeeper"),
         (
             {"zookeeper_connect": "a", "zookeeper_ssl_keystore_type": "JKS"},
-            "zookeeper.ssl.keystore.type: 'JKS' is not allowed (Ottla reads PEM files only; a JKS store can be"
-            " converted: keytool -importkeystore",
+            "zookeeper.ssl.keystore.type: 'JKS' is not allowed (Ottla reads PEM files only; convert a JKS store:"
+            " keytool -importkeystore",
         ),
         (
             {"zookeeper_connect": "a", "zookeeper_ssl_truststore_location": "/etc/trust.jks"},
-            "zookeeper.ssl.truststore.location: /etc/trust.jks: Ottla reads PEM files only; a JKS store can",
+            "zookeeper.ssl.truststore.location: /etc/trust.jks: Ottla reads PEM files only; convert a JKS store",
         ),
         (
             {"zookeeper_connect": "a", "zookeeper_ssl_truststore_password": "x"},
-            "zookeeper.ssl.truststore.password: a PEM file with certificates has no password",
+            "zookeeper.ssl.truststore.password: PEM files with certificates have no password",
         ),
         (
             {"zookeeper_connect": "a", "zookeeper_ssl_endpoint_identification_algorithm": "x"},
@@ -158,27 +161,30 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
         ),
         (
             {"zookeeper_connect": "a", "zookeeper_digest_user": "x"},
-            "zookeeper.digest.password: must be given",
+            "zookeeper.digest.password: is missing",
         ),
         (
             {"zookeeper_connect": "a", "zookeeper_digest_password": "x"},
-            "zookeeper.digest.user: must be given",
+            "zookeeper.digest.user: is missing",
         ),
         (
             {"zookeeper_connect": "a", "zookeeper_digest_user": "x:y", "zookeeper_digest_password": "x"},
-            "zookeeper.digest.user: a user's name is not empty and has no colon",
+            "zookeeper.digest.user: must not be empty or contain a colon",
         ),
-        ({"zookeeper_connect": "a", "zookeeper_set_acl": "true"}, "zookeeper.set.acl: needs a user"),
+        ({"zookeeper_connect": "a", "zookeeper_set_acl": "true"}, "zookeeper.set.acl: needs an owner"),
         (
             {
                 "zookeeper_connect": "a",
                 "zookeeper_set_acl": "true",
                 "zookeeper_ssl_keystore_location": "/key.pem",
             },
-            "zookeeper.set.acl: needs a user",
+            "zookeeper.set.acl: needs an owner",
         ),
         ({"zookeeper_max_in_flight_requests": "1000"}, "zookeeper.max.in.flight.requests: '1000' is not"),
-        ({"zookeeper_ssl_crl_enable": "true"}, "zookeeper.ssl.crl.enable: TLS towards ZooKeeper is TLS 1.2"),
+        (
+            {"zookeeper_ssl_crl_enable": "true"},
+            "zookeeper.ssl.crl.enable: Connections to ZooKeeper use TLS 1.2",
+        ),
         (
             {"authorizer_class_name": "kafka.security.authorizer.AclAuthorizer"},
             "authorizer.class.name: TLS, SASL",
@@ -186,11 +192,14 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
         ({"sasl_enabled_mechanisms": "PLAIN"}, "sasl.enabled.mechanisms: TLS, SASL and authorization"),
         ({"ssl_keystore_location": "/x"}, "ssl.keystore.location: TLS, SASL and authorization"),
         ({"security_inter_broker_protocol": "SSL"}, "security.inter.broker.protocol: TLS, SASL"),
-        ({"metric_reporters": "com.example.Reporter"}, "metric.reporters: Java classes can't be loaded"),
+        (
+            {"metric_reporters": "com.example.Reporter"},
+            "metric.reporters: This broker can't load Java classes",
+        ),
         ({"remote_log_storage_system_enable": "true"}, "remote.log.storage.system.enable: Tiered storage"),
         (
             {"log_message_downconversion_enable": "false"},
-            "log.message.downconversion.enable: Records are kept",
+            "log.message.downconversion.enable: Ottla stores and sends records",
         ),
         (
             {"group_coordinator_rebalance_protocols": "classic,consumer"},
@@ -198,9 +207,9 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
         ),
         (
             {"listener_name_plaintext_max_connections": "5"},
-            "listener.name.plaintext.max.connections: settings of one",
+            "listener.name.plaintext.max.connections: settings of a single",
         ),
-        ({"config_providers": "file"}, "config.providers: values from config providers"),
+        ({"config_providers": "file"}, "config.providers: config providers are not built"),
     ],
 )
 def test_what_is_wrong_is_one_line_with_its_place_and_key(settings: dict[str, str], line: str) -> None:
@@ -217,18 +226,21 @@ def test_what_is_wrong_is_one_line_with_its_place_and_key(settings: dict[str, st
     [
         ({"nm_partitions": "3"}, "nm.partitions is not a known key; did you mean num.partitions?"),
         ({"entirely_different": "3"}, "entirely.different is not a known key"),
-        ({"num_io_threads": "9"}, "num.io.threads=9 has no effect: it sets something inside Apache Kafka"),
+        (
+            {"num_io_threads": "9"},
+            "num.io.threads=9 has no effect: it tunes an internal part of Apache Kafka",
+        ),
         (
             {"replica_fetch_max_bytes": "9"},
-            "replica.fetch.max.bytes=9 has no effect: this broker stands alone, without",
+            "replica.fetch.max.bytes=9 has no effect on a standalone broker",
         ),
         (
             {"offsets_topic_replication_factor": "3"},
-            "offsets.topic.replication.factor=3 is more than there are",
+            "offsets.topic.replication.factor=3 is more than the number of brokers",
         ),
         (
             {"zookeeper_digest_password": "secret"},
-            "zookeeper.digest.password has no effect: this broker stands",
+            "zookeeper.digest.password has no effect on a standalone broker",
         ),
         (
             {"zookeeper_connect": "a", "zookeeper_ssl_truststore_location": "/trust.pem"},

@@ -41,7 +41,7 @@ def test_a_misspelt_variable_is_warned_of() -> None:
     made = load_config(None, {}, environ={"OTTLA_NUM_PARTITION": "3"})
     assert made.num_partitions == 1
     assert made.warnings == [
-        "OTTLA_NUM_PARTITION in the environment is no key's; did you mean OTTLA_NUM_PARTITIONS?"
+        "environment variable OTTLA_NUM_PARTITION matches no key; did you mean OTTLA_NUM_PARTITIONS?"
     ]
 
 

@@ -194,7 +194,7 @@ def test_a_torn_frame_of_the_journal(data: Path) -> None:
     path = data / "ottla-store.journal"
     path.write_bytes(path.read_bytes() + b"\x00\x00\x00")
     (found,) = findings(data)
-    assert found.problem == "3 bytes of a frame that is not whole; the next start cuts it off"
+    assert found.problem == "3 bytes of an incomplete frame; the next start removes them"
 
 
 def test_a_path_that_is_none_of_ours(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every configuration key of the broker and of topics, declared once, and the values that are in force."""
+"""Every configuration key of brokers and topics, declared once, and the values in force."""
 
 from ottla_broker.config.broker import BrokerConfig, load_config
 from ottla_broker.config.listeners import Endpoint

@@ -1,4 +1,4 @@
-"""The broker's configuration: what was given, what is in force, what the operator should know of it."""
+"""The broker's configuration: the settings given, the values in force, and warnings for the operator."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ _DEFAULT_SOURCE = "configuration"
 
 @cache
 def all_keys() -> Mapping[str, Key[Any]]:
-    """Every key of Kafka 3.9 by its name, those included that do nothing here."""
+    """Return every key of Kafka 3.9 by name, including keys without effect here."""
     from ottla_broker.config.other_keys import other_keys
 
     return dict(sorted({**keys_of(BrokerConfig), **other_keys()}.items()))
 
 
 class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys, ClusterKeys):
-    """The values in force, an attribute a key that acts: ``config.num_network_threads``.
+    """The values in force, with one attribute per supported key: ``config.num_network_threads``.
 
-    Owned by the loop thread. The attributes change only through :meth:`apply_dynamic`; who wants a dynamic
-    key to act at once reads it anew at each use.
+    Owned by the loop thread. Only :meth:`apply_dynamic` changes the attributes. Read a dynamic key at each use, so that
+    a change takes effect at once.
 
     Attributes:
-        endpoints: the listeners, parsed.
-        data_dirs: the data folders; the first one also has the embedded store.
-        connection_limits: ``max.connections.per.ip.overrides``, parsed.
-        warnings: one line each, for the log at start.
-        static: what was given at start, by key, as text.
-        dynamic_default, dynamic_broker: what was set at runtime, for the cluster and for this broker.
+        endpoints: the parsed listeners.
+        data_dirs: the data folders; the first one also holds the embedded store.
+        connection_limits: the parsed ``max.connections.per.ip.overrides``.
+        warnings: one line each, to log at start.
+        static: the settings given at start, as text by key.
+        dynamic_default, dynamic_broker: the settings made at runtime, for the cluster and for this broker.
     """
 
     endpoints: tuple[Endpoint, ...]
@@ -69,15 +69,13 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
         self.warnings: list[str] = []
         self._sources = sources
         for name, text in self.static.items():
-            self._take(name, text)
-        self._settle_identity()
-        self._settle_listeners(hostname)
-        self._settle_folders()
-        self._settle_cluster()
+            self._apply(name, text)
+        self._set_identity()
+        self._set_listeners(hostname)
+        self._set_folders()
+        self._check_cluster()
         self.connection_limits = parse_overrides(self.max_connections_per_ip_overrides)
         self._check_together()
-
-    # ---- where configurations come from
 
     @classmethod
     def from_properties(
@@ -87,42 +85,38 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
         sources: Mapping[str, str] | None = None,
         hostname: Callable[[], str] = lambda: os.uname().nodename,
     ) -> BrokerConfig:
-        """Check and take in keys and values.
+        """Make a configuration of keys and values.
 
-        ``source`` (or, for a key, ``sources``) is what errors call the place where a key was found.
+        ``source``, or ``sources`` for each key, is the name of their origin in errors.
 
         Raises:
-            ConfigError: ``source: key: what is wrong and what to do``.
+            ConfigError: a setting is invalid; the message reads ``source: key: what is wrong and what to do``.
         """
         return cls(properties, sources or dict.fromkeys(properties, source), hostname)
 
-    # ---- reading
-
     def get(self, name: str) -> Any:
-        """The value in force of any known key.
+        """Return the value in force of any known key.
 
         Raises:
-            KeyError: there is no such key.
+            KeyError: the key is unknown.
         """
         key = all_keys()[name]
         if key.attribute in self.__dict__:
             return self.__dict__[key.attribute]
-        # What does nothing here has no attribute; what was given for it is shown all the same.
+        # A key without effect has no attribute, but shows the value that was given.
         text = self.static.get(name)
         return key.default if text is None else key.parse(text)
 
     def text(self, name: str) -> str | None:
-        """The same as Kafka writes it."""
+        """Return the value in force of any known key, as Kafka writes it."""
         return format_value(all_keys()[name].kind, self.get(name))
 
-    # ---- changing
-
     def check_dynamic(self, changes: Mapping[str, str]) -> None:
-        """Whether these may be set at runtime.
+        """Check settings to be made at runtime.
 
         Raises:
-            InvalidValue: a value that its key doesn't take.
-            ValueError: a key that can't change at runtime, or is unknown; the message says which.
+            InvalidValue: a key doesn't accept its value.
+            ValueError: a key is unknown, or can't change at runtime; the message names it.
         """
         known = all_keys()
         fixed = sorted(name for name in changes if name in known and known[name].mode == READ_ONLY)
@@ -139,7 +133,7 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
         self._check_retention({**self._given_texts(), **changes})
 
     def apply_dynamic(self, default: Mapping[str, str], broker: Mapping[str, str]) -> None:
-        """Put runtime settings (already checked) into force: for all brokers, and for this one."""
+        """Put checked runtime settings into force: those for all brokers, and those for this one."""
         before = self.dynamic_default.keys() | self.dynamic_broker.keys()
         self.dynamic_default = dict(default)
         self.dynamic_broker = dict(broker)
@@ -158,12 +152,10 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
     def _given_texts(self) -> dict[str, str]:
         return {**self.static, **self.dynamic_default, **self.dynamic_broker}
 
-    # ---- taking in
-
     def _error(self, name: str, what: str) -> ConfigError:
         return ConfigError(f"{self._sources.get(name, _DEFAULT_SOURCE)}: {name}: {what}")
 
-    def _take(self, name: str, text: str) -> None:
+    def _apply(self, name: str, text: str) -> None:
         key: Any = supported_keys().get(name) or all_keys().get(name)
         if key is None:
             self._unknown(name)
@@ -182,20 +174,18 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
 
     def _unknown(self, name: str) -> None:
         if name.startswith("listener.name."):
-            raise self._error(name, "settings of one listener alone are not built yet; remove the key")
+            raise self._error(name, "settings of a single listener are not built yet; remove the key")
         if name.startswith("config.providers"):
-            raise self._error(
-                name, "values from config providers are not built yet; write the values themselves"
-            )
+            raise self._error(name, "config providers are not built yet; write the values directly")
         like = nearest(name, all_keys())
         self.warnings.append(f"{name} is not a known key" + (f"; did you mean {like}?" if like else ""))
 
-    def _settle_identity(self) -> None:
-        """``broker.id`` and ``node.id`` are two names of one number, else one is chosen."""
+    def _set_identity(self) -> None:
+        """Take the number from ``broker.id`` or ``node.id``, or choose one."""
         given = [self.static.get(name) for name in ("broker.id", "node.id")]
         if given[0] is not None and given[1] is not None and self.broker_id != self.node_id:
             raise self._error(
-                "node.id", f"is {self.node_id} while broker.id is {self.broker_id}; give one of them"
+                "node.id", f"is {self.node_id} while broker.id is {self.broker_id}; set only one of them"
             )
         number = self.broker_id if given[1] is None else self.node_id
         name = "broker.id" if given[1] is None else "node.id"
@@ -207,16 +197,16 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
         if number < 0:
             if not self.broker_id_generation_enable:
                 raise self._error(
-                    name, "must be given, as broker.id.generation.enable is false; set it to 0 or more"
+                    name, "is missing, and broker.id.generation.enable is false; set it to 0 or more"
                 )
             number = self.reserved_broker_max_id + 1
         self.use_broker_id(number)
 
     def use_broker_id(self, number: int) -> None:
-        """Be this broker: the number in force when none was given and the data folder knows one."""
+        """Take the number of the data folder, when none was given."""
         self.__dict__["broker_id"] = self.__dict__["node_id"] = number
 
-    def _settle_listeners(self, hostname: Callable[[], str]) -> None:
+    def _set_listeners(self, hostname: Callable[[], str]) -> None:
         try:
             self.endpoints = parse_endpoints(
                 self.listeners,
@@ -228,15 +218,15 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
         except ListenerError as error:
             raise self._error(error.key, error.reason) from error
 
-    def _settle_folders(self) -> None:
+    def _set_folders(self) -> None:
         text = self.log_dirs if self.log_dirs is not None else self.log_dir
         folders = tuple(dict.fromkeys(Path(part.strip()) for part in text.split(",") if part.strip()))
         if not folders:
-            raise self._error("log.dirs", "names no folder; give it at least one")
+            raise self._error("log.dirs", "names no folder; name at least one")
         self.data_dirs = folders
 
-    def _settle_cluster(self) -> None:
-        """In a cluster on ZooKeeper, or alone; an empty ``zookeeper.connect`` is none."""
+    def _check_cluster(self) -> None:
+        """Check the cluster's keys, or warn of them without ``zookeeper.connect``; empty counts as unset."""
         if self.zookeeper_connect:
             # Imported here because it loads ssl, which a standalone broker doesn't need.
             from ottla_broker.config.zookeeper import check_zookeeper
@@ -250,11 +240,11 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
             if key is not None and key.is_requested(self.__dict__.get(key.attribute, key.default)):
                 shown = name if key.sensitive else f"{name}={text}"
                 self.warnings.append(
-                    f"{shown} has no effect: this broker stands alone, without zookeeper.connect"
+                    f"{shown} has no effect on a standalone broker (without zookeeper.connect)"
                 )
 
     def _check_together(self) -> None:
-        """What Kafka demands of several keys at once."""
+        """Check keys against each other, as Kafka does."""
         if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise self._error(
                 "queued.max.request.bytes",
@@ -263,7 +253,7 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
         if self.max_connections_per_ip == 0 and not self.connection_limits:
             raise self._error(
                 "max.connections.per.ip",
-                "may be 0 only where max.connections.per.ip.overrides lets someone in",
+                "may be 0 only if max.connections.per.ip.overrides allows some address",
             )
         if (
             self.log_cleaner_threads
@@ -288,12 +278,12 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
         ):
             self.warnings.append(
                 f"offsets.topic.replication.factor={self.offsets_topic_replication_factor} is more than"
-                " there are brokers: the offsets topic gets one replica"
+                " the number of brokers: the offsets topic gets one replica"
             )
 
     @staticmethod
     def _check_retention(given: Mapping[str, str]) -> None:
-        """Retention is unlimited (below 0) or more than nothing; the key that counts decides."""
+        """Check that retention is unlimited (below 0) or positive, in the key that counts."""
         keys = keys_of(TopicDefaultKeys)
         for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
             if name in given:
@@ -309,12 +299,12 @@ def load_config(
     defaults: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> BrokerConfig:
-    """Read a ``server.properties`` file, with the environment's and the command line's settings on top of it.
+    """Read a ``server.properties`` file; the environment overrides it, and ``overrides`` override both.
 
-    ``defaults`` stand below the file.
+    ``defaults`` replace Kafka's defaults.
 
     Raises:
-        ConfigError: the file can't be read, or a key is wrong.
+        ConfigError: the file can't be read, or a setting is invalid.
     """
     properties = read_properties(path) if path is not None else {}
     sources = dict.fromkeys(properties, str(path))
@@ -332,18 +322,18 @@ def load_config(
 
 @cache
 def supported_keys() -> Mapping[str, Key[Any]]:
-    """The keys that act here."""
+    """Return the supported keys."""
     return keys_of(BrokerConfig)
 
 
 @cache
 def cluster_keys() -> Mapping[str, Key[Any]]:
-    """The keys that act in a cluster alone."""
+    """Return the keys that only a cluster supports."""
     return keys_of(ClusterKeys)
 
 
 def parse_overrides(text: str) -> dict[str, int]:
-    """``host:count,…`` (already checked) as a mapping."""
+    """Parse a checked ``host:count,…``."""
     limits = {}
     for part in text.split(",") if text else ():
         host, _, count = part.strip().rpartition(":")

@@ -1,9 +1,8 @@
-"""Configs as DescribeConfigs tells them: value, source, synonyms, type, documentation.
+"""Configs in the form of DescribeConfigs: value, source, synonyms, type, documentation.
 
-Rules of Kafka's ``ConfigHelper``: a value's source is that of the first of its synonyms, in the order
-topic, dynamic broker, dynamic cluster default, static, default. Synonyms that come before the first one
-with the config's own name are not told; so ``retention.ms`` counts as a default where only
-``log.retention.hours`` was given.
+As in Kafka's ``ConfigHelper``, a value's source is that of its first synonym, in the order topic, dynamic broker,
+dynamic cluster default, static, default. Synonyms before the first one with the config's own name are left out. So
+``retention.ms`` is a default if only ``log.retention.hours`` was set.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ _TYPES: Final = {
     PASSWORD: 9,
 }
 
-# One setting of the broker under several names, first choice first
-# (DynamicBrokerConfig.brokerConfigSynonyms).
+# Broker keys with several names, in order (DynamicBrokerConfig.brokerConfigSynonyms).
 _GROUPS = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
@@ -82,7 +80,7 @@ _INTERNAL: Final = frozenset(
 
 
 class SynonymEntry(NamedTuple):
-    """Where a value may come from, and what it is there."""
+    """A possible source of a value, and the value there."""
 
     name: str
     value: str | None
@@ -91,7 +89,7 @@ class SynonymEntry(NamedTuple):
 
 @dataclass(slots=True)
 class ConfigEntry:
-    """One config. ``value`` is ``None`` for one that has none, or is sensitive."""
+    """One config; ``value`` is None if it has none or is sensitive."""
 
     name: str
     value: str | None
@@ -106,7 +104,7 @@ class ConfigEntry:
 def describe_topic(
     config: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
 ) -> list[ConfigEntry]:
-    """A topic's configs, or those of them that are named; ``overrides`` are its own settings."""
+    """Describe a topic's configs, or those in ``names``; ``overrides`` are its own settings."""
     values = effective(config, overrides)
     wanted = TOPIC_KEYS if names is None else [name for name in names if name in TOPIC_KEYS]
     entries = []
@@ -132,14 +130,14 @@ def describe_topic(
 
 
 def describe_broker(config: BrokerConfig, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-    """This broker's configs, those included that were given and are unknown, as Kafka does."""
+    """Describe this broker's configs, including unknown ones that were given, as Kafka does."""
     known = {name for name in all_keys() if name not in _INTERNAL} | config.static.keys()
     wanted = sorted(known) if names is None else [name for name in names if name in known]
     return [_broker_entry(config, name) for name in wanted]
 
 
 def describe_cluster_default(config: BrokerConfig, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-    """What was set at runtime for all brokers."""
+    """Describe the settings made at runtime for all brokers."""
     given = config.dynamic_default
     wanted = sorted(given) if names is None else [name for name in names if name in given]
     entries = []
@@ -155,7 +153,7 @@ def describe_cluster_default(config: BrokerConfig, names: Iterable[str] | None =
 def _broker_entry(config: BrokerConfig, name: str) -> ConfigEntry:
     key = all_keys().get(name)
     if key is None:
-        # An unknown key may be anything, a password too.
+        # An unknown key may hold anything, even a password.
         source = SynonymEntry(name, None, STATIC_BROKER_CONFIG)
         return ConfigEntry(name, None, STATIC_BROKER_CONFIG, True, True, synonyms=[source])
     synonyms = _broker_sources(config, name)
@@ -172,7 +170,7 @@ def _broker_entry(config: BrokerConfig, name: str) -> ConfigEntry:
 
 
 def _broker_sources(config: BrokerConfig, name: str) -> list[SynonymEntry]:
-    """All that a setting of the broker could come from, the strongest first."""
+    """Return all possible sources of a broker setting, the strongest first."""
     names = _BROKER_SYNONYMS.get(name, (name,))
     keys = all_keys()
     found: list[SynonymEntry] = []

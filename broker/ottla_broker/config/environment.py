@@ -1,6 +1,6 @@
-"""Settings by environment: ``OTTLA_NUM_PARTITIONS`` is ``num.partitions``.
+"""Settings from environment variables: ``OTTLA_NUM_PARTITIONS`` sets ``num.partitions``.
 
-The name is a key's in capitals, with an underscore for each dot, as Apache Kafka's container images have it with
+A variable's name is the key in capitals with an underscore for each dot, as Apache Kafka's container images do with
 ``KAFKA_``.
 """
 
@@ -13,12 +13,12 @@ from ottla_broker.config.model import nearest
 
 PREFIX: Final = "OTTLA_"
 
-_NOT_THE_BROKERS: Final = frozenset({"OTTLA_BOOTSTRAP_SERVER"})
-"""What the command line's other commands read."""
+_FOR_OTHER_COMMANDS: Final = frozenset({"OTTLA_BOOTSTRAP_SERVER"})
+"""Variables for other commands than ``ottla broker``."""
 
 
 class Environment(NamedTuple):
-    """What the environment sets: values by key, the variable of each, and a line for each that looks misspelt."""
+    """Values by key, the variable of each key, and one line for each variable that looks misspelt."""
 
     settings: dict[str, str]
     variables: dict[str, str]
@@ -26,20 +26,20 @@ class Environment(NamedTuple):
 
 
 def variable(key: str) -> str:
-    """The name of a key's variable."""
+    """Return the name of a key's variable."""
     return PREFIX + key.upper().replace(".", "_")
 
 
 def read_environment(environ: Mapping[str, str], keys: Iterable[str]) -> Environment:
-    """The settings among these variables, for the keys there are.
+    """Find the settings for these keys among environment variables.
 
-    A variable of no key's name is none of the broker's, unless it looks much like one of a key.
+    A variable that matches no key is ignored, or warned of if it is close to a key's.
     """
     found = Environment({}, {}, [])
     by_variable = {variable(key): key for key in keys}
     tails = {name.removeprefix(PREFIX): name for name in by_variable}
     for name, value in sorted(environ.items()):
-        if not name.startswith(PREFIX) or name in _NOT_THE_BROKERS:
+        if not name.startswith(PREFIX) or name in _FOR_OTHER_COMMANDS:
             continue
         key = by_variable.get(name)
         if key is not None:
@@ -48,5 +48,5 @@ def read_environment(environ: Mapping[str, str], keys: Iterable[str]) -> Environ
             continue
         like = nearest(name.removeprefix(PREFIX), tails)
         if like is not None:
-            found.warnings.append(f"{name} in the environment is no key's; did you mean {tails[like]}?")
+            found.warnings.append(f"environment variable {name} matches no key; did you mean {tails[like]}?")
     return found

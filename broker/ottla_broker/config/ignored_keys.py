@@ -1,4 +1,4 @@
-"""Keys of Kafka 3.9 that can change nothing here: accepted, with a warning unless they say the default."""
+"""Keys of Kafka 3.9 that have no effect here: accepted, with a warning unless they have their default."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Row = tuple[str, str, Any, str]
 
 # Tiered storage.
 REMOTE: Final[tuple[Row, ...]] = (
-    ("remote.fetch.max.wait.ms", INT, 500, "How long a Fetch waits for remote storage."),
+    ("remote.fetch.max.wait.ms", INT, 500, "The longest wait of a Fetch for remote storage."),
     (
         "remote.log.index.file.cache.total.size.bytes",
         LONG,
@@ -23,10 +23,10 @@ REMOTE: Final[tuple[Row, ...]] = (
         "remote.log.manager.copy.max.bytes.per.second",
         LONG,
         LONG_MAX,
-        "How many bytes a second are copied to remote storage.",
+        "The most bytes per second copied to remote storage.",
     ),
-    ("remote.log.manager.copy.quota.window.num", INT, 11, "Samples that this rate is measured by."),
-    ("remote.log.manager.copy.quota.window.size.seconds", INT, 1, "The length of such a sample."),
+    ("remote.log.manager.copy.quota.window.num", INT, 11, "Windows over which this rate is measured."),
+    ("remote.log.manager.copy.quota.window.size.seconds", INT, 1, "The length of such a window."),
     (
         "remote.log.manager.expiration.thread.pool.size",
         INT,
@@ -37,24 +37,24 @@ REMOTE: Final[tuple[Row, ...]] = (
         "remote.log.manager.fetch.max.bytes.per.second",
         LONG,
         LONG_MAX,
-        "How many bytes a second are fetched from remote storage.",
+        "The most bytes per second fetched from remote storage.",
     ),
-    ("remote.log.manager.fetch.quota.window.num", INT, 11, "Samples that this rate is measured by."),
-    ("remote.log.manager.fetch.quota.window.size.seconds", INT, 1, "The length of such a sample."),
-    ("remote.log.manager.task.interval.ms", LONG, 30000, "How often segments are looked at for copying."),
+    ("remote.log.manager.fetch.quota.window.num", INT, 11, "Windows over which this rate is measured."),
+    ("remote.log.manager.fetch.quota.window.size.seconds", INT, 1, "The length of such a window."),
+    ("remote.log.manager.task.interval.ms", LONG, 30000, "Time between two checks for segments to copy."),
     (
         "remote.log.manager.task.retry.backoff.max.ms",
         LONG,
         30000,
-        "The longest wait before a failed copy is tried again.",
+        "The longest pause before a failed copy is retried.",
     ),
     (
         "remote.log.manager.task.retry.backoff.ms",
         LONG,
         500,
-        "The first wait before a failed copy is tried again.",
+        "The first pause before a failed copy is retried.",
     ),
-    ("remote.log.manager.task.retry.jitter", DOUBLE, 0.2, "How much chance goes into these waits."),
+    ("remote.log.manager.task.retry.jitter", DOUBLE, 0.2, "The random share of these pauses."),
     ("remote.log.manager.thread.pool.size", INT, 10, "Threads for remote storage."),
     (
         "remote.log.metadata.custom.metadata.max.bytes",
@@ -66,7 +66,7 @@ REMOTE: Final[tuple[Row, ...]] = (
         "remote.log.metadata.manager.class.name",
         STRING,
         "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
-        "The Java class that keeps the metadata of remote segments.",
+        "The Java class that stores the metadata of remote segments.",
     ),
     (
         "remote.log.metadata.manager.impl.prefix",
@@ -74,7 +74,7 @@ REMOTE: Final[tuple[Row, ...]] = (
         "rlmm.config.",
         "The prefix of that class's own keys.",
     ),
-    ("remote.log.reader.max.pending.tasks", INT, 100, "How many reads from remote storage may wait."),
+    ("remote.log.reader.max.pending.tasks", INT, 100, "The most pending reads from remote storage."),
     ("remote.log.reader.threads", INT, 10, "Threads that read from remote storage."),
     (
         "remote.log.storage.manager.impl.prefix",
@@ -84,39 +84,43 @@ REMOTE: Final[tuple[Row, ...]] = (
     ),
 )
 
-# More brokers than one.
-CLUSTER: Final[tuple[Row, ...]] = (
+# A KRaft quorum.
+KRAFT: Final[tuple[Row, ...]] = (
+    ("broker.heartbeat.interval.ms", INT, 2000, "Time between two heartbeats of a KRaft broker."),
     (
-        "alter.log.dirs.replication.quota.window.num",
+        "broker.session.timeout.ms",
         INT,
-        11,
-        "Samples that moves between data folders are measured by.",
+        9000,
+        "Time without a heartbeat after which a KRaft broker is fenced.",
     ),
-    ("alter.log.dirs.replication.quota.window.size.seconds", INT, 1, "The length of such a sample."),
-    ("broker.heartbeat.interval.ms", INT, 2000, "How often a KRaft broker reports to its controller."),
-    ("broker.session.timeout.ms", INT, 9000, "How long a KRaft broker lives without reporting."),
-    ("controller.quorum.append.linger.ms", INT, 25, "How long a KRaft leader gathers appends."),
-    ("controller.quorum.election.backoff.max.ms", INT, 1000, "The longest wait between two KRaft elections."),
-    ("controller.quorum.election.timeout.ms", INT, 1000, "How long a KRaft election may take."),
-    ("controller.quorum.fetch.timeout.ms", INT, 2000, "How long a KRaft voter does without its leader."),
-    ("controller.quorum.request.timeout.ms", INT, 2000, "How long a KRaft request may take."),
-    ("controller.quorum.retry.backoff.ms", INT, 20, "The wait between two attempts at a KRaft request."),
-    ("controller.quota.window.num", INT, 11, "Samples that changes of topics are measured by."),
-    ("controller.quota.window.size.seconds", INT, 1, "The length of such a sample."),
-    ("controller.socket.timeout.ms", INT, 30000, "How long a request of the controller may take."),
-    ("initial.broker.registration.timeout.ms", INT, 60000, "How long a KRaft broker tries to register."),
-    ("inter.broker.protocol.version", STRING, "3.9-IV0", "The version of the protocol between brokers."),
+    ("controller.quorum.append.linger.ms", INT, 25, "Time for which a KRaft leader collects appends."),
+    (
+        "controller.quorum.election.backoff.max.ms",
+        INT,
+        1000,
+        "The longest pause between two KRaft elections.",
+    ),
+    ("controller.quorum.election.timeout.ms", INT, 1000, "The timeout of a KRaft election."),
+    (
+        "controller.quorum.fetch.timeout.ms",
+        INT,
+        2000,
+        "Time without a leader after which a KRaft voter starts an election.",
+    ),
+    ("controller.quorum.request.timeout.ms", INT, 2000, "The timeout of a KRaft request."),
+    ("controller.quorum.retry.backoff.ms", INT, 20, "Pause before a KRaft request is retried."),
+    ("initial.broker.registration.timeout.ms", INT, 60000, "The timeout of a KRaft broker's registration."),
     (
         "log.dir.failure.timeout.ms",
         LONG,
         30000,
-        "How long a broker lives whose controller doesn't hear of its failed folder.",
+        "Time after which a broker stops if it can't report a failed data folder.",
     ),
     (
         "metadata.log.max.record.bytes.between.snapshots",
         LONG,
         20971520,
-        "How much KRaft metadata goes by between two snapshots.",
+        "Bytes of KRaft metadata between two snapshots.",
     ),
     (
         "metadata.log.max.snapshot.interval.ms",
@@ -127,37 +131,59 @@ CLUSTER: Final[tuple[Row, ...]] = (
     ("metadata.log.segment.bytes", INT, 1073741824, "The size of a KRaft metadata log's segments."),
     ("metadata.log.segment.min.bytes", INT, 8388608, "The least size of a KRaft metadata log's segments."),
     ("metadata.log.segment.ms", LONG, 604800000, "The age of a KRaft metadata log's segments."),
-    ("metadata.max.idle.interval.ms", INT, 500, "How often an idle KRaft controller writes a record."),
-    ("metadata.max.retention.bytes", LONG, 104857600, "How much KRaft metadata is kept."),
-    ("metadata.max.retention.ms", LONG, 604800000, "How long KRaft metadata is kept."),
-    ("num.replica.alter.log.dirs.threads", INT, None, "Threads that move replicas between data folders."),
-    ("replica.socket.receive.buffer.bytes", INT, 65536, "SO_RCVBUF of a follower's socket."),
-    ("request.timeout.ms", INT, 30000, "How long a broker's own requests may take."),
-    ("server.max.startup.time.ms", LONG, LONG_MAX, "How long a start may take."),
-    (
-        "socket.connection.setup.timeout.max.ms",
-        LONG,
-        30000,
-        "The longest wait for a connection of the broker's own.",
-    ),
-    (
-        "socket.connection.setup.timeout.ms",
-        LONG,
-        10000,
-        "The first wait for a connection of the broker's own.",
-    ),
+    ("metadata.max.idle.interval.ms", INT, 500, "Time between two records of an idle KRaft controller."),
+    ("metadata.max.retention.bytes", LONG, 104857600, "Bytes of KRaft metadata to keep."),
+    ("metadata.max.retention.ms", LONG, 604800000, "Time to keep KRaft metadata."),
+    ("server.max.startup.time.ms", LONG, LONG_MAX, "The timeout of a start."),
     (
         "unclean.leader.election.interval.ms",
         LONG,
         300000,
-        "How often partitions without leader are looked for.",
+        "Time between two checks for partitions without a leader.",
     ),
     (
         "zookeeper.metadata.migration.min.batch.size",
         INT,
         200,
-        "The batches in which state moves from ZooKeeper to a quorum.",
+        "The batch size for moving state from ZooKeeper to a quorum.",
     ),
+)
+
+# Connections between brokers.
+BETWEEN_BROKERS: Final[tuple[Row, ...]] = (
+    ("controller.socket.timeout.ms", INT, 30000, "The timeout of a controller's request."),
+    ("inter.broker.protocol.version", STRING, "3.9-IV0", "The version of the protocol between brokers."),
+    (
+        "replica.socket.receive.buffer.bytes",
+        INT,
+        65536,
+        "The receive buffer (SO_RCVBUF) of a follower's connection.",
+    ),
+    ("request.timeout.ms", INT, 30000, "The timeout of a broker's own requests."),
+    (
+        "socket.connection.setup.timeout.max.ms",
+        LONG,
+        30000,
+        "The longest timeout of the broker's own connections.",
+    ),
+    (
+        "socket.connection.setup.timeout.ms",
+        LONG,
+        10000,
+        "The first timeout of the broker's own connections.",
+    ),
+)
+
+# Moves between data folders.
+MOVES: Final[tuple[Row, ...]] = (
+    (
+        "alter.log.dirs.replication.quota.window.num",
+        INT,
+        11,
+        "Windows over which moves between data folders are measured.",
+    ),
+    ("alter.log.dirs.replication.quota.window.size.seconds", INT, 1, "The length of such a window."),
+    ("num.replica.alter.log.dirs.threads", INT, None, "Threads that move replicas between data folders."),
 )
 
 # Details of security.
@@ -166,21 +192,21 @@ SECURITY: Final[tuple[Row, ...]] = (
         "connection.failed.authentication.delay.ms",
         INT,
         100,
-        "How long a failed authentication is answered late.",
+        "Delay of the response to a failed authentication.",
     ),
     (
         "delegation.token.expiry.check.interval.ms",
         LONG,
         3600000,
-        "How often expired delegation tokens are looked for.",
+        "Time between two checks for expired delegation tokens.",
     ),
     (
         "delegation.token.expiry.time.ms",
         LONG,
         86400000,
-        "How long a delegation token lives unless it is renewed.",
+        "The lifetime of a delegation token that isn't renewed.",
     ),
-    ("delegation.token.max.lifetime.ms", LONG, 604800000, "How long a delegation token may live at all."),
+    ("delegation.token.max.lifetime.ms", LONG, 604800000, "The longest lifetime of a delegation token."),
     (
         "password.encoder.cipher.algorithm",
         STRING,
@@ -198,13 +224,13 @@ CLASSIC_GROUPS: Final[tuple[Row, ...]] = (
         "offsets.commit.required.acks",
         SHORT,
         -1,
-        "How many replicas must have a commit before it is answered; -1 for all in sync.",
+        "Replicas that must have a commit before it is acknowledged; -1 for all in sync.",
     ),
     (
         "offsets.load.buffer.size",
         INT,
         5242880,
-        "How much is read at a time when a partition of the offsets topic is loaded.",
+        "Bytes per read when a partition of the offsets topic is loaded.",
     ),
 )
 
@@ -219,7 +245,7 @@ GROUPS: Final[tuple[Row, ...]] = (
         ),
         "Assignors for groups of the consumer protocol (KIP-848).",
     ),
-    ("group.consumer.heartbeat.interval.ms", INT, 5000, "Their members' heartbeat interval."),
+    ("group.consumer.heartbeat.interval.ms", INT, 5000, "The heartbeat interval of their members."),
     (
         "group.consumer.max.heartbeat.interval.ms",
         INT,
@@ -227,8 +253,8 @@ GROUPS: Final[tuple[Row, ...]] = (
         "The longest heartbeat interval of such a group.",
     ),
     ("group.consumer.max.session.timeout.ms", INT, 60000, "The longest session timeout of such a group."),
-    ("group.consumer.max.size", INT, INT_MAX, "How many members such a group may have."),
-    ("group.consumer.migration.policy", STRING, "disabled", "How groups move between the two protocols."),
+    ("group.consumer.max.size", INT, INT_MAX, "The most members of such a group."),
+    ("group.consumer.migration.policy", STRING, "disabled", "Migration of groups between the two protocols."),
     (
         "group.consumer.min.heartbeat.interval.ms",
         INT,
@@ -236,41 +262,41 @@ GROUPS: Final[tuple[Row, ...]] = (
         "The shortest heartbeat interval of such a group.",
     ),
     ("group.consumer.min.session.timeout.ms", INT, 45000, "The shortest session timeout of such a group."),
-    ("group.consumer.session.timeout.ms", INT, 45000, "Their members' session timeout."),
+    ("group.consumer.session.timeout.ms", INT, 45000, "The session timeout of their members."),
     (
         "group.coordinator.append.linger.ms",
         INT,
         10,
-        "How long Kafka's rewritten coordinator gathers its writes.",
+        "Time for which Kafka's rewritten coordinator collects writes.",
     ),
     ("group.coordinator.threads", INT, 1, "Threads of Kafka's rewritten coordinator."),
-    ("group.share.delivery.count.limit", INT, 5, "How often a share group delivers a record."),
+    ("group.share.delivery.count.limit", INT, 5, "The most deliveries of a record to a share group."),
     ("group.share.heartbeat.interval.ms", INT, 5000, "The heartbeat interval of a share group's members."),
-    ("group.share.max.groups", SHORT, 10, "How many share groups there may be."),
+    ("group.share.max.groups", SHORT, 10, "The most share groups."),
     ("group.share.max.heartbeat.interval.ms", INT, 15000, "The longest heartbeat interval of a share group."),
     (
         "group.share.max.record.lock.duration.ms",
         INT,
         60000,
-        "The longest time a share group's record may be held.",
+        "The longest lock on a share group's record.",
     ),
     ("group.share.max.session.timeout.ms", INT, 60000, "The longest session timeout of a share group."),
-    ("group.share.max.size", SHORT, 200, "How many members a share group may have."),
+    ("group.share.max.size", SHORT, 200, "The most members of a share group."),
     ("group.share.min.heartbeat.interval.ms", INT, 5000, "The shortest heartbeat interval of a share group."),
     (
         "group.share.min.record.lock.duration.ms",
         INT,
         15000,
-        "The shortest time a share group's record may be held.",
+        "The shortest lock on a share group's record.",
     ),
     ("group.share.min.session.timeout.ms", INT, 45000, "The shortest session timeout of a share group."),
     (
         "group.share.partition.max.record.locks",
         INT,
         200,
-        "How many records of a partition a share group holds.",
+        "The most records of a partition that a share group locks.",
     ),
-    ("group.share.record.lock.duration.ms", INT, 30000, "How long a share group's record is held."),
+    ("group.share.record.lock.duration.ms", INT, 30000, "The default lock on a share group's record."),
     ("group.share.session.timeout.ms", INT, 45000, "The session timeout of a share group's members."),
 )
 
@@ -280,67 +306,69 @@ TRANSACTIONS: Final[tuple[Row, ...]] = (
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         INT,
         10000,
-        "How often transactions that took too long are looked for.",
+        "Time between two checks for timed-out transactions.",
     ),
     (
         "transaction.max.timeout.ms",
         INT,
         900000,
-        "The longest timeout that a transactional producer may ask for.",
+        "The longest timeout that a transactional producer may request.",
     ),
     (
         "transaction.partition.verification.enable",
         BOOLEAN,
         True,
-        "Whether a produce checks that its transaction knows the partition.",
+        "Check on each produce that the partition is part of the transaction.",
     ),
     (
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         INT,
         3600000,
-        "How often expired transactional ids are looked for.",
+        "Time between two checks for expired transactional ids.",
     ),
     (
         "transaction.state.log.load.buffer.size",
         INT,
         5242880,
-        "How much is read at a time when transaction state is loaded.",
+        "Bytes per read when transaction state is loaded.",
     ),
-    ("transaction.state.log.min.isr", INT, 2, "How many in-sync replicas the transaction topic needs."),
-    ("transaction.state.log.num.partitions", INT, 50, "How many partitions the transaction topic gets."),
-    ("transaction.state.log.replication.factor", SHORT, 3, "How many replicas the transaction topic gets."),
-    ("transaction.state.log.segment.bytes", INT, 104857600, "The size of the transaction topic's segments."),
-    ("transactional.id.expiration.ms", INT, 604800000, "How long an unused transactional id is kept."),
+    ("transaction.state.log.min.isr", INT, 2, "In-sync replicas that the transaction topic needs."),
+    ("transaction.state.log.num.partitions", INT, 50, "Partitions of the transaction topic."),
+    ("transaction.state.log.replication.factor", SHORT, 3, "Replicas of the transaction topic."),
+    ("transaction.state.log.segment.bytes", INT, 104857600, "The segment size of the transaction topic."),
+    ("transactional.id.expiration.ms", INT, 604800000, "Time to keep an unused transactional id."),
 )
 
 # Metrics, quotas and rates.
 METERS: Final[tuple[Row, ...]] = (
-    ("auto.include.jmx.reporter", BOOLEAN, True, "Whether metrics are reported to JMX."),
-    ("kafka.metrics.polling.interval.secs", INT, 10, "How often metrics are reported."),
-    ("metrics.num.samples", INT, 2, "Samples that a metric is measured by."),
-    ("metrics.recording.level", STRING, "INFO", "How much is measured."),
-    ("metrics.sample.window.ms", LONG, 30000, "The length of such a sample."),
-    ("quota.window.num", INT, 11, "Samples that clients' quotas are measured by."),
-    ("quota.window.size.seconds", INT, 1, "The length of such a sample."),
-    ("telemetry.max.bytes", INT, 1048576, "The largest metrics that clients may push."),
-    ("max.connection.creation.rate", INT, INT_MAX, "How many connections a second are accepted."),
+    ("auto.include.jmx.reporter", BOOLEAN, True, "Report metrics to JMX."),
+    ("kafka.metrics.polling.interval.secs", INT, 10, "Time between two reports of metrics."),
+    ("metrics.num.samples", INT, 2, "Windows over which a metric is measured."),
+    ("metrics.recording.level", STRING, "INFO", "The level of detail of metrics."),
+    ("metrics.sample.window.ms", LONG, 30000, "The length of such a window."),
+    ("controller.quota.window.num", INT, 11, "Windows over which topic changes are measured."),
+    ("controller.quota.window.size.seconds", INT, 1, "The length of such a window."),
+    ("quota.window.num", INT, 11, "Windows over which client quotas are measured."),
+    ("quota.window.size.seconds", INT, 1, "The length of such a window."),
+    ("telemetry.max.bytes", INT, 1048576, "The most bytes of metrics that a client may push."),
+    ("max.connection.creation.rate", INT, INT_MAX, "The most new connections per second."),
 )
 
-# The inside of Apache Kafka.
+# Internal parts of Apache Kafka.
 INNER: Final[tuple[Row, ...]] = (
     ("num.io.threads", INT, 8, "Threads that serve requests."),
     (
         "delete.records.purgatory.purge.interval.requests",
         INT,
         1,
-        "How often waiting DeleteRecords are tidied up.",
+        "Completed DeleteRecords requests between two purges.",
     ),
-    ("fetch.purgatory.purge.interval.requests", INT, 1000, "How often waiting fetches are tidied up."),
-    ("producer.purgatory.purge.interval.requests", INT, 1000, "How often waiting produces are tidied up."),
+    ("fetch.purgatory.purge.interval.requests", INT, 1000, "Completed fetches between two purges."),
+    ("producer.purgatory.purge.interval.requests", INT, 1000, "Completed produces between two purges."),
     (
         "log.message.format.version",
         STRING,
         "3.0-IV1",
-        "The record format that topics are written in; ignored by Kafka since 3.0 too.",
+        "The record format of topics. Kafka ignores it since 3.0 too.",
     ),
 )

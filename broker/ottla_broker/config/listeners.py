@@ -1,4 +1,4 @@
-"""``listeners``, ``advertised.listeners`` and the map of their security protocols."""
+"""Parses ``listeners``, ``advertised.listeners`` and the map of their security protocols."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-# NAME://HOST:PORT; an IPv6 address stands in brackets. As Kafka's EndPoint.
+# NAME://HOST:PORT, with an IPv6 address in brackets, as in Kafka's EndPoint.
 _ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class ListenerError(ValueError):
-    """A listener that can't be; ``key`` is the configuration key at fault."""
+    """A listener is invalid; ``key`` is the configuration key at fault."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(reason)
@@ -22,10 +22,10 @@ class ListenerError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One listener: where to bind, and what clients are told.
+    """One listener: the address to bind, and the one that clients connect to.
 
-    ``host`` is empty for all addresses. ``port`` 0 is a port that the system chooses; ``advertised_port``
-    is then 0 too unless it was given, and :meth:`bound` fills both in.
+    An empty ``host`` stands for all addresses. With ``port`` 0 the system chooses a port. ``advertised_port`` is then
+    0 too unless it was given, and :meth:`bound` fills in both.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Endpoint:
     advertised_port: int
 
     def bound(self, port: int) -> Endpoint:
-        """The endpoint once it is known which port it got."""
+        """Return the endpoint with the port that it got."""
         return replace(self, port=port, advertised_port=self.advertised_port or port)
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class Endpoint:
 
     @property
     def advertised(self) -> str:
-        """As it stands in a broker's registration."""
+        """The form in a broker's registration."""
         return f"{self.name}://{_bracketed(self.advertised_host)}:{self.advertised_port}"
 
 
@@ -59,41 +59,41 @@ def parse_endpoints(
     inter_broker: str | None,
     hostname: Callable[[], str],
 ) -> tuple[Endpoint, ...]:
-    """All listeners, with what they advertise.
+    """Parse all listeners and the addresses that they advertise.
 
-    ``hostname`` names this machine, for a listener on all addresses.
+    ``hostname`` returns this machine's name, which a listener on all addresses advertises.
 
     Raises:
-        ListenerError: with the key at fault and what is wrong.
+        ListenerError: a key is invalid.
     """
     protocols = _parse_map(protocol_map)
     bound = _parse_list("listeners", listeners, protocols)
     if not bound:
-        raise ListenerError("listeners", "there must be at least one; write PLAINTEXT://HOST:PORT")
+        raise ListenerError("listeners", "is empty; write at least one PLAINTEXT://HOST:PORT")
     ports = [port for _, _, port in bound.values() if port]
     if len(ports) != len(set(ports)) and len({(host, port) for _, host, port in bound.values()}) != len(
         bound
     ):
-        raise ListenerError("listeners", "two listeners have the same host and port; each needs its own")
-    told = _parse_list("advertised.listeners", advertised, protocols) if advertised else {}
-    for name in told:
+        raise ListenerError("listeners", "two listeners have the same host and port")
+    given = _parse_list("advertised.listeners", advertised, protocols) if advertised else {}
+    for name in given:
         if name not in bound:
             raise ListenerError(
                 "advertised.listeners", f"{name} is not among the listeners {', '.join(bound)}"
             )
     endpoints = []
     for name, (protocol, host, port) in bound.items():
-        _, told_host, told_port = told.get(name, (protocol, host, port))
-        if told_host == "0.0.0.0" or (name in told and told_host == "::"):
+        _, shown_host, shown_port = given.get(name, (protocol, host, port))
+        if shown_host == "0.0.0.0" or (name in given and shown_host == "::"):
             raise ListenerError(
-                "advertised.listeners" if name in told else "listeners",
-                f"clients can't be told to connect to {told_host}; give {name} a routable address in"
+                "advertised.listeners" if name in given else "listeners",
+                f"clients can't connect to {shown_host}; give {name} a routable address in"
                 " advertised.listeners",
             )
-        if told_host in ("", "::"):
-            told_host = hostname()
+        if shown_host in ("", "::"):
+            shown_host = hostname()
         endpoints.append(
-            Endpoint(name, protocol, "" if host == "0.0.0.0" else host, port, told_host, told_port)
+            Endpoint(name, protocol, "" if host == "0.0.0.0" else host, port, shown_host, shown_port)
         )
     if inter_broker is not None and inter_broker.upper() not in bound:
         raise ListenerError(
@@ -112,7 +112,7 @@ def _parse_map(text: str) -> dict[str, str]:
                 f"{part} is not NAME:PROTOCOL with a protocol among {', '.join(_PROTOCOLS)}",
             )
         if name.upper() in found:
-            raise ListenerError("listener.security.protocol.map", f"{name} stands in it twice")
+            raise ListenerError("listener.security.protocol.map", f"{name} occurs twice")
         found[name.upper()] = protocol
     return found
 
@@ -128,7 +128,7 @@ def _parse_list(key: str, text: str, protocols: dict[str, str]) -> dict[str, tup
         if not 0 <= port <= 65535:
             raise ListenerError(key, f"{part} has no port between 0 and 65535")
         if name in found:
-            raise ListenerError(key, f"{name} is named twice; each listener needs a name of its own")
+            raise ListenerError(key, f"{name} occurs twice; each listener needs its own name")
         protocol = protocols.get(name)
         if protocol is None:
             raise ListenerError(
@@ -136,6 +136,6 @@ def _parse_list(key: str, text: str, protocols: dict[str, str]) -> dict[str, tup
                 f"{name} has no security protocol; add {name}:PLAINTEXT to listener.security.protocol.map",
             )
         if protocol != "PLAINTEXT":
-            raise ListenerError(key, f"{part} asks for {protocol}, which is not built yet; use PLAINTEXT")
+            raise ListenerError(key, f"{part} needs {protocol}, which is not built yet; use PLAINTEXT")
         found[name] = protocol, host, port
     return found

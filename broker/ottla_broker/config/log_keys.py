@@ -29,100 +29,103 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
 class TopicDefaultKeys:
-    """What topics have that say nothing else themselves. All of these act at once when they are changed."""
+    """Defaults of topic configs. A change takes effect at once."""
 
     message_max_bytes = integer(
-        1048588, "The largest record batch that is taken, after compression.", at_least(0), CLUSTER_WIDE
+        1048588,
+        "The largest record batch that the broker accepts, after compression.",
+        at_least(0),
+        CLUSTER_WIDE,
     )
     min_insync_replicas = integer(
-        1, "How many in-sync replicas acks=all needs before it is acknowledged.", at_least(1), CLUSTER_WIDE
+        1, "In-sync replicas that a write with acks=all needs.", at_least(1), CLUSTER_WIDE
     )
     unclean_leader_election_enable = Key(
         BOOLEAN,
         False,
-        "Whether a replica that isn't in sync may become leader when no other is left: records that it lacks are"
-        " lost then.",
+        "Let a replica that isn't in sync become leader when no other is left. The records that it lacks"
+        " are lost.",
         None,
         CLUSTER_WIDE,
-        note="In a broker alone there is nobody else to elect.",
+        note="A standalone broker has no other replica to elect.",
     )
     compression_type = string(
         "producer",
-        "How batches are compressed on disk; producer leaves them as they come.",
+        "Compression of batches on disk; producer keeps the producer's.",
         one_of(*COMPRESSION_TYPES),
         CLUSTER_WIDE,
     )
     compression_gzip_level = integer(
         -1,
-        "The level for gzip where the broker compresses; -1 is the library's own choice.",
+        "The gzip level when the broker compresses; -1 is the library's default.",
         between_or(1, 9, -1),
         CLUSTER_WIDE,
     )
     compression_lz4_level = integer(
-        9, "The level for lz4 where the broker compresses.", between(1, 17), CLUSTER_WIDE
+        9, "The lz4 level when the broker compresses.", between(1, 17), CLUSTER_WIDE
     )
     compression_zstd_level = integer(
-        3, "The level for zstd where the broker compresses.", between(-131072, 22), CLUSTER_WIDE
+        3, "The zstd level when the broker compresses.", between(-131072, 22), CLUSTER_WIDE
     )
     log_segment_bytes = integer(
         1 << 30,
-        "A segment that would grow larger is closed and the next one begun.",
+        "The largest segment. A batch that doesn't fit starts a new one.",
         at_least(14),
         CLUSTER_WIDE,
     )
     log_roll_ms = optional(
-        LONG, "A segment older than this is closed and the next one begun.", at_least(1), CLUSTER_WIDE
+        LONG, "The greatest age of the active segment before a new one is started.", at_least(1), CLUSTER_WIDE
     )
-    log_roll_hours = integer(168, "log.roll.ms in hours; counts where that one isn't given.", at_least(1))
+    log_roll_hours = integer(168, "The same in hours, used when log.roll.ms isn't set.", at_least(1))
     log_roll_jitter_ms = optional(
         LONG,
-        "Up to so much is taken off log.roll.ms at random, so that logs don't roll together.",
+        "The most that is subtracted from log.roll.ms at random, so that logs don't roll together.",
         at_least(0),
         CLUSTER_WIDE,
     )
     log_roll_jitter_hours = integer(
-        0, "log.roll.jitter.ms in hours; counts where that one isn't given.", at_least(0)
+        0, "The same in hours, used when log.roll.jitter.ms isn't set.", at_least(0)
     )
     log_retention_ms = optional(
-        LONG, "Segments whose newest record is older are deleted; -1 keeps them for ever.", None, CLUSTER_WIDE
+        LONG, "Delete segments whose newest record is older than this; -1 keeps them.", None, CLUSTER_WIDE
     )
-    log_retention_minutes = optional(INT, "log.retention.ms in minutes; counts where that one isn't given.")
+    log_retention_minutes = optional(INT, "The same in minutes, used when log.retention.ms isn't set.")
     log_retention_hours = integer(
-        168, "log.retention.ms in hours; counts where neither of the other two is given."
+        168, "The same in hours, used when neither log.retention.ms nor log.retention.minutes is set."
     )
     log_retention_bytes = long(
         -1,
-        "A partition's oldest segments are deleted while it is larger than this; -1 for no bound.",
+        "Delete the oldest segments of a partition while it is larger than this; -1 sets no limit.",
         mode=CLUSTER_WIDE,
     )
     log_index_size_max_bytes = integer(
         10 << 20, "The largest offset index of a segment.", at_least(4), CLUSTER_WIDE
     )
     log_index_interval_bytes = integer(
-        4096, "How many bytes of batches go by between two entries of an index.", at_least(0), CLUSTER_WIDE
+        4096, "Bytes of batches between two index entries.", at_least(0), CLUSTER_WIDE
     )
     log_flush_interval_messages = long(
         LONG_MAX,
-        "A log is flushed to disk after so many records; with 1 each acknowledgement is durable.",
+        "Flush a log to disk after this many records. With 1, every acknowledged record is on disk.",
         at_least(1),
         CLUSTER_WIDE,
     )
     log_flush_interval_ms = optional(
         LONG,
-        "A log is flushed to disk when its oldest unflushed record is so old.",
+        "Flush a log to disk when its oldest unflushed record reaches this age.",
         at_least(0),
         CLUSTER_WIDE,
-        note="log.flush.scheduler.interval.ms counts where it isn't given.",
+        note="The default is log.flush.scheduler.interval.ms.",
     )
     log_cleanup_policy: Key[tuple[str, ...]] = Key(
         LIST,
         ("delete",),
-        "What happens to old segments: delete removes them, compact keeps the last record of each key.",
+        "Treatment of old segments: delete removes them, compact keeps the last record of each key.",
         each_of("compact", "delete"),
         CLUSTER_WIDE,
     )
     log_cleaner_delete_retention_ms = long(
-        86400000, "How long a compacted log keeps its tombstones.", at_least(0), CLUSTER_WIDE
+        86400000, "Time to keep the tombstones of a compacted log.", at_least(0), CLUSTER_WIDE
     )
     log_cleaner_min_cleanable_ratio = Key(
         DOUBLE,
@@ -132,100 +135,102 @@ class TopicDefaultKeys:
         CLUSTER_WIDE,
     )
     log_cleaner_min_compaction_lag_ms = long(
-        0, "Records younger than this are not compacted.", at_least(0), CLUSTER_WIDE
+        0, "Don't compact records younger than this.", at_least(0), CLUSTER_WIDE
     )
     log_cleaner_max_compaction_lag_ms = long(
         LONG_MAX,
-        "Records older than this are compacted however clean their log is.",
+        "Compact records older than this, however clean their log is.",
         at_least(1),
         CLUSTER_WIDE,
     )
     log_segment_delete_delay_ms = long(
         60000,
-        "How long a deleted segment's files stay, for those who are reading them.",
+        "Time to keep the files of a deleted segment, for clients that are reading them.",
         at_least(0),
         CLUSTER_WIDE,
     )
-    log_preallocate = boolean(False, "Whether a new segment's file gets its full size at once.", CLUSTER_WIDE)
+    log_preallocate = boolean(
+        False, "Allocate the full size of a segment's file when it is created.", CLUSTER_WIDE
+    )
     log_message_timestamp_type = string(
         "CreateTime",
-        "Whether a record's timestamp is its producer's or that of its arrival.",
+        "The timestamp of a record: its producer's, or the time of its arrival.",
         one_of(*TIMESTAMP_TYPES),
         CLUSTER_WIDE,
     )
     log_message_timestamp_before_max_ms = long(
         LONG_MAX,
-        "How far behind the broker's clock a producer's timestamp may lie.",
+        "The most that a record's timestamp may lie behind the broker's clock.",
         at_least(0),
         CLUSTER_WIDE,
     )
     log_message_timestamp_after_max_ms = long(
         LONG_MAX,
-        "How far ahead of the broker's clock a producer's timestamp may lie.",
+        "The most that a record's timestamp may lie ahead of the broker's clock.",
         at_least(0),
         CLUSTER_WIDE,
     )
     log_message_timestamp_difference_max_ms = long(
         LONG_MAX,
-        "The older key for both directions: counts for each of log.message.timestamp.before.max.ms and"
-        " after.max.ms that is not given.",
+        "The older key for both directions, used for each of log.message.timestamp.before.max.ms and"
+        " log.message.timestamp.after.max.ms that isn't set.",
         at_least(0),
         CLUSTER_WIDE,
     )
 
 
 class LogKeys:
-    """The data folder and the work in the background."""
+    """The data folder and background work."""
 
     log_dir = string(
         "./ottla-data",
-        "The data folder; counts where log.dirs isn't given.",
-        note="Ottla's own default; Kafka's is /tmp/kafka-logs.",
+        "The data folder, used when log.dirs isn't set.",
+        note="Kafka's default is /tmp/kafka-logs.",
     )
     log_dirs: Key[str | None] = Key(
-        STRING, None, "The data folders, separated by commas. New partitions go to the one that has fewest."
+        STRING, None, "The data folders, separated by commas. New partitions go to the one with the fewest."
     )
     log_retention_check_interval_ms = long(
-        300000, "How often segments are looked at for deletion.", at_least(1)
+        300000, "Time between two checks for segments to delete.", at_least(1)
     )
-    log_initial_task_delay_ms = long(
-        30000, "How long after the start the work in the background begins.", at_least(0)
-    )
-    log_flush_scheduler_interval_ms = long(LONG_MAX, "How often logs are looked at for flushing by time.")
+    log_initial_task_delay_ms = long(30000, "Delay of background work after the start.", at_least(0))
+    log_flush_scheduler_interval_ms = long(LONG_MAX, "Time between two checks for logs to flush.")
     log_flush_offset_checkpoint_interval_ms = integer(
-        60000, "How often recovery points are written to the data folder.", at_least(0)
+        60000, "Time between two writes of the recovery points.", at_least(0)
     )
     log_flush_start_offset_checkpoint_interval_ms = integer(
-        60000, "How often log start offsets are written to the data folder.", at_least(0)
+        60000, "Time between two writes of the log start offsets.", at_least(0)
     )
     replica_high_watermark_checkpoint_interval_ms = long(
-        5000, "How often high watermarks are written to the data folder."
+        5000, "Time between two writes of the high watermarks."
     )
     num_recovery_threads_per_data_dir = integer(
-        1, "Threads that recover the logs of a data folder at start after an unclean stop.", at_least(1)
+        1, "Threads per data folder that recover logs after an unclean stop.", at_least(1)
     )
-    log_cleaner_enable = boolean(True, "Whether logs with cleanup.policy=compact are compacted.")
+    log_cleaner_enable = boolean(True, "Compact logs with cleanup.policy=compact.")
     log_cleaner_threads = integer(1, "Threads that compact logs.", at_least(0))
     log_cleaner_backoff_ms = long(
-        15000, "How long a compaction thread that found nothing to do rests.", at_least(0), CLUSTER_WIDE
+        15000, "Pause of a compaction thread that finds nothing to do.", at_least(0), CLUSTER_WIDE
     )
     log_cleaner_dedupe_buffer_size = long(
-        134217728, "Memory for the map of keys, of all compaction threads together."
+        134217728, "Memory for the map of keys, shared by all compaction threads."
     )
     log_cleaner_io_buffer_size = integer(
-        524288, "Memory for reading and writing, of all compaction threads together.", at_least(0)
+        524288, "Memory for reading and writing, shared by all compaction threads.", at_least(0)
     )
     log_cleaner_io_buffer_load_factor = Key(
-        DOUBLE, 0.9, "How full the map of keys may get; fuller means more keys in a run and more collisions."
+        DOUBLE,
+        0.9,
+        "The greatest load of the map of keys. A higher load takes more keys per run, with more collisions.",
     )
     log_cleaner_io_max_bytes_per_second = Key(
-        DOUBLE, 1.7976931348623157e308, "How many bytes a second compaction may read and write."
+        DOUBLE, 1.7976931348623157e308, "The most bytes per second that compaction reads and writes."
     )
     producer_id_expiration_ms = integer(
         86400000,
-        "How long the state of an idempotent producer that writes nothing more is kept.",
+        "Time to keep the state of an idempotent producer that has stopped writing.",
         at_least(1),
     )
     producer_id_expiration_check_interval_ms = integer(
-        600000, "How often such state is looked for.", at_least(1)
+        600000, "Time between two checks for expired producer state.", at_least(1)
     )

@@ -1,6 +1,6 @@
-"""What a configuration key is: name, type, default, validator, meaning, and what it does here.
+"""A configuration key: name, type, default, validator, meaning and effect.
 
-The types and the texts of the errors are those of Kafka's ``ConfigDef``.
+Types and error messages are those of Kafka's ``ConfigDef``.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ READ_ONLY: Final = "read-only"
 PER_BROKER: Final = "per-broker"
 CLUSTER_WIDE: Final = "cluster-wide"
 
-# What a key does here.
-SUPPORTED: Final = "acts"
-IGNORED: Final = "no effect"
-UNSUPPORTED: Final = "not yet"
+# The effect of a key here.
+SUPPORTED: Final = "supported"
+IGNORED: Final = "ignored"
+UNSUPPORTED: Final = "unsupported"
 
 
 class ConfigError(Exception):
-    """A configuration that the broker can't start with; the message is one line that says what to do."""
+    """The broker can't start with this configuration; the message is one line that says what to do."""
 
 
 class InvalidValue(ValueError):
-    """A value that a key doesn't take; the message is Kafka's, with key and value."""
+    """A key doesn't accept a value; the message is Kafka's, with key and value."""
 
     def __init__(self, name: str, value: object, reason: str) -> None:
         super().__init__(f"Invalid value {value} for configuration {name}: {reason}")
@@ -54,7 +54,7 @@ class InvalidValue(ValueError):
 
 
 class Validator:
-    """``check`` says why a value isn't allowed, or ``None``; ``describe`` says what is allowed."""
+    """``check`` returns why a value isn't allowed, or None; ``describe`` is the text of what is allowed."""
 
     __slots__ = ("check", "describe")
 
@@ -91,7 +91,7 @@ def one_of(*allowed: str) -> Validator:
 
 
 def each_of(*allowed: str) -> Validator:
-    """Every entry of a list is one of these."""
+    """Require every entry of a list to be one of these."""
     text = ", ".join(allowed)
 
     def check(values: Sequence[str]) -> str | None:
@@ -108,10 +108,10 @@ _JAVA_DOUBLE: Final = re.compile(
 
 
 def parse_value(name: str, kind: str, text: str) -> Any:
-    """Read a value of a type.
+    """Parse a value of type ``kind``.
 
     Raises:
-        InvalidValue: it is not of that type, or out of its range.
+        InvalidValue: the text has another type or is out of range.
     """
     if kind in (STRING, CLASS):
         return text.strip()
@@ -142,7 +142,7 @@ def parse_value(name: str, kind: str, text: str) -> Any:
 
 
 def format_value(kind: str, value: Any) -> str | None:
-    """A value as Kafka writes it; ``None`` stays ``None``."""
+    """Write a value as Kafka does; None stays None."""
     if value is None:
         return None
     if kind == BOOLEAN:
@@ -158,8 +158,13 @@ def format_value(kind: str, value: Any) -> str | None:
 class Key(Generic[T]):
     """One configuration key, declared once.
 
-    As an attribute of a class of keys it takes its name from the attribute (``num_network_threads`` is
-    ``num.network.threads``), and reads as its value on an instance, whose ``__dict__`` holds it.
+    As a class attribute it takes its name from the attribute: ``num_network_threads`` is ``num.network.threads``. On an
+    instance it reads as the value, which the instance's ``__dict__`` holds.
+
+    Attributes:
+        effect: SUPPORTED, UNSUPPORTED (refused unless it requests nothing) or IGNORED.
+        note: what is particular to Ottla; for a key without effect, the reason.
+        harmless: values besides the default that request no missing feature.
     """
 
     __slots__ = ("default", "effect", "harmless", "kind", "meaning", "mode", "name", "note", "validator")
@@ -185,7 +190,6 @@ class Key(Generic[T]):
         self.mode = mode
         self.effect = effect
         self.note = note
-        # Values beside the default that ask for nothing that isn't there.
         self.harmless = harmless
 
     def __set_name__(self, owner: type, attribute: str) -> None:
@@ -204,10 +208,10 @@ class Key(Generic[T]):
         return self.name.replace(".", "_")
 
     def parse(self, text: str) -> Any:
-        """Read and check a value.
+        """Parse and check a value.
 
         Raises:
-            InvalidValue: with Kafka's message.
+            InvalidValue: the key doesn't accept it.
         """
         value = parse_value(self.name, self.kind, text)
         reason = self.validator.check(value) if self.validator is not None else None
@@ -216,7 +220,7 @@ class Key(Generic[T]):
         return value
 
     def is_requested(self, value: object) -> bool:
-        """Whether a value differs from everything that is the same as not setting the key."""
+        """Whether setting the key to this value requests anything."""
         return value != self.default and value not in self.harmless
 
     @property
@@ -225,12 +229,12 @@ class Key(Generic[T]):
 
     @property
     def documentation(self) -> str:
-        """The meaning, with what is particular here."""
+        """The meaning, followed by the note."""
         return f"{self.meaning} {self.note}" if self.note else self.meaning
 
 
 def keys_of(owner: type) -> dict[str, Key[Any]]:
-    """The keys that a class and its bases declare, by name, sorted."""
+    """Return the keys that a class and its bases declare, sorted by name."""
     found: dict[str, Key[Any]] = {}
     for base in owner.__mro__:
         for value in vars(base).values():
@@ -240,7 +244,7 @@ def keys_of(owner: type) -> dict[str, Key[Any]]:
 
 
 def nearest(name: str, known: Mapping[str, object]) -> str | None:
-    """The known key that looks most like a misspelt one."""
+    """Return the known key closest to a misspelt one, if any is close."""
     from difflib import get_close_matches
 
     found = get_close_matches(name, known, n=1, cutoff=0.75)
@@ -262,7 +266,7 @@ def long(
 def optional(
     kind: str, meaning: str, validator: Validator | None = None, mode: str = READ_ONLY, note: str = ""
 ) -> Key[int | None]:
-    """An integer that has no value of its own unless it is given."""
+    """Declare an integer key without a default."""
     checked = (
         Validator(lambda v: None if v is None else validator.check(v), validator.describe)
         if validator

@@ -1,4 +1,4 @@
-"""The keys of Kafka 3.9 that do nothing here, gathered with the reason why."""
+"""The keys of Kafka 3.9 that do nothing here, with the reasons."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 from ottla_broker.config import ignored_keys, unsupported_keys
 from ottla_broker.config.model import IGNORED, UNSUPPORTED, Key
 
-# Values beside the default that ask for nothing which isn't there.
+# Values besides the default that request no missing feature.
 _HARMLESS: dict[str, tuple[object, ...]] = {
     "authorizer.class.name": (None,),
     "security.inter.broker.protocol": ("PLAINTEXT",),
     "process.roles": ((),),
-    # What Java needs for TLS, and what every TLS client does here.
+    # Java needs these for TLS; Ottla's TLS client behaves that way anyway.
     "zookeeper.clientCnxnSocket": ("org.apache.zookeeper.ClientCnxnSocketNetty",),
     "zookeeper.ssl.protocol": ("TLSv1.3", "TLS"),
     "ssl.endpoint.identification.algorithm": ("",),
@@ -23,37 +23,39 @@ _HARMLESS: dict[str, tuple[object, ...]] = {
 _REFUSED = (
     (
         unsupported_keys.ZOOKEEPER,
-        "TLS towards ZooKeeper is TLS 1.2 or 1.3 with OpenSSL's choice of ciphers, and consults nobody about"
-        " revocation.",
+        "Connections to ZooKeeper use TLS 1.2 or 1.3 with OpenSSL's choice of ciphers, and don't check for"
+        " revoked certificates.",
     ),
     (
         unsupported_keys.KRAFT,
-        "There is no KRaft quorum: a broker is its own controller, or in a cluster on ZooKeeper.",
+        "There is no KRaft quorum: a broker is standalone, or in a cluster on ZooKeeper.",
     ),
     (unsupported_keys.SECURITY, "TLS, SASL and authorization are not built yet."),
-    (unsupported_keys.PLUGINS, "Java classes can't be loaded into this broker."),
+    (unsupported_keys.PLUGINS, "This broker can't load Java classes."),
     (unsupported_keys.REMOTE, "Tiered storage is not built yet."),
-    (unsupported_keys.CONVERSION, "Records are kept and sent in format version 2 only."),
-    (unsupported_keys.GROUPS, "Only groups of the classic protocol are built yet."),
+    (unsupported_keys.CONVERSION, "Ottla stores and sends records in format version 2 only."),
+    (unsupported_keys.GROUPS, "Only the classic group protocol is built yet."),
 )
 
 _UNUSED = (
     (ignored_keys.REMOTE, "tiered storage is not built yet."),
-    (ignored_keys.CLUSTER, "this broker stands alone."),
+    (ignored_keys.KRAFT, "there is no KRaft quorum."),
+    (ignored_keys.BETWEEN_BROKERS, "connections between brokers have fixed settings here."),
+    (ignored_keys.MOVES, "replicas can't move between data folders yet."),
     (ignored_keys.SECURITY, "security is not built yet."),
     (
         ignored_keys.CLASSIC_GROUPS,
-        "a commit is on all replicas in sync when it is answered, and loading is paced by time.",
+        "a commit always waits for all in-sync replicas, and loading is paced by time.",
     ),
-    (ignored_keys.GROUPS, "only groups of the classic protocol are built yet."),
+    (ignored_keys.GROUPS, "only the classic group protocol is built yet."),
     (ignored_keys.TRANSACTIONS, "transactions are not built yet."),
     (ignored_keys.METERS, "metrics and quotas are not built yet."),
-    (ignored_keys.INNER, "it sets something inside Apache Kafka that has no counterpart here."),
+    (ignored_keys.INNER, "it tunes an internal part of Apache Kafka that Ottla doesn't have."),
 )
 
 
 def other_keys() -> dict[str, Key[Any]]:
-    """By name. A key's note is the reason."""
+    """Return these keys by name; the note of each is the reason."""
     found: dict[str, Key[Any]] = {}
     for tables, effect in ((_REFUSED, UNSUPPORTED), (_UNUSED, IGNORED)):
         for rows, reason in tables:

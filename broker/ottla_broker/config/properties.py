@@ -1,10 +1,10 @@
 """Java's ``.properties`` files, as ``java.util.Properties`` reads them.
 
-A *natural line* ends at LF, CR or CRLF. A line that is blank, or whose first non-blank character is ``#`` or
-``!``, is skipped. A line that ends in an odd number of backslashes goes on with the next one, whose leading
-blanks are dropped. A key ends at the first unescaped ``=``, ``:`` or blank; blanks around that separator
-are dropped. ``\\t \\n \\r \\f`` and ``\\uXXXX`` are escapes; a backslash before any other character stands
-for that character. The last of several equal keys wins. Blanks are space, tab and form feed.
+A *natural line* ends at LF, CR or CRLF. Blank lines, and lines whose first non-blank character is ``#`` or ``!``, are
+skipped. A line that ends in an odd number of backslashes continues on the next one, without its leading blanks. A key
+ends at the first unescaped ``=``, ``:`` or blank; blanks around that separator are dropped. ``\\t \\n \\r \\f`` and
+``\\uXXXX`` are escapes; a backslash before any other character stands for that character. The last of several equal
+keys wins. Blanks are space, tab and form feed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _HEX = re.compile(r"[0-9a-fA-F]{4}")
 
 
 def parse_properties(text: str, source: str = "configuration") -> dict[str, str]:
-    """The keys and values of a properties text, in the order of their first appearance.
+    """Parse a properties text into keys and values, in the order of their first appearance.
 
     Raises:
-        ConfigError: a malformed ``\\uXXXX`` escape, with ``source`` and the line's number.
+        ConfigError: a ``\\uXXXX`` escape is malformed; the message has ``source`` and the line's number.
     """
     found: dict[str, str] = {}
     for number, line in _logical_lines(text):
@@ -35,7 +35,7 @@ def parse_properties(text: str, source: str = "configuration") -> dict[str, str]
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """Parse a file in UTF-8, or in ISO-8859-1 where it isn't UTF-8.
+    """Parse a file in UTF-8, or in ISO-8859-1 if it isn't valid UTF-8.
 
     Raises:
         ConfigError: the file can't be read or parsed; the message names it.
@@ -54,7 +54,7 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Lines without comments, continuations joined; each with the number of its first natural line."""
+    """Skip comments and join continued lines; each comes with the number of its first natural line."""
     lines: list[tuple[int, str]] = []
     pending = ""
     start = 0
@@ -82,7 +82,7 @@ def _ends_in_odd_backslashes(line: str) -> bool:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Cut a logical line into its still escaped key and value."""
+    """Split a logical line into its key and value, both still escaped."""
     position = 0
     while position < len(line) and line[position] not in "=:" + _BLANKS:
         position += 2 if line[position] == "\\" else 1

@@ -1,4 +1,4 @@
-"""Keys of the broker as a whole and of its network."""
+"""Keys of the broker and its network."""
 
 from __future__ import annotations
 
@@ -18,47 +18,39 @@ from ottla_broker.config.model import (
 
 
 class ServerKeys:
-    """Identity, topics in general, fetching."""
+    """Identity, topics and fetching."""
 
     broker_id = integer(
         -1,
-        "The number of this broker in its cluster.",
-        note="Where neither this key nor node.id is given, the number in the data folder's meta.properties is"
-        " taken, and for a new folder reserved.broker.max.id + 1.",
+        "This broker's number in its cluster.",
+        note="Without this key and node.id, the broker takes the number in its data folder's"
+        " meta.properties, or reserved.broker.max.id + 1 for a new folder.",
     )
-    node_id = integer(-1, "The newer name of broker.id. If both are given they must be equal.")
+    node_id = integer(-1, "The newer name of broker.id. If you set both, they must be equal.")
     broker_id_generation_enable = boolean(
-        True, "Whether a broker without a number of its own chooses one, above reserved.broker.max.id."
+        True, "Choose a number above reserved.broker.max.id for a broker that has none."
     )
-    reserved_broker_max_id = integer(1000, "The highest number that may be given as broker.id.", at_least(0))
-    broker_rack: Key[str | None] = Key(
-        STRING, None, "The rack (or zone) that this broker tells clients it stands in."
-    )
+    reserved_broker_max_id = integer(1000, "The highest number that you may set as broker.id.", at_least(0))
+    broker_rack: Key[str | None] = Key(STRING, None, "The rack or zone of this broker, which clients see.")
     background_threads = integer(
         10,
-        "Threads for work that would block the event loop: flushing, deleting and checkpointing.",
+        "Threads for blocking work: flushing, deleting and checkpointing.",
         at_least(1),
     )
-    auto_create_topics_enable = boolean(
-        True, "Whether a topic that a client asks for by Metadata, and that isn't there, is created."
-    )
-    delete_topic_enable = boolean(True, "Whether topics can be deleted; if not, they can only be created.")
-    num_partitions = integer(
-        1, "How many partitions a topic gets whose creator names no number.", at_least(1)
-    )
+    auto_create_topics_enable = boolean(True, "Create a missing topic when a client requests its metadata.")
+    delete_topic_enable = boolean(True, "Allow clients to delete topics.")
+    num_partitions = integer(1, "Partitions of a new topic whose creator gives no number.", at_least(1))
     default_replication_factor = integer(
         1,
-        "How many replicas a partition gets where the topic's creator names no number.",
-        note="More than there are brokers makes such creations fail.",
+        "Replicas of each partition of a new topic whose creator gives no number.",
+        note="Creating a topic fails if there are fewer brokers than this.",
     )
-    fetch_max_bytes = integer(
-        57671680, "The most bytes of records that one Fetch is answered with.", at_least(1024)
-    )
+    fetch_max_bytes = integer(57671680, "The most bytes of records in one Fetch response.", at_least(1024))
     max_incremental_fetch_session_cache_slots = integer(
-        1000, "How many incremental fetch sessions (KIP-227) are kept.", at_least(0)
+        1000, "The most incremental fetch sessions (KIP-227) that the broker keeps.", at_least(0)
     )
     max_request_partition_size_limit = integer(
-        2000, "The most partitions in one answer to DescribeTopicPartitions.", at_least(1)
+        2000, "The most partitions in one DescribeTopicPartitions response.", at_least(1)
     )
 
 
@@ -71,65 +63,69 @@ def _overrides(text: str) -> str | None:
 
 
 class NetworkKeys:
-    """Listeners, sockets and what bounds them."""
+    """Listeners, sockets and their limits."""
 
     listeners = string(
         "PLAINTEXT://127.0.0.1:9092",
-        "Where the broker listens, as NAME://HOST:PORT separated by commas. An empty host or 0.0.0.0 means"
-        " all addresses, port 0 any free port.",
-        note="Ottla's own default; Kafka's is PLAINTEXT://:9092, which is open to the network.",
+        "The addresses to listen on, as NAME://HOST:PORT separated by commas. An empty host or 0.0.0.0"
+        " means all addresses; port 0 means any free port.",
+        note="Kafka's default, PLAINTEXT://:9092, is open to the network.",
     )
     advertised_listeners: Key[str | None] = Key(
         STRING,
         None,
-        "Addresses that clients are told to connect to, a listener each; unless given, those of listeners.",
+        "The addresses that clients connect to, one per listener. The default is listeners.",
     )
     listener_security_protocol_map = string(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Which security protocol a listener's name stands for, as NAME:PROTOCOL separated by commas.",
-        note="Only PLAINTEXT can be listened with.",
+        "The security protocol of each listener name, as NAME:PROTOCOL separated by commas.",
+        note="Only PLAINTEXT is supported.",
     )
     inter_broker_listener_name: Key[str | None] = Key(
         STRING,
         None,
-        "The advertised listener for traffic between brokers; the one named PLAINTEXT unless given.",
+        "The advertised listener for traffic between brokers. The default is the one named PLAINTEXT.",
     )
     num_network_threads = integer(
         3,
-        "How many processors the connections of a listener are dealt out to.",
+        "Processors that share the connections of a listener.",
         at_least(1),
-        note="They share one event loop.",
+        note="All of them run in one event loop.",
     )
     socket_send_buffer_bytes = integer(
-        102400, "SO_SNDBUF of a connection's socket; -1 leaves the system's own."
+        102400, "The send buffer (SO_SNDBUF) of each connection; -1 keeps the system's default."
     )
     socket_receive_buffer_bytes = integer(
-        102400, "SO_RCVBUF of a connection's socket; -1 leaves the system's own."
+        102400, "The receive buffer (SO_RCVBUF) of each connection; -1 keeps the system's default."
     )
-    socket_listen_backlog_size = integer(50, "How many connections may wait to be accepted.", at_least(1))
+    socket_listen_backlog_size = integer(
+        50, "The most connections that may wait to be accepted.", at_least(1)
+    )
     socket_request_max_bytes = integer(
-        104857600, "The largest request that is read; a larger one closes its connection.", at_least(1)
+        104857600,
+        "The largest request that the broker accepts. A larger one closes its connection.",
+        at_least(1),
     )
     max_connections = Key(
         INT,
         INT_MAX,
-        "How many connections the broker has at once; a further one waits until there is room.",
+        "The most connections at a time. Further ones wait until another closes.",
         at_least(0),
         CLUSTER_WIDE,
     )
     max_connections_per_ip = Key(
-        INT, INT_MAX, "How many connections one address may have.", at_least(0), CLUSTER_WIDE
+        INT, INT_MAX, "The most connections from one address.", at_least(0), CLUSTER_WIDE
     )
     max_connections_per_ip_overrides = string(
         "",
-        "Other limits for some addresses, as host:count separated by commas.",
+        "Limits for particular addresses, as host:count separated by commas.",
         Validator(_overrides, "host:count, …"),
         CLUSTER_WIDE,
     )
-    connections_max_idle_ms = long(600000, "A connection that has been silent for so long is closed.")
+    connections_max_idle_ms = long(600000, "Close a connection after this time without a request.")
     queued_max_requests = integer(
-        500, "How many requests may wait for their answers before no more are read.", at_least(1)
+        500, "Stop reading from a connection while this many of its requests wait for responses.", at_least(1)
     )
     queued_max_request_bytes = long(
-        -1, "How many bytes of requests may be held before no more are read; -1 for no bound."
+        -1, "Stop reading requests while pending ones hold this many bytes; -1 sets no limit."
     )

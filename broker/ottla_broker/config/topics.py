@@ -1,8 +1,7 @@
-"""The configs of topics: every one of Kafka 3.9, what each falls back to, and the LogConfig that follows
-from them.
+"""All topic configs of Kafka 3.9, the broker keys that they default to, and the LogConfig that they make up.
 
-A topic's own setting goes before the broker's key for it, which may itself have several names, the first
-that is given counting (``ServerTopicConfigSynonyms``).
+A topic's own setting overrides the broker's key. A config may default to several keys; the first one that is set counts
+(``ServerTopicConfigSynonyms``).
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ _MINUTE_MS = 60_000
 
 
 class Synonym(NamedTuple):
-    """A broker's key that a topic's config falls back to, and how many of the topic's units one of its is."""
+    """A broker key that a topic config defaults to; ``factor`` converts its unit."""
 
     name: str
     factor: int = 1
 
 
 def _like(broker_key: Key[Any], meaning: str | None = None) -> tuple[Key[Any], tuple[Synonym, ...]]:
-    """A topic config that is the same as one key of the broker but for its name."""
+    """Declare a topic config like a broker key, with another name."""
     key: Key[Any] = Key(
         broker_key.kind,
         broker_key.default,
@@ -98,7 +97,7 @@ _DECLARED: dict[str, tuple[Key[Any], tuple[Synonym, ...]]] = {
         Key(
             LIST,
             (),
-            "The replicas that follower.replication.throttled.rate is for, as PARTITION:BROKER; * for all.",
+            "The replicas that follower.replication.throttled.rate limits, as PARTITION:BROKER; * for all.",
             _THROTTLED,
         )
     ),
@@ -107,16 +106,16 @@ _DECLARED: dict[str, tuple[Key[Any], tuple[Synonym, ...]]] = {
         Key(
             LIST,
             (),
-            "The replicas that leader.replication.throttled.rate is for, as PARTITION:BROKER; * for all.",
+            "The replicas that leader.replication.throttled.rate limits, as PARTITION:BROKER; * for all.",
             _THROTTLED,
         )
     ),
     "local.retention.bytes": _own(
-        _unsupported(LONG, -2, "How much of a tiered partition stays on local disk.", _NO_TIERS),
+        _unsupported(LONG, -2, "Bytes of a tiered partition to keep on local disk.", _NO_TIERS),
         Synonym("log.local.retention.bytes"),
     ),
     "local.retention.ms": _own(
-        _unsupported(LONG, -2, "How long a tiered partition's segments stay on local disk.", _NO_TIERS),
+        _unsupported(LONG, -2, "Time to keep a tiered partition's segments on local disk.", _NO_TIERS),
         Synonym("log.local.retention.ms"),
     ),
     "max.compaction.lag.ms": _like(_D.log_cleaner_max_compaction_lag_ms),
@@ -125,8 +124,8 @@ _DECLARED: dict[str, tuple[Key[Any], tuple[Synonym, ...]]] = {
         _unsupported(
             BOOLEAN,
             True,
-            "Whether records are converted for clients that know only older formats.",
-            "Records are kept and sent in format version 2 only.",
+            "Convert records for clients that know only older formats.",
+            "Ottla stores and sends records in format version 2 only.",
         ),
         Synonym("log.message.downconversion.enable"),
     ),
@@ -134,8 +133,8 @@ _DECLARED: dict[str, tuple[Key[Any], tuple[Synonym, ...]]] = {
         _unsupported(
             STRING,
             "3.0-IV1",
-            "The record format of the topic; Kafka ignores it since 3.0 as well.",
-            "Records are kept and sent in format version 2 only.",
+            "The record format of the topic. Kafka ignores it since 3.0 too.",
+            "Ottla stores and sends records in format version 2 only.",
             _FORMATS,
         ),
         Synonym("log.message.format.version"),
@@ -144,8 +143,8 @@ _DECLARED: dict[str, tuple[Key[Any], tuple[Synonym, ...]]] = {
     "message.timestamp.before.max.ms": _like(_D.log_message_timestamp_before_max_ms),
     "message.timestamp.difference.max.ms": _like(
         _D.log_message_timestamp_difference_max_ms,
-        "The older config for both: counts for each of message.timestamp.before.max.ms and after.max.ms"
-        " that is not set.",
+        "The older config for both directions, used for each of message.timestamp.before.max.ms and"
+        " message.timestamp.after.max.ms that isn't set.",
     ),
     "message.timestamp.type": _own(
         Key(STRING, "CreateTime", _D.log_message_timestamp_type.meaning, one_of(*TIMESTAMP_TYPES)),
@@ -156,13 +155,13 @@ _DECLARED: dict[str, tuple[Key[Any], tuple[Synonym, ...]]] = {
     "min.insync.replicas": _like(_D.min_insync_replicas),
     "preallocate": _like(_D.log_preallocate),
     "remote.log.copy.disable": _own(
-        _unsupported(BOOLEAN, False, "Whether a tiered topic's segments are no longer copied.", _NO_TIERS)
+        _unsupported(BOOLEAN, False, "Stop copying a tiered topic's segments.", _NO_TIERS)
     ),
     "remote.log.delete.on.disable": _own(
-        _unsupported(BOOLEAN, False, "Whether remote segments go when tiering is switched off.", _NO_TIERS)
+        _unsupported(BOOLEAN, False, "Delete remote segments when tiering is switched off.", _NO_TIERS)
     ),
     "remote.storage.enable": _own(
-        _unsupported(BOOLEAN, False, "Whether closed segments are moved to remote storage.", _NO_TIERS)
+        _unsupported(BOOLEAN, False, "Move closed segments to remote storage.", _NO_TIERS)
     ),
     "retention.bytes": _like(_D.log_retention_bytes),
     "retention.ms": _own(
@@ -177,7 +176,7 @@ _DECLARED: dict[str, tuple[Key[Any], tuple[Synonym, ...]]] = {
         Key(
             LONG,
             0,
-            "Up to so much is taken off segment.ms at random, so that logs don't roll together.",
+            "The most that is subtracted from segment.ms at random, so that logs don't roll together.",
             at_least(0),
         ),
         Synonym("log.roll.jitter.ms"),
@@ -199,7 +198,7 @@ TOPIC_KEYS: Final[Mapping[str, Key[Any]]] = {name: key for name, (key, _) in _DE
 SYNONYMS: Final[Mapping[str, tuple[Synonym, ...]]] = {
     name: synonyms for name, (_, synonyms) in _DECLARED.items()
 }
-"""What each falls back to, first choice first."""
+"""The broker keys that each one defaults to, in order."""
 
 _FIELDS = [
     (name, name.replace(".", "_")) for name in TOPIC_KEYS if name.replace(".", "_") in LogConfig.__slots__
@@ -207,15 +206,15 @@ _FIELDS = [
 
 
 _EACH_DIRECTION: Final = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
-"""Configs that fall back to the older one for both."""
+"""Configs that default to the older one for both directions."""
 
 
 def broker_default(config: BrokerConfig, name: str) -> Any:
-    """What a topic has that does not set this config itself."""
+    """Return the value for topics that don't set this config."""
     key, synonyms = _DECLARED[name]
     if len(synonyms) == 1:
         if key.effect == UNSUPPORTED:
-            # A key that only a later version of this broker can act on has its default here.
+            # A key that isn't supported yet has its default.
             return key.default
         value = getattr(config, synonyms[0].name.replace(".", "_"))
         if name in _EACH_DIRECTION and value == LONG_MAX:
@@ -224,13 +223,13 @@ def broker_default(config: BrokerConfig, name: str) -> Any:
     for synonym in synonyms:
         value = getattr(config, synonym.name.replace(".", "_"))
         if value is not None:
-            # Any negative retention means for ever.
+            # Any negative retention means unlimited.
             return -1 if value < 0 else value * synonym.factor
     return key.default
 
 
 def effective(config: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, Any]:
-    """Every topic config's value in force; ``overrides`` have been checked."""
+    """Return all configs of a topic with these (checked) settings of its own."""
     values = {name: broker_default(config, name) for name in TOPIC_KEYS}
     for name, text in overrides.items():
         values[name] = TOPIC_KEYS[name].parse(text)
@@ -238,7 +237,7 @@ def effective(config: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, A
 
 
 def log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
-    """What the log acts on, for a topic with these settings of its own (which have been checked)."""
+    """Return the LogConfig of a topic with these (checked) settings of its own."""
     return _as_log_config(effective(config, overrides))
 
 
@@ -252,11 +251,11 @@ def _as_log_config(values: Mapping[str, Any]) -> LogConfig:
 
 
 def check_topic_config(name: str, text: str) -> None:
-    """Whether one of a topic's settings can be in force.
+    """Check one setting of a topic.
 
     Raises:
-        InvalidValue: a value that its key doesn't take.
-        ValueError: an unknown name.
+        InvalidValue: the key doesn't accept the value.
+        ValueError: the name is unknown.
     """
     key = TOPIC_KEYS.get(name)
     if key is None:
@@ -269,11 +268,11 @@ def _unknown(name: str) -> str:
 
 
 def check_topic_configs(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
-    """Whether a topic may have these settings of its own; returns what would be in force.
+    """Check a topic's own settings together, and return the resulting LogConfig.
 
     Raises:
-        KafkaError: INVALID_CONFIG with what is wrong.
-        InvalidValue: a value of the wrong type or out of range, with Kafka's message.
+        KafkaError: INVALID_CONFIG; a name is unknown, a feature isn't built yet, or two values contradict each other.
+        InvalidValue: a value has the wrong type or is out of range; the message is Kafka's.
     """
     for name, text in overrides.items():
         key = TOPIC_KEYS.get(name)

@@ -1,4 +1,4 @@
-"""Keys of Kafka 3.9 that ask for something this broker does not have yet: refused unless they say nothing."""
+"""Keys of Kafka 3.9 for features that aren't built yet: refused unless they have their default."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ Row = tuple[str, str, Any, str]
 # Details of TLS towards ZooKeeper.
 ZOOKEEPER: Final[tuple[Row, ...]] = (
     ("zookeeper.clientCnxnSocket", STRING, None, "The Java class of ZooKeeper's connection."),
-    ("zookeeper.ssl.cipher.suites", LIST, None, "Cipher suites towards ZooKeeper."),
-    ("zookeeper.ssl.crl.enable", BOOLEAN, False, "Whether revocation lists are consulted towards ZooKeeper."),
-    ("zookeeper.ssl.enabled.protocols", LIST, None, "TLS versions towards ZooKeeper."),
-    ("zookeeper.ssl.ocsp.enable", BOOLEAN, False, "Whether OCSP is consulted towards ZooKeeper."),
-    ("zookeeper.ssl.protocol", STRING, "TLSv1.2", "The TLS version towards ZooKeeper."),
+    ("zookeeper.ssl.cipher.suites", LIST, None, "Cipher suites for connections to ZooKeeper."),
+    ("zookeeper.ssl.crl.enable", BOOLEAN, False, "Check ZooKeeper's certificates against revocation lists."),
+    ("zookeeper.ssl.enabled.protocols", LIST, None, "TLS versions for connections to ZooKeeper."),
+    ("zookeeper.ssl.ocsp.enable", BOOLEAN, False, "Check ZooKeeper's certificates by OCSP."),
+    ("zookeeper.ssl.protocol", STRING, "TLSv1.2", "The TLS version for connections to ZooKeeper."),
 )
 
-# A KRaft quorum, and what only it has.
+# A KRaft quorum and its features.
 KRAFT: Final[tuple[Row, ...]] = (
     (
         "zookeeper.metadata.migration.enable",
         BOOLEAN,
         False,
-        "Whether the cluster's state moves from ZooKeeper to a quorum.",
+        "Move the cluster's state from ZooKeeper to a quorum.",
     ),
     ("process.roles", LIST, (), "The roles of this process in a cluster with a KRaft quorum."),
     ("controller.listener.names", STRING, None, "The listeners of a KRaft controller."),
     ("controller.quorum.voters", LIST, (), "The voters of a KRaft quorum."),
-    ("controller.quorum.bootstrap.servers", LIST, (), "Where a KRaft quorum is found."),
+    ("controller.quorum.bootstrap.servers", LIST, (), "Servers that know the KRaft quorum."),
     ("early.start.listeners", STRING, None, "Listeners that open before the authorizer is ready."),
     ("metadata.log.dir", STRING, None, "The folder of a KRaft metadata log."),
     (
         "eligible.leader.replicas.enable",
         BOOLEAN,
         False,
-        "Whether leaders may be elected from eligible replicas (KIP-966).",
+        "Elect leaders from eligible replicas (KIP-966).",
     ),
-    ("unstable.api.versions.enable", BOOLEAN, False, "Whether unreleased API versions are served."),
-    ("unstable.feature.versions.enable", BOOLEAN, False, "Whether unreleased feature levels are allowed."),
+    ("unstable.api.versions.enable", BOOLEAN, False, "Serve unreleased API versions."),
+    ("unstable.feature.versions.enable", BOOLEAN, False, "Allow unreleased feature levels."),
 )
 
-# Listeners with TLS or SASL, and who may do what.
+# TLS, SASL and authorization.
 SECURITY: Final[tuple[Row, ...]] = (
-    ("authorizer.class.name", STRING, "", "The Java class that decides who may do what."),
+    ("authorizer.class.name", STRING, "", "The Java class that authorizes requests."),
     (
         "principal.builder.class",
         CLASS,
@@ -58,13 +58,18 @@ SECURITY: Final[tuple[Row, ...]] = (
     ("delegation.token.master.key", PASSWORD, None, "The older name of delegation.token.secret.key."),
     ("delegation.token.secret.key", PASSWORD, None, "The secret that delegation tokens are signed with."),
     ("password.encoder.secret", PASSWORD, None, "The secret that dynamic passwords are encrypted with."),
-    ("password.encoder.old.secret", PASSWORD, None, "The former such secret, while it is being replaced."),
-    ("connections.max.reauth.ms", LONG, 0, "How long a SASL session lasts before it must be renewed."),
+    (
+        "password.encoder.old.secret",
+        PASSWORD,
+        None,
+        "The previous password.encoder.secret, while it is being replaced.",
+    ),
+    ("connections.max.reauth.ms", LONG, 0, "The longest SASL session before it must be renewed."),
     (
         "sasl.client.callback.handler.class",
         CLASS,
         None,
-        "The Java class that answers a SASL client's questions.",
+        "The Java class for a SASL client's callbacks.",
     ),
     ("sasl.enabled.mechanisms", LIST, ("GSSAPI",), "The SASL mechanisms that listeners offer."),
     ("sasl.jaas.config", PASSWORD, None, "The JAAS login of a SASL listener."),
@@ -79,10 +84,15 @@ SECURITY: Final[tuple[Row, ...]] = (
         "sasl.kerberos.principal.to.local.rules",
         LIST,
         ("DEFAULT",),
-        "How Kerberos principals become user names.",
+        "Rules that map Kerberos principals to user names.",
     ),
     ("sasl.kerberos.service.name", STRING, None, "The Kerberos service that the broker runs as."),
-    ("sasl.kerberos.ticket.renew.jitter", DOUBLE, 0.05, "How much chance goes into the renewal of tickets."),
+    (
+        "sasl.kerberos.ticket.renew.jitter",
+        DOUBLE,
+        0.05,
+        "The random share of the time of a ticket's renewal.",
+    ),
     (
         "sasl.kerberos.ticket.renew.window.factor",
         DOUBLE,
@@ -93,12 +103,17 @@ SECURITY: Final[tuple[Row, ...]] = (
         "sasl.login.callback.handler.class",
         CLASS,
         None,
-        "The Java class that answers a SASL login's questions.",
+        "The Java class for a SASL login's callbacks.",
     ),
     ("sasl.login.class", CLASS, None, "The Java class of a SASL login."),
-    ("sasl.login.connect.timeout.ms", INT, None, "How long connecting to an OAuth provider may take."),
-    ("sasl.login.read.timeout.ms", INT, None, "How long reading from an OAuth provider may take."),
-    ("sasl.login.refresh.buffer.seconds", SHORT, 300, "How long before its end a credential is renewed."),
+    ("sasl.login.connect.timeout.ms", INT, None, "The timeout for connecting to an OAuth provider."),
+    ("sasl.login.read.timeout.ms", INT, None, "The timeout for reading from an OAuth provider."),
+    (
+        "sasl.login.refresh.buffer.seconds",
+        SHORT,
+        300,
+        "Time before its expiry at which a credential is renewed.",
+    ),
     (
         "sasl.login.refresh.min.period.seconds",
         SHORT,
@@ -111,63 +126,68 @@ SECURITY: Final[tuple[Row, ...]] = (
         0.8,
         "The share of a credential's life after which it is renewed.",
     ),
-    ("sasl.login.refresh.window.jitter", DOUBLE, 0.05, "How much chance goes into that renewal."),
-    ("sasl.login.retry.backoff.max.ms", LONG, 10000, "The longest wait between two attempts to log in."),
-    ("sasl.login.retry.backoff.ms", LONG, 100, "The first wait between two attempts to log in."),
-    ("sasl.mechanism.controller.protocol", STRING, "GSSAPI", "The SASL mechanism towards controllers."),
+    ("sasl.login.refresh.window.jitter", DOUBLE, 0.05, "The random share of the time of that renewal."),
+    ("sasl.login.retry.backoff.max.ms", LONG, 10000, "The longest pause between two login attempts."),
+    ("sasl.login.retry.backoff.ms", LONG, 100, "The first pause between two login attempts."),
+    (
+        "sasl.mechanism.controller.protocol",
+        STRING,
+        "GSSAPI",
+        "The SASL mechanism for connections to controllers.",
+    ),
     ("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", "The SASL mechanism between brokers."),
-    ("sasl.oauthbearer.clock.skew.seconds", INT, 30, "How far an OAuth provider's clock may be off."),
-    ("sasl.oauthbearer.expected.audience", LIST, None, "The audiences that a token may be for."),
+    ("sasl.oauthbearer.clock.skew.seconds", INT, 30, "The accepted clock difference to an OAuth provider."),
+    ("sasl.oauthbearer.expected.audience", LIST, None, "The audiences that a token must be for."),
     ("sasl.oauthbearer.expected.issuer", STRING, None, "The issuer that a token must come from."),
     (
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
         LONG,
         3600000,
-        "How often an OAuth provider's keys are fetched again.",
+        "Time between two fetches of an OAuth provider's keys.",
     ),
     (
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
         LONG,
         10000,
-        "The longest wait between two attempts at that.",
+        "The longest pause before that fetch is retried.",
     ),
     (
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
         LONG,
         100,
-        "The first wait between two attempts at that.",
+        "The first pause before that fetch is retried.",
     ),
-    ("sasl.oauthbearer.jwks.endpoint.url", STRING, None, "Where an OAuth provider's keys are."),
+    ("sasl.oauthbearer.jwks.endpoint.url", STRING, None, "The URL of an OAuth provider's keys."),
     ("sasl.oauthbearer.scope.claim.name", STRING, "scope", "The claim that holds a token's scope."),
     ("sasl.oauthbearer.sub.claim.name", STRING, "sub", "The claim that holds a token's subject."),
-    ("sasl.oauthbearer.token.endpoint.url", STRING, None, "Where an OAuth provider issues tokens."),
+    ("sasl.oauthbearer.token.endpoint.url", STRING, None, "The URL where an OAuth provider issues tokens."),
     (
         "sasl.server.callback.handler.class",
         CLASS,
         None,
-        "The Java class that answers a SASL server's questions.",
+        "The Java class for a SASL server's callbacks.",
     ),
-    ("sasl.server.max.receive.size", INT, 524288, "The largest SASL message that is read."),
+    ("sasl.server.max.receive.size", INT, 524288, "The largest SASL message that the broker accepts."),
     (
         "ssl.allow.dn.changes",
         BOOLEAN,
         False,
-        "Whether a new key store's certificate may have another distinguished name.",
+        "Let a new key store's certificate have another distinguished name.",
     ),
     (
         "ssl.allow.san.changes",
         BOOLEAN,
         False,
-        "Whether a new key store's certificate may have other alternative names.",
+        "Let a new key store's certificate have other alternative names.",
     ),
     ("ssl.cipher.suites", LIST, (), "The cipher suites of TLS listeners."),
-    ("ssl.client.auth", STRING, "none", "Whether TLS clients must show a certificate."),
+    ("ssl.client.auth", STRING, "none", "Request or require certificates of TLS clients."),
     ("ssl.enabled.protocols", LIST, ("TLSv1.2", "TLSv1.3"), "The TLS versions of listeners."),
     (
         "ssl.endpoint.identification.algorithm",
         STRING,
         "https",
-        "How a peer's host name is checked against its certificate.",
+        "Check of a peer's host name against its certificate.",
     ),
     ("ssl.engine.factory.class", CLASS, None, "The Java class that makes TLS engines."),
     ("ssl.key.password", PASSWORD, None, "The password of the private key."),
@@ -181,9 +201,9 @@ SECURITY: Final[tuple[Row, ...]] = (
         "ssl.principal.mapping.rules",
         STRING,
         "DEFAULT",
-        "How a certificate's distinguished name becomes a user name.",
+        "Rules that map a certificate's distinguished name to a user name.",
     ),
-    ("ssl.protocol", STRING, "TLSv1.3", "The TLS version that is preferred."),
+    ("ssl.protocol", STRING, "TLSv1.3", "The preferred TLS version."),
     ("ssl.provider", STRING, None, "The Java security provider for TLS."),
     ("ssl.secure.random.implementation", STRING, None, "The Java source of random numbers for TLS."),
     ("ssl.trustmanager.algorithm", STRING, "PKIX", "The algorithm of Java's trust manager."),
@@ -195,11 +215,11 @@ SECURITY: Final[tuple[Row, ...]] = (
 
 # Java classes.
 PLUGINS: Final[tuple[Row, ...]] = (
-    ("alter.config.policy.class.name", CLASS, None, "The Java class that may refuse changes of configs."),
-    ("create.topic.policy.class.name", CLASS, None, "The Java class that may refuse new topics."),
-    ("client.quota.callback.class", CLASS, None, "The Java class that computes clients' quotas."),
-    ("kafka.metrics.reporters", LIST, (), "Java classes that metrics are reported to."),
-    ("metric.reporters", LIST, (), "Java classes that metrics are reported to."),
+    ("alter.config.policy.class.name", CLASS, None, "The Java class that validates config changes."),
+    ("create.topic.policy.class.name", CLASS, None, "The Java class that validates new topics."),
+    ("client.quota.callback.class", CLASS, None, "The Java class that computes client quotas."),
+    ("kafka.metrics.reporters", LIST, (), "Java classes that report metrics."),
+    ("metric.reporters", LIST, (), "Java classes that report metrics."),
 )
 
 # Tiered storage.
@@ -208,24 +228,24 @@ REMOTE: Final[tuple[Row, ...]] = (
         "remote.log.storage.system.enable",
         BOOLEAN,
         False,
-        "Whether closed segments may be moved to remote storage.",
+        "Enable tiered storage.",
     ),
     ("remote.log.storage.manager.class.name", STRING, None, "The Java class that stores segments remotely."),
-    ("remote.log.storage.manager.class.path", STRING, None, "Where that class is loaded from."),
+    ("remote.log.storage.manager.class.path", STRING, None, "The class path of that class."),
     (
         "remote.log.metadata.manager.class.path",
         STRING,
         None,
-        "Where the class for metadata of remote segments is loaded from.",
+        "The class path of the class for the metadata of remote segments.",
     ),
     (
         "remote.log.metadata.manager.listener.name",
         STRING,
         None,
-        "The listener that the metadata of remote segments goes through.",
+        "The listener for the metadata of remote segments.",
     ),
-    ("log.local.retention.bytes", LONG, -2, "How much of a tiered partition stays on local disk."),
-    ("log.local.retention.ms", LONG, -2, "How long a tiered partition's segments stay on local disk."),
+    ("log.local.retention.bytes", LONG, -2, "Bytes of a tiered partition to keep on local disk."),
+    ("log.local.retention.ms", LONG, -2, "Time to keep a tiered partition's segments on local disk."),
 )
 
 # Older record formats.
@@ -234,13 +254,18 @@ CONVERSION: Final[tuple[Row, ...]] = (
         "log.message.downconversion.enable",
         BOOLEAN,
         True,
-        "Whether records are converted for clients that know only older formats.",
+        "Convert records for clients that know only older formats.",
     ),
 )
 
 # The newer group protocols.
 GROUPS: Final[tuple[Row, ...]] = (
-    ("group.coordinator.rebalance.protocols", LIST, ("classic",), "The group protocols that are served."),
-    ("group.coordinator.new.enable", BOOLEAN, False, "Whether Kafka's rewritten group coordinator is used."),
-    ("group.share.enable", BOOLEAN, False, "Whether share groups (KIP-932) are served."),
+    (
+        "group.coordinator.rebalance.protocols",
+        LIST,
+        ("classic",),
+        "The group protocols that the broker serves.",
+    ),
+    ("group.coordinator.new.enable", BOOLEAN, False, "Use Kafka's rewritten group coordinator."),
+    ("group.share.enable", BOOLEAN, False, "Serve share groups (KIP-932)."),
 )

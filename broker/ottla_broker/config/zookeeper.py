@@ -1,4 +1,4 @@
-"""What the keys about ZooKeeper demand of each other."""
+"""Checks the keys about ZooKeeper against each other."""
 
 from __future__ import annotations
 
@@ -33,18 +33,19 @@ def check_zookeeper(
         parse_connect(config.zookeeper_connect)
     except ValueError as caught:
         raise error(
-            "zookeeper.connect", f"{caught}; give host:port, separated by commas, and a path if wanted"
+            "zookeeper.connect",
+            f"{caught}; write host:port separated by commas, optionally followed by a path",
         ) from caught
     user, password = config.zookeeper_digest_user, config.zookeeper_digest_password
     if (user is None) != (password is None):
         missing = "zookeeper.digest.user" if user is None else "zookeeper.digest.password"
-        raise error(missing, "must be given too: a user of ZooKeeper has a name and a password")
+        raise error(missing, "is missing: a ZooKeeper user has a name and a password")
     if user is not None and (not user or ":" in user):
-        raise error("zookeeper.digest.user", "a user's name is not empty and has no colon in it")
+        raise error("zookeeper.digest.user", "must not be empty or contain a colon")
     if config.zookeeper_ssl_truststore_password is not None:
         raise error(
             "zookeeper.ssl.truststore.password",
-            "a PEM file with certificates has no password; remove the key",
+            "PEM files with certificates have no password; remove the key",
         )
     for name, kind, location in (
         (
@@ -65,7 +66,8 @@ def check_zookeeper(
     if config.zookeeper_set_acl and user is None and not certified:
         raise error(
             "zookeeper.set.acl",
-            "needs a user that the znodes belong to: give zookeeper.digest.user and zookeeper.digest.password, or"
+            "needs an owner for the znodes: set zookeeper.digest.user and"
+            " zookeeper.digest.password, or"
             " zookeeper.ssl.client.enable=true and zookeeper.ssl.keystore.location",
         )
     if config.zookeeper_ssl_client_enable:

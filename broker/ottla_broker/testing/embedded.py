@@ -46,7 +46,9 @@ class TopicMissingError(EmbeddedBrokerError):
 
 
 class EmbeddedBroker:
-    """A real broker, with its own process, port and temporary folder::
+    """A real broker with its own process, port and temporary folder.
+
+    ::
 
         with EmbeddedBroker(topics={"orders": 3}) as broker:
             Producer(bootstrap_servers=broker.bootstrap_servers)

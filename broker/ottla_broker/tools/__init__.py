@@ -1,1 +1,1 @@
-"""A look into a data folder: what ``ottla log dump`` and ``ottla log verify`` show, without the command."""
+"""What ``ottla log dump`` and ``ottla log verify`` show, without the command line."""

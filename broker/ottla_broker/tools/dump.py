@@ -1,6 +1,4 @@
-"""Dumps any file that a broker writes: the log's, the records of its internal topics, the embedded store's
-journal.
-"""
+"""Dumps the files of a data folder: logs, records of internal topics, the embedded store's journal."""
 
 from __future__ import annotations
 
@@ -21,16 +19,18 @@ _JOURNAL: Final = "ottla-store.journal"
 
 
 class UnknownFileError(Exception):
-    """The file is none that a broker writes; the message is one line that says so."""
+    """The broker writes no such file; the message is one line."""
 
 
 def dump(path: str, *, records: bool = False, group_records: bool = False) -> Iterator[Entry]:
-    """The entries of a file; see :mod:`ottla_broker.log.dump` for what an entry is.
+    """Yield the entries of a file, as :mod:`ottla_broker.log.dump` defines them.
 
-    ``records`` adds the records of a ``.log`` file's batches; those of ``__consumer_offsets``, told by the
-    name of the file's folder or by ``group_records``, are shown as the groups and offsets that they are.
+    ``records`` adds the records of a ``.log`` file. In a folder of ``__consumer_offsets``, or with ``group_records``,
+    they are decoded as groups and offsets.
 
-    Raises UnknownFileError, OSError.
+    Raises:
+        UnknownFileError: the broker writes no such file.
+        OSError: the file can't be read.
     """
     files = Files(8, read_only=True)
     if os.path.isdir(path):
@@ -61,7 +61,7 @@ def _decoder_for(path: str, *, group_records: bool) -> RecordDecoder | None:
 
 
 def _dump_journal(path: str) -> Iterator[Entry]:
-    """The changes in an embedded store's journal, frame by frame."""
+    """Yield the changes in an embedded store's journal, frame by frame."""
     from pathlib import Path
 
     from ottla_broker.store.api import StoreError
@@ -87,7 +87,7 @@ def _dump_journal(path: str) -> Iterator[Entry]:
             "kind": "damage",
             "position": loaded.end,
             "bytes": loaded.cut,
-            "problem": "a frame that is not whole",
+            "problem": "an incomplete frame",
         }
 
 

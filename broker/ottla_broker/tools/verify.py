@@ -1,6 +1,4 @@
-"""Verifies data folders, partitions' folders and single files; see :mod:`ottla_broker.log.verify` for what is
-checked.
-"""
+"""Verifies data folders, partition folders and single files with the checks of :mod:`ottla_broker.log.verify`."""
 
 from __future__ import annotations
 
@@ -18,10 +16,9 @@ _JOURNAL: Final = "ottla-store.journal"
 
 
 def verify(path: str, tally: Tally) -> Iterator[Finding]:
-    """Findings about a data folder, a partition's folder or a file; ``tally`` counts what was looked at, and
-    them.
+    """Yield findings about a data folder, a partition's folder or a file, and count in ``tally``.
 
-    Reading errors become findings, so that one unreadable file does not hide the others.
+    Errors from reading become findings too, so that one unreadable file doesn't hide the others.
     """
     with closing(Files(64, read_only=True)) as files:
         if os.path.isdir(path):
@@ -49,7 +46,7 @@ def _verify_folder(files: Files, folder: str, tally: Tally) -> Iterator[Finding]
 
 
 def _verify_one(files: Files, path: str, tally: Tally, *, named: bool) -> Iterator[Finding]:
-    """One file; ``named`` by the user, who then hears that it is none of ours."""
+    """Verify one file. A file that the user ``named`` must be one that the broker writes."""
     if os.path.basename(path) == _JOURNAL:
         findings: Iterator[Finding] | None = _verify_journal(path, tally)
     elif not os.path.exists(path):
@@ -76,9 +73,7 @@ def _found(tally: Tally, finding: Finding) -> Iterator[Finding]:
 
 
 def _verify_journal(path: str, tally: Tally) -> Iterator[Finding]:
-    """The embedded store's journal: frames, checksums, changes. A torn last frame is a finding: a restart
-    cuts it off.
-    """
+    """Check the embedded store's journal: frames, checksums, changes, and a torn last frame."""
     from pathlib import Path
 
     from ottla_broker.store.api import StoreError
@@ -100,5 +95,5 @@ def _verify_journal(path: str, tally: Tally) -> Iterator[Finding]:
             yield from _found(tally, Finding(path, position, str(error)))
         position += FRAME.size + len(payload)
     if loaded.cut:
-        text = f"{loaded.cut} bytes of a frame that is not whole; the next start cuts it off"
+        text = f"{loaded.cut} bytes of an incomplete frame; the next start removes them"
         yield from _found(tally, Finding(path, loaded.end, text))

@@ -1,5 +1,6 @@
-"""Record batches of format 2: ``batch`` their headers, ``record`` what is in them, ``columns`` the same for whole
-batches at once, ``compression`` the codecs, ``control`` transaction markers, ``crc`` the checksum.
+"""Record batches of format 2.
 
-Import from the modules: a broker's hot path needs ``batch`` and ``crc`` alone.
+``batch`` has their headers, ``record`` their records, ``columns`` whole batches as columns, ``compression`` the codecs,
+``control`` transaction markers, and ``crc`` the checksum. Import from these modules: a broker's hot path needs only
+``batch`` and ``crc``.
 """

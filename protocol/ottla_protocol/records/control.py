@@ -25,11 +25,9 @@ COMMIT = 1
 
 
 class ControlRecord(NamedTuple):
-    """What a control record says. Types other than ABORT and COMMIT are for others to understand, or to pass
-    over.
+    """A decoded control record. Skip types other than ABORT and COMMIT.
 
-    ``coordinator_epoch`` is that of the transaction coordinator that ended the transaction; None for other
-    types.
+    ``coordinator_epoch`` is the epoch of the transaction coordinator that ended the transaction; None for other types.
     """
 
     type: int

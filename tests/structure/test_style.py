@@ -1,0 +1,33 @@
+"""The broker's style, where ruff has no rule for it; see CONTRIBUTING.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BROKER = ROOT / "broker/ottla_broker"
+
+# Folders with rulers from before this test. Only remove from this list.
+RULED = ("cluster", "controller", "handlers", "network", "replica", "store")
+OLD_LOGGERS = ("log/",)
+
+
+def sources() -> Iterator[tuple[str, str]]:
+    for path in sorted(BROKER.rglob("*.py")):
+        yield str(path.relative_to(BROKER)), path.read_text(encoding="utf-8")
+
+
+def test_no_rulers() -> None:
+    ruled = [name for name, text in sources() if re.search(r"^ *# .*---", text, re.MULTILINE)]
+    assert not [name for name in ruled if not name.startswith(RULED)]
+
+
+def test_loggers_have_one_form() -> None:
+    for name, text in sources():
+        if name == "events.py" or name.startswith(OLD_LOGGERS):
+            continue
+        assert "events.get_logger" not in text, name
+        for declared in re.findall(r"^.*\bget_logger\(.*$", text, re.MULTILINE):
+            assert declared in ("log = get_logger()", "_log = get_logger()"), (name, declared)
