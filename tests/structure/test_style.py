@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BROKER = ROOT / "broker/ottla_broker"
 
 # Folders with rulers from before this test. Only remove from this list.
-RULED = ("cluster", "controller", "handlers", "network", "replica", "store")
+RULED = ("cluster", "controller", "handlers", "log", "network", "replica", "server.py", "store", "testing")
 OLD_LOGGERS = ("log/",)
 
 
