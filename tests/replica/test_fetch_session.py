@@ -104,6 +104,28 @@ def test_a_session_that_has_forgotten_everything_is_closed() -> None:
     assert len(cache) == 0
 
 
+def test_a_partition_fetched_and_forgotten_at_once_is_forgotten() -> None:
+    cache, _ = sessions()
+    first = cache.context(request(0, 0, {("t", 0): 5, ("t", 1): 7}), uses_ids=False)
+    second = cache.context(
+        request(first.session_id, 1, {("t", 0): 6, ("u", 0): 1}, forget=[("t", 0), ("u", 0)]), uses_ids=False
+    )
+    assert (second.session_id, set(second.partitions)) == (first.session_id, {("t", 1)})
+    # The last one: the session is closed, and what the request names is answered without one.
+    third = cache.context(request(first.session_id, 2, {("t", 1): 8}, forget=[("t", 1)]), uses_ids=False)
+    assert (third.session_id, third.incremental) == (0, False)
+    assert {k: p.fetch_offset for k, p in third.partitions.items()} == {("t", 1): 8}
+    assert len(cache) == 0
+
+
+def test_a_full_request_of_no_topics_opens_a_session() -> None:
+    cache, _ = sessions()
+    first = cache.context(request(0, 0, {}), uses_ids=False)
+    assert first.session_id > 0
+    second = cache.context(request(first.session_id, 1, {("t", 0): 5}), uses_ids=False)
+    assert (second.session_id, set(second.partitions)) == (first.session_id, {("t", 0)})
+
+
 def test_a_full_cache_evicts_only_sessions_that_have_been_idle() -> None:
     cache, clock = sessions(slots=2)
     a = cache.context(request(0, 0, {("t", 0): 0}), uses_ids=False).session_id
@@ -145,10 +167,12 @@ def test_a_session_holds_what_its_requests_add_up_to(
     model = dict(first)
     for epoch, (offsets, forget) in enumerate(steps, start=1):
         context = cache.context(request(session, epoch, offsets, forget), uses_ids=False)
+        model.update(offsets)
         for key in forget:
             model.pop(key, None)
-        model.update(offsets)
-        assert {k: p.fetch_offset for k, p in context.partitions.items()} == model
+        found = {k: p.fetch_offset for k, p in context.partitions.items()}
         if not model:
-            assert context.session_id == 0
+            # The session is closed, and the request answered by itself.
+            assert (context.session_id, found) == (0, offsets)
             return
+        assert found == model

@@ -170,19 +170,22 @@ class FetchSessions:
         session.epoch = 1 if epoch == _MAX_INT32 else epoch + 1
         session.last_used = self._clock.monotonic()
         self._sessions.move_to_end(session_id)
+        _take(session.partitions, request, uses_ids)
+        # After the others: a partition that is fetched and forgotten at once is forgotten.
         for topic in request.forgotten_topics_data:
             name = topic.topic_id if uses_ids else topic.topic
             for number in topic.partitions:
                 session.partitions.pop((name, number), None)
-        _take(session.partitions, request, uses_ids)
         if not session.partitions:
-            # As in Kafka: a session without partitions is closed, its last answer carries no id.
+            # As in Kafka: the session is closed, and what the request names is answered without one.
             del self._sessions[session_id]
-            return FetchContext(session.partitions, None, incremental=False)
+            named: OrderedDict[Key, FetchPartition] = OrderedDict()
+            _take(named, request, uses_ids)
+            return FetchContext(named, None, incremental=False)
         return FetchContext(session.partitions, session, incremental=True)
 
     def _open(self, partitions: OrderedDict[Key, FetchPartition], uses_ids: bool) -> FetchSession | None:
-        if not partitions or self._slots <= 0:
+        if self._slots <= 0:
             return None
         now = self._clock.monotonic()
         if len(self._sessions) >= self._slots:
