@@ -308,6 +308,18 @@ def test_deleting_offsets(world: World) -> None:
     assert world.state() == "Dead"
 
 
+def test_deleting_an_offset_of_an_empty_group_without_offsets_removes_the_group(world: World) -> None:
+    """As Kafka's ``cleanupGroupMetadata`` does, whether the offset was there or not."""
+    [member], _ = world.stable(protocols=SUBSCRIBED_TO_T)
+    world.leave(member)
+    assert world.state() == "Empty"
+    assert delete_offsets(world) == (Code.NONE, {})
+    assert world.state() == "Empty", "nothing was asked for"
+    assert delete_offsets(world, ("u", 0)) == (Code.NONE, {("u", 0): Code.NONE})
+    assert world.state() == "Dead"
+    assert world.restart().state() == "Dead"
+
+
 def test_deleting_offsets_where_subscriptions_are_not_known(world: World) -> None:
     world.stable(protocols=(("range", b"?"),))
     assert delete_offsets(world, ("t", 0)) == (Code.NONE, {("t", 0): Code.GROUP_SUBSCRIBED_TO_TOPIC})

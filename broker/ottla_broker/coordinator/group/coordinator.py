@@ -261,18 +261,15 @@ class GroupCoordinator:
                 # Where it is not known what members are subscribed to, it may be this.
                 if subscribed is None or key[0] in subscribed:
                     answers[key] = codes.GROUP_SUBSCRIBED_TO_TOPIC
-        free = [
-            key
-            for key, answer in answers.items()
-            if answer == codes.NONE and group.offsets.get(*key) is not None
-        ]
+        allowed = [key for key, answer in answers.items() if answer == codes.NONE]
+        free = [key for key in allowed if group.offsets.get(*key) is not None]
 
         def removed(error: int) -> None:
             for key in free:
                 answers[key] = error
             reply(codes.NONE, answers)
 
-        self._commits.remove(group, free, bool(free) and self._commits.is_spent(group, len(free)), removed)
+        self._commits.remove(group, free, bool(allowed) and self._commits.is_spent(group, len(free)), removed)
 
     # Administration
 

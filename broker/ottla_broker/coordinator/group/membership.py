@@ -81,14 +81,13 @@ class Membership:
                 reply(join_error(joiner.member_id, codes.UNKNOWN_MEMBER_ID))
                 return
             group = Group(group_id, home, self._rebalancer.now_ms())
+            home.adopt(group)
         if not self._has_room(group, joiner.member_id):
             self._turn_away(group, joiner.member_id)
             reply(join_error("", codes.GROUP_MAX_SIZE_REACHED))
         elif not group.supports(joiner.protocol_type, joiner.protocols):
             reply(join_error(joiner.member_id, codes.INCONSISTENT_GROUP_PROTOCOL))
         elif is_new:
-            if group.group_id not in home.groups:
-                home.adopt(group)
             self._join_new(group, joiner, reply)
         else:
             self._join_known(group, joiner, reply)
