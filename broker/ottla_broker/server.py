@@ -40,7 +40,7 @@ from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.network.acceptor import Acceptor, ListenError, open_listener
 from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.processor import SocketSettings
-from ottla_broker.network.request_memory import RequestMemory
+from ottla_broker.network.request_memory import RequestMemory, request_memory_bound
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_broker.replica.manager import ReplicaManager
@@ -264,7 +264,9 @@ class Broker:
     def _listen(self, sockets: list[socket.socket]) -> None:
         config, loop = self.config, asyncio.get_running_loop()
         dispatcher = Dispatcher(self._services(), loop)
-        memory = RequestMemory(config.queued_max_request_bytes)
+        memory = RequestMemory(
+            request_memory_bound(config.queued_max_request_bytes, config.socket_request_max_bytes)
+        )
         settings = SocketSettings(
             max_request_bytes=config.socket_request_max_bytes,
             max_idle_ms=config.connections_max_idle_ms,

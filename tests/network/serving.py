@@ -12,7 +12,7 @@ from ottla_broker.network.acceptor import Acceptor, open_listener
 from ottla_broker.network.connection import Connection
 from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.processor import SocketSettings
-from ottla_broker.network.request_memory import RequestMemory
+from ottla_broker.network.request_memory import RequestMemory, request_memory_bound
 from ottla_broker.network.service import Reply
 
 Handle = Callable[[Connection, memoryview], Reply]
@@ -58,7 +58,7 @@ async def serving(
         SystemClock(loop),
         FakeService(handle),
         quotas or ConnectionQuotas(total, per_ip, overrides or {}),
-        RequestMemory(memory),
+        RequestMemory(request_memory_bound(memory, max_request)),
         SocketSettings(max_request, max_idle_ms, max_parked, -1, -1),
     )
     acceptor.start()

@@ -53,7 +53,7 @@ def connection_on(sock: Pieces, handle: Any, scratch: int = 64) -> Connection:
         max_request_bytes=1000,
         max_parked=10,
         service=SimpleNamespace(handle=handle),
-        memory=RequestMemory(-1),
+        memory=RequestMemory(1 << 30),
         forget=lambda _: None,
     )
     connection = Connection(processor, sock, "h", "id", "L")  # type: ignore[arg-type]
@@ -218,9 +218,11 @@ async def test_what_an_abandoned_request_sets_off_may_answer_the_same_row() -> N
 
 async def test_who_leaves_while_it_waits_for_memory_is_forgotten() -> None:
     size = 600_000
-    async with serving(echo, memory=size) as acceptor, client(acceptor) as a:
+    async with serving(echo, memory=100_000) as acceptor, client(acceptor) as a:
         memory = acceptor.processors[0].memory
         a.writer.write(framed(b"z" * size)[:-1])
+        while memory.used < size:
+            await asyncio.sleep(0.001)
         async with client(acceptor) as b:
             b.send(b"q" * size)
             while not memory._waiting:

@@ -127,5 +127,7 @@ class NetworkKeys:
         500, "Stop reading from a connection while this many of its requests wait for responses.", at_least(1)
     )
     queued_max_request_bytes = long(
-        -1, "Stop reading requests while pending ones hold this many bytes; -1 sets no limit."
+        -1,
+        "How many bytes of large requests may be held before no more are read; -1 for 256 MiB, or for twice"
+        " socket.request.max.bytes if that is more.",
     )

@@ -42,8 +42,21 @@ REQUESTS_PER_TURN = 64
 ROW_BYTES = 1024 * 1024
 """Bytes of finished answers that may stand behind one that waits; beyond that nothing is read."""
 
+FIRST_BUFFER = 64 * 1024
+"""Bytes of the buffer that a large frame gets when nothing of it has come."""
+QUICK_GROWTH = 4 * 1024 * 1024
+"""A frame's buffer grows to eight times what has come up to this, to twice as much beyond it."""
+FRAME_SECONDS = 30.0
+LEAST_BYTES_PER_SECOND = 16 * 1024
+"""A frame that has begun has to be complete after ``FRAME_SECONDS``, unless it comes at this rate at least."""
+
 _SIZE = Struct(">i")
 _unpack_size = _SIZE.unpack_from
+
+
+def _buffer_bytes(received: int, size: int) -> int:
+    """How large the buffer of a frame of ``size`` bytes is: a size that is announced is only a promise."""
+    return min(size, max(FIRST_BUFFER, min(8 * received, QUICK_GROWTH), 2 * received))
 
 
 def _what_was_said(size: int) -> str:
@@ -83,9 +96,11 @@ class Connection:
     """Owned by its processor, on the loop thread; nobody else changes it."""
 
     __slots__ = (
+        "_begun",
         "_filled",
         "_frame",
         "_frame_buffer",
+        "_frame_room",
         "_frame_size",
         "_held",
         "_out",
@@ -129,7 +144,11 @@ class Connection:
         self._frame_buffer: bytearray | None = None
         self._frame: memoryview | None = None
         self._frame_size = 0
+        # Bytes of it that the buffer has room for, and those that have come.
+        self._frame_room = 0
         self._filled = 0
+        # When reading of a frame began that isn't complete; 0 for none.
+        self._begun = 0.0
         self._reading = False
         self._writing = False
         self._stopping = False
@@ -141,6 +160,9 @@ class Connection:
         """Begin to read. Raises OSError when the system can watch no more sockets."""
         self.processor.loop.add_reader(self.fd, self._on_readable)
         self._reading = True
+        if self._begun:
+            # The time in which this broker didn't read is not the client's.
+            self._begun = self.processor.clock.monotonic()
 
     def stop_reading(self) -> None:
         """Take no more requests; those that have been taken are answered."""
@@ -165,7 +187,7 @@ class Connection:
                 self._serve(scratch, have + n)
             budget = READ_BUDGET
             while self._frame is not None and budget > 0:
-                wanted = self._frame_size - self._filled
+                wanted = self._frame_room - self._filled
                 n = self.sock.recv_into(self._frame[self._filled :], wanted)
                 if n == 0:
                     self.close(None)
@@ -175,7 +197,10 @@ class Connection:
                 if n < wanted:
                     # A short read has emptied the socket; the loop calls again when there is more.
                     return
-                self._frame_complete()
+                if self._filled == self._frame_size:
+                    self._frame_complete()
+                elif not self._grow_frame():
+                    return
         except BlockingIOError:
             return
         except Exception as error:
@@ -230,39 +255,75 @@ class Connection:
             position = stop
         if position < end:
             self._held = bytes(data[position:end])
+            if position or not self._begun:
+                self._begun = self.last_active
+        else:
+            self._begun = 0.0
         if self._must_hold:
             self._hold_reading()
 
+    def is_stalled(self, now: float) -> bool:
+        """Whether the client has begun a frame and doesn't go on with it."""
+        return (
+            self._reading
+            and self._begun > 0
+            and now - self._begun > FRAME_SECONDS + self._filled / LEAST_BYTES_PER_SECOND
+        )
+
     def _begin_frame(self, size: int, received: memoryview) -> None:
         """Give a large frame a buffer of its own; ``received`` is what has come of it, its prefix included."""
-        if not self.processor.memory.take(size):
-            self._held = bytes(received)
-            self._waiting_for_memory = True
-            self.processor.memory.wait(self._on_memory)
-            self._hold_reading()
-            return
-        buffer = self.processor.pool.take(size)
-        frame = memoryview(buffer)
         n = len(received) - 4
+        room = _buffer_bytes(n, size)
+        if not self.processor.memory.reserve(room):
+            self._held = bytes(received)
+            self._wait_for_memory()
+            return
+        buffer = self.processor.pool.take(room)
+        frame = memoryview(buffer)
         frame[:n] = received[4:]
         self._frame_buffer, self._frame, self._frame_size, self._filled = buffer, frame, size, n
+        self._frame_room = room
+        self._begun = self.last_active
+
+    def _grow_frame(self) -> bool:
+        """Make room for more of the frame, or wait until there is memory for it."""
+        room = _buffer_bytes(self._filled, self._frame_size)
+        if not self.processor.memory.grow(self, room - self._frame_room):
+            self._wait_for_memory()
+            return False
+        assert self._frame_buffer is not None
+        self._frame_room = room
+        if room > len(self._frame_buffer):
+            old, self._frame_buffer = self._frame_buffer, self.processor.pool.take(room)
+            self._frame = memoryview(self._frame_buffer)
+            self._frame[: self._filled] = memoryview(old)[: self._filled]
+            self.processor.pool.give_back(old)
+        return True
+
+    def _wait_for_memory(self) -> None:
+        self._waiting_for_memory = True
+        self.processor.memory.wait(self._on_memory)
+        self._hold_reading()
 
     def _frame_complete(self) -> None:
         frame, buffer, size = self._frame, self._frame_buffer, self._frame_size
         assert frame is not None
         assert buffer is not None
         self._frame = self._frame_buffer = None
+        self._filled = 0
+        self._begun = 0.0
         try:
             self._handle(frame[:size])
         finally:
             self.processor.pool.give_back(buffer)
-            self.processor.memory.give_back(size)
+            self.processor.memory.release(self, self._frame_room)
         if self._must_hold:
             self._hold_reading()
 
     def _on_memory(self) -> None:
         self._waiting_for_memory = False
-        self._resume_reading()
+        if self._frame is None or self._grow_frame():
+            self._resume_reading()
 
     def _hold_reading(self) -> None:
         if self._reading:
@@ -456,7 +517,7 @@ class Connection:
             self.processor.memory.forget(self._on_memory)
         if self._frame_buffer is not None:
             self._frame = self._frame_buffer = None
-            self.processor.memory.give_back(self._frame_size)
+            self.processor.memory.release(self, self._frame_room)
         for slot in slots:
             if slot.abandon is not None:
                 slot.abandon()

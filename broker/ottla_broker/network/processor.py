@@ -15,6 +15,8 @@ from ottla_broker.network.service import Service
 
 log = get_logger()
 
+LOOK_SECONDS = 10.0
+"""How often a processor looks for connections to close, at least."""
 SCRATCH_BYTES = 256 * 1024
 """The buffer that all connections of a processor receive into."""
 
@@ -61,14 +63,13 @@ class Processor:
         self.pool = BufferPool()
         self.connections: set[Connection] = set()
         self._serial = 0
-        self._idle_timer: TimerHandle | None = None
+        self._timer: TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to look for idle connections."""
+        """Begin to look for connections that are idle or stalled."""
         idle = self.settings.max_idle_ms / 1000
-        if idle > 0:
-            period = max(0.05, min(idle / 4, 60.0))
-            self._idle_timer = self.clock.call_later(period, self._look_for_idle, idle, period)
+        period = max(0.05, min(idle / 4, LOOK_SECONDS)) if idle > 0 else LOOK_SECONDS
+        self._timer = self.clock.call_later(period, self._look, idle, period)
 
     def assign(self, sock: socket.socket, host: str, port: int) -> None:
         """Serve an accepted socket, counted in by the quotas already."""
@@ -93,15 +94,22 @@ class Processor:
         except OSError as error:
             connection.close(f"it cannot be watched: {error.strerror or error}")
 
-    def _look_for_idle(self, idle: float, period: float) -> None:
-        self._idle_timer = self.clock.call_later(period, self._look_for_idle, idle, period)
-        self._close_idle(idle)
+    def _look(self, idle: float, period: float) -> None:
+        self._timer = self.clock.call_later(period, self._look, idle, period)
+        if idle > 0:
+            self._close_idle(idle)
+        self._close_stalled()
 
     def _close_idle(self, idle: float) -> None:
         oldest = self.clock.monotonic() - idle
         for connection in [c for c in self.connections if c.last_active < oldest and not c.waits]:
             connection.close(None)
             log.debug("idle connection closed", connection=connection.id, client_id=connection.client_id)
+
+    def _close_stalled(self) -> None:
+        now = self.clock.monotonic()
+        for connection in [c for c in self.connections if c.is_stalled(now)]:
+            connection.close("a request has begun and doesn't go on")
 
     def forget(self, connection: Connection) -> None:
         """Called by a connection that has closed."""
@@ -115,7 +123,7 @@ class Processor:
 
     def close(self) -> None:
         """Close every connection."""
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         for connection in list(self.connections):
             connection.close(None)

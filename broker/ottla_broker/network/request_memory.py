@@ -4,40 +4,63 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
+
+LEAST_BOUND: Final = 256 * 1024 * 1024
+"""The bound in bytes where ``queued.max.request.bytes`` sets none, unless two of the largest requests need more."""
+
+
+def request_memory_bound(configured: int, largest_request: int) -> int:
+    """Bytes of requests that are received at once. ``configured`` is ``queued.max.request.bytes``, -1 for unset."""
+    return configured if configured > 0 else max(LEAST_BOUND, 2 * largest_request)
 
 
 class RequestMemory:
-    """Bytes of requests that are being received (``queued.max.request.bytes``; -1 for no bound).
+    """Counts the buffers of requests that are being received. Owned by the loop thread.
 
-    Owned by the loop thread. As in Kafka a request is let in while anything is left, so that one larger than the
-    whole bound is served too, alone.
+    As in Kafka, a request may begin while anything is left, so that one larger than the bound is received too. A
+    buffer grows as its request arrives. Where all that is left is held by requests that have to grow, the first of
+    them may, or none would ever be complete: at most the bound and one more request are held.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
         self._waiting: deque[Callable[[], None]] = deque()
+        # Who may grow beyond the bound.
+        self._exempt: object | None = None
 
-    def take(self, size: int) -> bool:
-        """Reserve ``size`` bytes; ``False`` when the bound has been reached."""
-        if 0 <= self.limit <= self.used:
+    def reserve(self, size: int) -> bool:
+        """Count in the first buffer of a request; ``False`` when nothing is left."""
+        if self.used >= self.limit:
             return False
         self.used += size
         return True
 
+    def grow(self, owner: object, size: int) -> bool:
+        """Count in ``size`` more bytes for ``owner``, which has a buffer; ``False`` when it has to wait."""
+        if self.used >= self.limit and self._exempt is not owner:
+            if self._exempt is not None:
+                return False
+            self._exempt = owner
+        self.used += size
+        return True
+
     def wait(self, callback: Callable[[], None]) -> None:
-        """Have ``callback()`` called once, when bytes have come free."""
+        """Have ``callback()`` called once, when it is worth asking again."""
         self._waiting.append(callback)
 
     def forget(self, callback: Callable[[], None]) -> None:
         """Take back what :meth:`wait` was given."""
         self._waiting.remove(callback)
 
-    def give_back(self, size: int) -> None:
-        """Return what was reserved and wake who waits, in the order in which they came."""
+    def release(self, owner: object, size: int) -> None:
+        """Count out ``owner``'s buffer, and wake those that wait, in the order in which they came."""
         self.used -= size
+        if self._exempt is owner:
+            self._exempt = None
         for _ in range(len(self._waiting)):
-            if 0 <= self.limit <= self.used:
+            if self.used >= self.limit and self._exempt is not None:
                 return
             self._waiting.popleft()()
 
