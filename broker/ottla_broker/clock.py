@@ -1,6 +1,6 @@
-"""Time as a dependency: nothing below ``server.py`` asks the operating system for it.
+"""Time as a dependency: nothing below ``server.py`` asks the operating system or the event loop for it.
 
-A simulated cluster can pass a clock of its own, on which hours go by in a test's milliseconds.
+Tests pass a clock of their own, on which hours go by in milliseconds.
 """
 
 from __future__ import annotations
@@ -8,28 +8,35 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Protocol
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
 
 
 class TimerHandle(Protocol):
-    """A callback that is due later; cancelling it twice, or after it ran, does nothing."""
+    """A callback that runs later; cancelling it twice, or after it ran, does nothing."""
 
     def cancel(self) -> None: ...
 
 
 class Clock(Protocol):
-    """What the broker knows of time."""
+    """The time, and ways to wait for it."""
 
     def now_ms(self) -> int:
-        """Wall-clock time in milliseconds since the epoch: what goes into records and files."""
+        """Wall-clock time in milliseconds since the epoch, for records and files."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go backwards: what deadlines are measured with."""
+        """Seconds that never go backwards, for deadlines."""
         ...
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> TimerHandle:
         """Run ``callback(*args)`` on the event loop after ``delay`` seconds."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[Any]:
+        """``asyncio.timeout`` on this clock: raises TimeoutError after ``seconds``; None never does."""
         ...
 
 
@@ -45,3 +52,9 @@ class SystemClock:
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> TimerHandle:
         return self._loop.call_later(delay, callback, *args)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[Any]:
+        return asyncio.timeout(seconds)

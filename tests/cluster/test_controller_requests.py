@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import tracemalloc
@@ -11,9 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.support.clock import FakeClock
 
 from ottla_broker import events
-from ottla_broker.cluster import controller_requests as controller_requests_module
 from ottla_broker.cluster.controller_requests import ControllerRequests
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.metadata.epoch_fencing import EpochFence
@@ -109,25 +108,27 @@ class Replicas:
 class World:
     def __init__(self, has_topics: bool = True) -> None:
         self.elected = 1000
-        self.fence, self.metadata, self.store = EpochFence(self._elected), MetadataCache(), Store()
+        self.clock = FakeClock()
+        self.fence, self.metadata, self.store = (
+            EpochFence(self.clock, self._elected),
+            MetadataCache(),
+            Store(),
+        )
         self.fence.broker_epoch = 1
         self.replicas = Replicas()
         configs: Any = Configs(has_topics)
         self.looked_up = configs.looked_up
         config: Any = SimpleNamespace()
         rooms: list[Any] = [self.fence, self.metadata, self.replicas, self.replicas, configs]
-        self.controller_requests = ControllerRequests(*rooms, lambda _: config, lambda *_: None, self.store)
+        self.controller_requests = ControllerRequests(
+            *rooms, lambda _: config, lambda *_: None, self.store, self.clock
+        )
 
     async def _elected(self) -> int:
         return self.elected
 
     def names(self) -> set[str]:
         return {topic.name for topic in self.metadata.topics()}
-
-
-def make(has_topics: bool) -> tuple[ControllerRequests, MetadataCache]:
-    world = World(has_topics)
-    return world.controller_requests, world.metadata
 
 
 def update(**partitions: Sequence[int]) -> UpdateMetadataRequest:
@@ -182,46 +183,45 @@ async def test_where_there_are_topics_they_have_to_be_told() -> None:
 
     However long that takes: librdkafka doesn't recover from an answer without its topic.
     """
-    control, metadata = make(has_topics=True)
-    await control.update_metadata(tell(0), 8)
-    assert list(metadata.brokers) == [1]
-    # Longer than ZooKeeper takes on a machine that has much to do.
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(1.5):
-            await control.joined.wait()
-    await control.update_metadata(tell(2), 8)
-    assert control.joined.is_set()
-    assert {topic.name for topic in metadata.topics()} == {"topic0", "topic1"}
+    world = World()
+    requests = world.controller_requests
+    await requests.update_metadata(tell(0), 8)
+    assert list(world.metadata.brokers) == [1]
+    await world.clock.elapse(19)
+    assert not requests.joined.is_set()
+    await requests.update_metadata(tell(2), 8)
+    assert requests.joined.is_set()
+    assert world.names() == {"topic0", "topic1"}
 
 
 async def test_where_there_are_no_topics_the_brokers_are_all() -> None:
-    control, _ = make(has_topics=False)
-    await control.update_metadata(tell(0), 8)
-    assert control.joined.is_set()
+    requests = World(has_topics=False).controller_requests
+    await requests.update_metadata(tell(0), 8)
+    assert requests.joined.is_set()
 
 
-async def test_brokers_that_have_gone_are_named_for_a_moment_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    control, metadata = make(has_topics=False)
-    await control.update_metadata(tell(0, brokers=(1, 2, 3)), 8)
+async def test_brokers_that_have_gone_are_named_for_a_moment_more() -> None:
+    world = World(has_topics=False)
+    requests, metadata = world.controller_requests, world.metadata
+    await requests.update_metadata(tell(0, brokers=(1, 2, 3)), 8)
     assert metadata.departed == {}
-    await control.update_metadata(tell(0, brokers=(1, 3)), 8)
+    await requests.update_metadata(tell(0, brokers=(1, 3)), 8)
     assert (list(metadata.brokers), list(metadata.departed)) == ([1, 3], [2])
-    monkeypatch.setattr(controller_requests_module, "_FAREWELL_SECONDS", 0.01)
-    await control.update_metadata(tell(0, brokers=(1,)), 8)
-    async with asyncio.timeout(20):
-        while 3 in metadata.departed:
-            await asyncio.sleep(0.005)
-    assert list(metadata.departed) == [2]
+    await world.clock.elapse(2)
+    await requests.update_metadata(tell(0, brokers=(1,)), 8)
+    assert list(metadata.departed) == [2, 3]
+    await world.clock.elapse(2)
+    assert list(metadata.departed) == [3]
+    await world.clock.elapse(2)
+    assert metadata.departed == {}
 
 
-async def test_settings_of_topics_that_are_gone_are_waited_for_no_longer_than_a_while(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(controller_requests_module, "_NO_TOPICS_SECONDS", 0.01)
-    control, _ = make(has_topics=True)
-    await control.update_metadata(tell(0), 8)
-    async with asyncio.timeout(20):
-        await control.joined.wait()
+async def test_settings_of_topics_that_are_gone_are_waited_for_no_longer_than_a_while() -> None:
+    world = World()
+    requests = world.controller_requests
+    await requests.update_metadata(tell(0), 8)
+    await world.clock.elapse(21)
+    assert requests.joined.is_set()
 
 
 async def test_a_topic_that_was_deleted_by_the_controller_before_is_forgotten() -> None:

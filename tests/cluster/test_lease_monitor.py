@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.clock import FakeClock
 from tests.support.cluster import Cluster
 from tests.support.proxy import Proxy
 from tests.support.traffic import Stream, check_all_there, create, produce
@@ -15,7 +16,6 @@ from tests.support.waiting import wait_for
 from tests.support.wire import Wire
 from tests.support.zookeeper import ZooKeeperProcess
 
-from ottla_broker.clock import SystemClock
 from ottla_broker.cluster.lease_monitor import watch_lease
 from ottla_broker.store.api import Lease
 from ottla_protocol.errors import ErrorCode
@@ -211,22 +211,22 @@ def go_on(cluster: Cluster, zookeeper: ZooKeeperProcess, stream: Stream) -> None
 
 
 async def test_silence_is_noticed_without_news_and_ends_with_a_sign() -> None:
-    clock = SystemClock(asyncio.get_running_loop())
-    lease = Lease()
-    silent, heard = asyncio.Event(), asyncio.Event()
-    calls = 0
+    clock = FakeClock()
+    lease = Lease(clock.time + 5)
+    calls, heard = 0, asyncio.Event()
 
     async def on_silent() -> None:
         nonlocal calls
         calls += 1
-        if calls > 1:
-            silent.set()
 
-    lease.until = clock.monotonic() + 0.05
     task = asyncio.ensure_future(watch_lease(lambda: lease, clock, on_silent, heard.set))
-    await asyncio.wait_for(silent.wait(), 20)
+    await clock.elapse(4.9)
+    assert calls == 0
+    await clock.elapse(1.1)
+    assert calls > 1
     assert not heard.is_set()
-    lease.until = clock.monotonic() + 60
-    await asyncio.wait_for(heard.wait(), 20)
+    lease.until = clock.time + 60
+    await clock.elapse(1)
+    assert heard.is_set()
     task.cancel()
     await asyncio.wait([task])

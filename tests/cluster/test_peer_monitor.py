@@ -18,10 +18,11 @@ async def test_a_process_that_has_ended_is_noticed_before_the_event_loop_comes_t
 ) -> None:
     """A client of it may ask another broker in the same turn of the loop, and must not be sent back."""
     broker = own_broker()
-    peers = Peers("broker-1", SystemClock(asyncio.get_running_loop()))
+    clock = SystemClock(asyncio.get_running_loop())
+    peers = Peers("broker-1", clock)
     reached: dict[int, bool] = {}
     dead: list[int] = []
-    monitor = PeerMonitor(1, peers, lambda _: 0, dead.append, reached.__setitem__)
+    monitor = PeerMonitor(1, peers, clock, lambda _: 0, dead.append, reached.__setitem__)
     peers.set_address(2, "127.0.0.1", broker.port)
     monitor.watch({1, 2})
     try:

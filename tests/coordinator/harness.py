@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from heapq import heappop, heappush
 from itertools import count
 from typing import Any
+
+from tests.support.clock import FakeClock
 
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.membership import Joiner, Leaver
@@ -23,53 +24,8 @@ from ottla_protocol.records.record import Record, decode_records
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 DELAY_MS = 3_000
-WALL_START_MS = 1_700_000_000_000
 
 _seeds = count()
-
-
-class FakeTimer:
-    def __init__(self, callback: Callable[..., object], args: tuple[object, ...]) -> None:
-        self.callback, self.args, self.cancelled = callback, args, False
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.time = 1000.0
-        self._timers: list[tuple[float, int, FakeTimer]] = []
-        self._serial = count()
-
-    def now_ms(self) -> int:
-        return WALL_START_MS + round((self.time - 1000.0) * 1000)
-
-    def monotonic(self) -> float:
-        return self.time
-
-    def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> FakeTimer:
-        timer = FakeTimer(callback, args)
-        heappush(self._timers, (self.time + delay, next(self._serial), timer))
-        return timer
-
-    def advance(self, seconds: float) -> None:
-        """Let time go by, running what falls due in its order."""
-        end = self.time + seconds
-        while self._timers and self._timers[0][0] <= end:
-            at, _, timer = heappop(self._timers)
-            self.time = max(self.time, at)
-            if not timer.cancelled:
-                timer.callback(*timer.args)
-        self.time = max(self.time, end)
-
-    def settle(self) -> None:
-        """Run what is due now."""
-        self.advance(0)
-
-    @property
-    def pending(self) -> int:
-        return sum(not timer.cancelled for _, _, timer in self._timers)
 
 
 class FakeFuture:

@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from tests.coordinator.harness import DELAY_MS, FakeClock, FakePartition
+from tests.coordinator.harness import DELAY_MS, FakePartition
+from tests.support.clock import FakeClock
 from tests.support.handlers import request_context, services
 
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator

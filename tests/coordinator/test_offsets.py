@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.coordinator.harness import WALL_START_MS, World
+from tests.coordinator.harness import World
+from tests.support.clock import WALL_START_MS
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.offsets import Committed

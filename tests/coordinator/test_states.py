@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.coordinator.harness import FakeClock
+from tests.support.clock import FakeClock
 
 from ottla_broker.coordinator.deadlines import Deadline, Deadlines
 from ottla_broker.coordinator.group.states import (

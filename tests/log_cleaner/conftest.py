@@ -10,9 +10,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.support.clock import WALL_START_MS, FakeClock
 
 from ottla_broker.background import Background
-from ottla_broker.clock import TimerHandle
 from ottla_broker.log.cleaner import CleanerSettings, LogCleaner
 from ottla_broker.log.cleaner.filter import CleaningStats
 from ottla_broker.log.config import LogConfig
@@ -23,31 +23,23 @@ from ottla_protocol.records.batch import BatchHeader, iter_headers
 from ottla_protocol.records.record import Record, decode_records, encode_batch
 
 TOPIC_ID = bytes(range(16))
-START_MS = 1_700_000_000_000
+START_MS = WALL_START_MS
 
 
-class FakeClock:
-    """Clocks that move when the test says so; a timer without delay is due at once, others never."""
+class EagerClock(FakeClock):
+    """Runs timers without a delay at once."""
 
-    def __init__(self) -> None:
-        self.ms = START_MS
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def monotonic(self) -> float:
-        return self.ms / 1000
-
-    def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> TimerHandle:
-        loop = asyncio.get_running_loop()
-        return loop.call_soon(callback, *args) if delay == 0 else loop.call_later(3600, callback, *args)
+    def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> Any:
+        if delay == 0:
+            return asyncio.get_running_loop().call_soon(callback, *args)
+        return super().call_later(delay, callback, *args)
 
 
 class Broker:
     """A log manager and a cleaner over one data folder."""
 
     def __init__(self, folder: Path, settings: CleanerSettings, files: Files | None = None) -> None:
-        self.clock = FakeClock()
+        self.clock = EagerClock()
         self.background = Background(2)
         self.logs = LogManager(
             [folder], LogConfig(), self.clock, self.background, Random(1), files=files or Files(64)

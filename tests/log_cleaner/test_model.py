@@ -89,16 +89,16 @@ class Model:
         roll(self.log)
 
     async def wait(self, ms: int) -> None:
-        self.broker.clock.ms += ms
+        self.broker.clock.time += ms / 1000
 
     async def restart(self, cleanly: bool) -> None:
-        now = self.broker.clock.ms
+        now = self.broker.clock.time
         await self.broker.close()
         if not cleanly:
             (self.folder / ".kafka_cleanshutdown").unlink()
             (self.folder / "recovery-point-offset-checkpoint").unlink()
         self.broker = await Broker(self.folder, self.settings).open()
-        self.broker.clock.ms = now
+        self.broker.clock.time = now
         found = self.broker.logs.get("t", 0)
         assert found is not None
         self.broker.logs.update_config("t", self.log.config)

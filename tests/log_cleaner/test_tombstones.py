@@ -22,13 +22,13 @@ async def test_a_tombstone_gets_a_horizon_and_goes_when_it_has_come(broker: Brok
     assert [each.delete_horizon_ms for each in batches(log)] == [None, START_MS + 1000]
     assert [each.timestamp for each in records(log)] == [START_MS + 1, START_MS, START_MS + 1]
 
-    broker.clock.ms += 999
+    broker.clock.time += 0.999
     await make_dirty(broker, log)
     await broker.clean(log)
     assert (2, b"a", None) in pairs(log)
     assert batches(log)[1].delete_horizon_ms == START_MS + 1000
 
-    broker.clock.ms += 1
+    broker.clock.time += 0.001
     await make_dirty(broker, log)
     await broker.clean(log)
     assert [each[:2] for each in pairs(log)] == [(1, b"b"), (3, b"c"), (5, b"other")]

@@ -7,30 +7,16 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.clock import FakeClock
 
-from ottla_broker.clock import TimerHandle
 from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.fetch import FetchPartition as WirePartition
 from ottla_protocol.messages.fetch import FetchRequest, FetchTopic, ForgottenTopic
 
 
-class StillClock:
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def now_ms(self) -> int:
-        return int(self.seconds * 1000)
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def call_later(self, delay: float, callback: object, *args: object) -> TimerHandle:
-        raise AssertionError("fetch sessions set no timers")
-
-
-def sessions(slots: int = 10) -> tuple[FetchSessions, StillClock]:
-    clock = StillClock()
+def sessions(slots: int = 10) -> tuple[FetchSessions, FakeClock]:
+    clock = FakeClock()
     return FetchSessions(slots, clock, random.Random(1)), clock
 
 
@@ -129,10 +115,10 @@ def test_a_full_request_of_no_topics_opens_a_session() -> None:
 def test_a_full_cache_evicts_only_sessions_that_have_been_idle() -> None:
     cache, clock = sessions(slots=2)
     a = cache.context(request(0, 0, {("t", 0): 0}), uses_ids=False).session_id
-    clock.seconds += 100
+    clock.time += 100
     b = cache.context(request(0, 0, {("t", 0): 0}), uses_ids=False).session_id
     assert cache.context(request(0, 0, {("t", 0): 0}), uses_ids=False).session_id == 0
-    clock.seconds += 30
+    clock.time += 30
     c = cache.context(request(0, 0, {("t", 0): 0}), uses_ids=False).session_id
     assert c > 0
     with pytest.raises(KafkaError):

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.replica.world import TOPIC, TOPIC_ID, StepClock, open_log
+from tests.replica.world import TOPIC, TOPIC_ID, open_log
+from tests.support.clock import FakeClock
 
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.fetcher import Fetcher, FetcherSettings
@@ -65,7 +66,7 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.clock = StepClock()
+        self.clock = FakeClock()
         self.links: list[Link] = []
         self.version = 17
         self.refuse = False
@@ -116,7 +117,7 @@ class Bench:
 
     async def rested(self) -> None:
         """The rest after an error is over; whoever sleeps looks at the time again."""
-        self.clock.seconds += BACKOFF + 0.001
+        self.clock.time += BACKOFF + 0.001
         self.fetcher._changed.set()
         await self.turn()
 
@@ -283,7 +284,7 @@ async def test_a_leader_that_has_not_heard_yet_is_asked_again_soon_and_ever_late
         request = await bench.asked()
         assert [p.partition for p in request.topics[0].partitions] == [0]
         assert request.max_wait_ms == rest, "the other's fetch doesn't hold it up"
-        bench.clock.seconds += rest / 1000 + 0.0001
+        bench.clock.time += rest / 1000 + 0.0001
         await bench.answer(fetched(0))
         request = await bench.asked()
         assert [p.partition for p in request.topics[0].partitions] == [0, 1]

@@ -51,9 +51,9 @@ async def act(world: World, action: str, number: int) -> None:
         if world.proposals:
             world.decide(number % len(world.proposals), answer_lost=action == "lose decision")
     elif action == "wait":
-        world.clock.seconds += 0.6
+        world.clock.time += 0.6
     elif action == "wait long":
-        world.clock.seconds += 11
+        world.clock.time += 11
         for node in world.nodes.values():
             node.partition.remove_lagging()
     elif action in ("crash", "power cut"):

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from tests.replica.test_fetcher import batch
-from tests.replica.world import MAX_LAG_SECONDS, TOPIC, TOPIC_ID, StepClock, open_log
+from tests.replica.world import MAX_LAG_SECONDS, TOPIC, TOPIC_ID, open_log
+from tests.support.clock import FakeClock
 from tests.support.handlers import INTER_BROKER, request_context, services
 
 from ottla_broker.handlers import list_offsets
@@ -38,7 +39,7 @@ REPLICAS = [1, 2, 3]
 
 class Bench:
     def __init__(self, folder: Path, committed: int = 0, **config: Any) -> None:
-        self.clock = StepClock()
+        self.clock = FakeClock()
         self.log = open_log(folder, self.clock, LogConfig(**config))
         self.proposed: list[IsrChange] = []
         self.dead: set[int] = set()
@@ -139,7 +140,7 @@ async def test_who_waits_is_told_when_leadership_goes(bench: Bench) -> None:
         with pytest.raises(KafkaError) as caught:
             await future
         assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    bench.clock.run_due()
+    bench.clock.settle()
     assert sorted(ran) == ["consumer", "follower"]
 
 
@@ -150,15 +151,15 @@ async def test_followers_hear_of_an_append_and_consumers_of_a_commit(bench: Benc
         DelayedFetch([place], 1, bench.clock, lambda name=name: ran.append(name)).start(60_000)  # type: ignore[misc]
     bench.append()
     bench.append()
-    bench.clock.run_due()
+    bench.clock.settle()
     assert ran == ["follower"]
     bench.fetched(2, 1)
-    bench.clock.run_due()
+    bench.clock.settle()
     assert ran == ["follower", "consumer"]
     # What became visible before doesn't count again; what comes now does, however it came to be hidden.
     DelayedFetch([partition.fetches], 1, bench.clock, lambda: ran.append("again")).start(60_000)
     bench.fetched(2, 2)
-    bench.clock.run_due()
+    bench.clock.settle()
     assert ran == ["follower", "consumer", "again"]
 
 
@@ -196,11 +197,11 @@ async def test_who_is_dead_does_not_join(bench: Bench) -> None:
 async def test_who_lags_for_too_long_leaves(bench: Bench) -> None:
     partition = bench.lead([1, 2, 3])
     bench.append()
-    bench.clock.seconds += 9
+    bench.clock.time += 9
     bench.fetched(2, 1)
     partition.remove_lagging()
     assert not bench.proposed
-    bench.clock.seconds += 2
+    bench.clock.time += 2
     partition.remove_lagging()
     assert [change.isr for change in bench.proposed] == [(1, 2)]
     assert partition.high_watermark == 0, "the larger set counts until the controller agrees"
@@ -227,7 +228,7 @@ async def test_who_is_about_to_join_and_dies_is_waited_for_no_longer(bench: Benc
     bench.fetched(2, 2)
     assert wait is not None
     assert not wait.done()
-    bench.clock.seconds += 11
+    bench.clock.time += 11
     bench.fetched(2, 2)
     assert partition.high_watermark == 2
 
@@ -238,7 +239,7 @@ async def test_one_fetch_behind_a_busy_leader_is_in_sync(bench: Bench) -> None:
         end = partition.log.log_end_offset
         bench.append()
         bench.fetched(2, end)
-        bench.clock.seconds += 1
+        bench.clock.time += 1
         partition.remove_lagging()
     assert not bench.proposed
 
@@ -313,7 +314,7 @@ async def test_deleting_waits_for_the_live_followers(bench: Bench) -> None:
     DelayedFetch([partition.follower_fetches], 1, bench.clock, lambda: told.append(True)).start(60_000)
     assert partition.delete_records(3) == 3
     wait = partition.deleted(3, 1000)
-    bench.clock.run_due()
+    bench.clock.settle()
     assert told, "followers hear of it at once"
     assert wait is not None
     bench.fetched(2, 4, start=3)
@@ -330,8 +331,8 @@ async def test_deleting_waits_for_the_live_followers(bench: Bench) -> None:
     bench.dead = set()
     bench.append()
     late = partition.deleted(5, 1000)
-    bench.clock.seconds += 2
-    bench.clock.run_due()
+    bench.clock.time += 2
+    bench.clock.settle()
     assert late is not None
     with pytest.raises(KafkaError) as caught:
         await late
@@ -449,7 +450,7 @@ async def test_a_leader_that_may_have_been_replaced_goes_on_while_it_is_followed
     bench.leader_lease.lease.until = bench.clock.monotonic()
     # Its epoch has just begun.
     assert led(partition)
-    bench.clock.seconds += 1.6
+    bench.clock.time += 1.6
     bench.fetched(2, 0)
     for refused in (partition.check_leader, bench.append, lambda: partition.check_readable(1, True)):
         assert code_of(refused) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -457,7 +458,7 @@ async def test_a_leader_that_may_have_been_replaced_goes_on_while_it_is_followed
     # The other follower shows that it leads nothing, or its process has ended.
     bench.fetched(3, 0)
     assert led(partition)
-    bench.clock.seconds += 1.6
+    bench.clock.time += 1.6
     bench.fetched(2, 0)
     bench.ended.add(3)
     assert led(partition)
@@ -474,7 +475,7 @@ async def test_who_might_be_in_sync_by_now_has_to_follow_too(bench: Bench) -> No
     assert [change.isr for change in bench.proposed] == [(1, 2, 3)]
     bench.leader_lease.lease.until = 0.0
     assert led(partition)
-    bench.clock.seconds += 1.6
+    bench.clock.time += 1.6
     bench.fetched(2, 0)
     assert not led(partition)
 
@@ -482,7 +483,7 @@ async def test_who_might_be_in_sync_by_now_has_to_follow_too(bench: Bench) -> No
 async def test_nobody_can_lead_instead_of_who_is_alone_in_sync(bench: Bench) -> None:
     partition = bench.lead([1])
     bench.leader_lease.lease.until = 0.0
-    bench.clock.seconds += 100
+    bench.clock.time += 100
     bench.append()
     assert led(partition)
 
@@ -492,7 +493,7 @@ async def test_what_was_acknowledged_in_doubt_is_on_all_replicas(bench: Bench) -
     partition = bench.lead([1, 2])
     wait = partition.committed(bench.append(), 1000)
     bench.leader_lease.lease.until = 0.0
-    bench.clock.seconds += 1.6
+    bench.clock.time += 1.6
     assert not led(partition)
     bench.fetched(2, 1)
     assert wait is not None

@@ -76,11 +76,11 @@ async def test_what_is_at_its_end_is_heard_and_not_read(follower: Follower) -> N
     world = follower.world
     assert follower.fetch(0) is not None
     follower.fetch()
-    world.clock.seconds += 3
+    world.clock.time += 3
     assert follower.fetch() is None
     assert follower.reads == 0
     remote = follower.partition.followers[2]
-    assert (remote.last_fetch, remote.caught_up) == (world.clock.seconds, world.clock.seconds)
+    assert (remote.last_fetch, remote.caught_up) == (world.clock.time, world.clock.time)
     # Data; then the high watermark that comes of it having been fetched; then nothing again.
     world.produce(1, 2)
     assert len(follower.fetch().records) > 0

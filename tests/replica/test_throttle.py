@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from tests.replica.test_fetcher import LEADER, Bench, batch, bench, fetched
-from tests.replica.world import FETCH_VERSION, TOPIC, StepClock, World
+from tests.replica.world import FETCH_VERSION, TOPIC, World
+from tests.support.clock import FakeClock
 from tests.support.handlers import INTER_BROKER, request_context
 
 from ottla_broker.handlers import fetch as fetch_handler
@@ -24,7 +25,7 @@ from ottla_protocol.messages.fetch import (
 __all__ = ["bench"]
 
 
-def throttle_of(clock: StepClock, marks: str = "*", broker_id: int = 1) -> Throttle:
+def throttle_of(clock: FakeClock, marks: str = "*", broker_id: int = 1) -> Throttle:
     made = Throttle(clock, broker_id, lambda topic: marks if topic == TOPIC else "")
     made.limit = 100
     return made
@@ -39,7 +40,7 @@ def too_much(throttle: Throttle) -> bool:
     [("*", {0, 1, 2}), ("", set()), ("0:1, 1:2,2:1", {0, 2}), ("1:2", set()), (" * ", {0, 1, 2})],
 )
 def test_what_a_topic_names(marks: str, partitions: set[int]) -> None:
-    throttle = throttle_of(StepClock(), marks)
+    throttle = throttle_of(FakeClock(), marks)
     assert {number for number in range(3) if throttle.marked(TOPIC, number)} == partitions
     assert not throttle.marked("another", 0)
     throttle.limit = UNLIMITED
@@ -47,7 +48,7 @@ def test_what_a_topic_names(marks: str, partitions: set[int]) -> None:
 
 
 def test_what_is_too_much_now_is_made_up_for() -> None:
-    clock = StepClock()
+    clock = FakeClock()
     throttle = throttle_of(clock)
     assert not too_much(throttle)
     throttle.count(100)
@@ -55,7 +56,7 @@ def test_what_is_too_much_now_is_made_up_for() -> None:
     throttle.count(400)
     for second in range(5):
         assert too_much(throttle) == (second < 5), second
-        clock.seconds += 1
+        clock.time += 1
     # 500 bytes in 5 s are what is allowed, and not more.
     assert not too_much(throttle)
     throttle.count(1)
@@ -65,16 +66,16 @@ def test_what_is_too_much_now_is_made_up_for() -> None:
 
 
 def test_what_is_long_ago_counts_no_more() -> None:
-    clock = StepClock()
+    clock = FakeClock()
     throttle = throttle_of(clock)
     throttle.count(1_000_000)
-    clock.seconds += 10.9
+    clock.time += 10.9
     assert too_much(throttle)
-    clock.seconds += 0.2
+    clock.time += 0.2
     assert not too_much(throttle)
     for _ in range(1000):
         throttle.count(1)
-        clock.seconds += 0.1
+        clock.time += 0.1
     assert len(throttle._windows) <= 11
     assert not too_much(throttle)
 
@@ -93,7 +94,7 @@ async def test_a_follower_leaves_out_what_it_copies_too_fast(bench: Bench) -> No
     assert too_much(throttle)
     wanted = await bench.asked()
     assert {each.partition for each in wanted.topics[0].partitions} == {1, 2}
-    bench.clock.seconds += 20
+    bench.clock.time += 20
     await bench.answer(FetchResponse())
     (again,) = (await bench.asked()).topics
     assert 0 in {each.partition for each in again.partitions}
@@ -152,7 +153,7 @@ async def test_a_leader_sends_nothing_too_fast_but_to_who_is_in_sync(tmp_path: A
     world.produce(1, 1)
     await world.settle_down()
     assert not answered
-    world.clock.seconds += 60
-    world.clock.run_due()
+    world.clock.time += 60
+    world.clock.settle()
     assert size(answered[0]) > 0
     await world.close()

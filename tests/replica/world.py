@@ -9,6 +9,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from tests.support.clock import FakeClock
 from tests.support.handlers import INTER_BROKER, request_context, services
 
 from ottla_broker.handlers import fetch as fetch_handler
@@ -36,33 +37,7 @@ LIST_OFFSETS_VERSION = 8
 MAX_LAG_SECONDS = 10.0
 
 
-class StepClock:
-    """A time that only tests move; what is due runs when they say so."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-        self.pending: list[SimpleNamespace] = []
-
-    def now_ms(self) -> int:
-        return int(self.seconds * 1000)
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def call_later(self, delay: float, callback: Callable[..., object], *args: object) -> Any:
-        timer = SimpleNamespace(at=self.seconds + delay, run=lambda: callback(*args))
-        timer.cancel = lambda: self.pending.remove(timer) if timer in self.pending else None
-        self.pending.append(timer)
-        return timer
-
-    def run_due(self) -> None:
-        for timer in sorted(self.pending, key=lambda each: each.at):
-            if timer.at <= self.seconds and timer in self.pending:
-                self.pending.remove(timer)
-                timer.run()
-
-
-def open_log(path: Path, clock: StepClock, config: LogConfig | None = None, index: int = 0) -> Log:
+def open_log(path: Path, clock: FakeClock, config: LogConfig | None = None, index: int = 0) -> Log:
     """The log of a partition, made if it isn't there."""
     path.mkdir(parents=True, exist_ok=True)
     environment = LogEnvironment(Files(64), clock.now_ms, Random(1))
@@ -222,7 +197,7 @@ class World:
     """Three brokers, the controller's mind, and what is on its way between them."""
 
     def __init__(self, folder: Path, min_isr: int = 1, fetch_bytes: int = 1 << 20, seed: int = 1) -> None:
-        self.clock = StepClock()
+        self.clock = FakeClock()
         self.random = Random(seed)
         self.fetch_bytes = fetch_bytes
         self.config = LogConfig(min_insync_replicas=min_isr, segment_bytes=2_000)
@@ -381,7 +356,7 @@ class World:
     async def settle_down(self) -> None:
         """Let everything that needs no more of the test happen."""
         for _ in range(12):
-            self.clock.run_due()
+            self.clock.settle()
             await asyncio.sleep(0)
 
     def deliver(self, index: int, lose: bool) -> None:
@@ -415,7 +390,7 @@ class World:
             self.check()
             if until():
                 return
-            self.clock.seconds += 0.5
+            self.clock.time += 0.5
             await asyncio.sleep(0.0005)
         raise AssertionError(f"nothing moves any more: {self.describe()}")
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ottla_broker.clock import Clock
 from ottla_broker.cluster.configs import ClusterConfigs, Settings
 from ottla_broker.cluster.reconcile import Reading, deleted, strays
 from ottla_broker.events import get_logger
@@ -71,6 +72,7 @@ class ControllerRequests:
         log_config: Callable[[Settings], LogConfig],
         set_address: Callable[[int, str, int], None],
         store: Reading,
+        clock: Clock,
     ) -> None:
         """``log_config`` makes of a topic's settings what is in force; ``set_address`` is told where brokers are."""
         self._fence = fence
@@ -81,6 +83,7 @@ class ControllerRequests:
         self._log_config = log_config
         self._set_address = set_address
         self._store = store
+        self._clock = clock
         # The epochs of the controller and of this broker's registration under which nothing that went was missed.
         self._caught_up = (-1, -1)
         self._turn = asyncio.Lock()
@@ -198,7 +201,7 @@ class ControllerRequests:
         if told or not self._configs.has_topics:
             self.joined.set()
         elif not self.joined.is_set():
-            asyncio.get_running_loop().call_later(_NO_TOPICS_SECONDS, self.joined.set)
+            self._clock.call_later(_NO_TOPICS_SECONDS, self.joined.set)
 
     async def _check(
         self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest, names_broker: bool
@@ -302,7 +305,7 @@ class ControllerRequests:
                 del departed[broker.id]
 
         departed[broker.id] = broker
-        asyncio.get_running_loop().call_later(_FAREWELL_SECONDS, forget)
+        self._clock.call_later(_FAREWELL_SECONDS, forget)
 
     def _take_topics(self, states: Mapping[str, tuple[bytes, list[UpdateMetadataPartitionState]]]) -> None:
         for name, (topic_id, partitions) in states.items():
@@ -357,7 +360,7 @@ class ControllerRequests:
     async def wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
         """Wait until the metadata fulfil a condition; False when the time is up."""
         try:
-            async with asyncio.timeout(timeout):
+            async with self._clock.timeout(timeout):
                 while not condition():
                     await self._news.wait()
         except TimeoutError:

@@ -7,7 +7,6 @@ told of when ZooKeeper answers again.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -36,10 +35,10 @@ async def watch_lease(
                 log.info("ZooKeeper is heard again")
                 on_heard()
             # At most so long, for the session may be another one by then.
-            await asyncio.sleep(min(left, 1.0))
+            await clock.sleep(min(left, 1.0))
             continue
         if not silent:
             silent = True
             log.warning("nothing is heard of ZooKeeper: another broker may take over what this one does")
         await on_silent()
-        await asyncio.sleep(_LOOK_SECONDS)
+        await clock.sleep(_LOOK_SECONDS)

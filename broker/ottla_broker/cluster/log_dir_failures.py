@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from ottla_broker.clock import Clock
 from ottla_broker.cluster.reconnecting_store import ReconnectingStore
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import StoreError
@@ -24,9 +25,10 @@ _RETRY_SECONDS: Final = 0.5
 class LogDirFailures:
     """Owned by the loop thread. A report is made again until ZooKeeper has it."""
 
-    def __init__(self, store: ReconnectingStore, broker_id: int) -> None:
+    def __init__(self, store: ReconnectingStore, broker_id: int, clock: Clock) -> None:
         self._store = store
         self._broker_id = broker_id
+        self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
 
     def folder_failed(self, folder: str, partitions: Sequence[Partition]) -> None:
@@ -43,7 +45,7 @@ class LogDirFailures:
                 return
             except StoreError as error:
                 log.warning("the controller can't be told of a failed disk", folder=folder, reason=str(error))
-                await asyncio.sleep(_RETRY_SECONDS)
+                await self._clock.sleep(_RETRY_SECONDS)
 
     async def close(self) -> None:
         for task in self._tasks:

@@ -95,7 +95,7 @@ class ClusterMember:
         self._random = random
         self.on_broker_configs: list[Callable[[], None]] = []
         self.on_failed: Callable[[], None] = lambda: None
-        self.fence = EpochFence(self._latest_controller_epoch)
+        self.fence = EpochFence(clock, self._latest_controller_epoch)
         self.store = ReconnectingStore()
         self._settings = _zookeeper_settings(config)
         self._session: ZooKeeperStore | None = None
@@ -140,7 +140,7 @@ class ClusterMember:
         self._peers = Peers(f"broker-{number}", self._clock)
         self._links = Links(self._peers, self.controller_id)
         self._peer_monitor = PeerMonitor(
-            number, self._peers, self._place, self._on_dead, self._metadata.set_reachable
+            number, self._peers, self._clock, self._place, self._on_dead, self._metadata.set_reachable
         )
         self._metadata.look = self._peer_monitor.look
         self._leader_lease = LeaderLease(
@@ -182,7 +182,7 @@ class ClusterMember:
         )
         self._take_rates()
         self.on_broker_configs.append(self._take_rates)
-        self._log_dir_failures = LogDirFailures(self.store, number)
+        self._log_dir_failures = LogDirFailures(self.store, number, self._clock)
         self.replicas.on_folder_failed.append(self._log_dir_failures.folder_failed)
         if config.replica_selector_class == RACK_AWARE:
             self.replicas.selector = RackAwareSelector(number, self._rack_of)
@@ -195,6 +195,7 @@ class ClusterMember:
             self.in_force,
             self._peers.set_address,
             self.store,
+            self._clock,
         )
         self.controller_requests.on_leaders = self._led_in
         self.controller_requests.on_brokers.append(self._take_addresses)
@@ -202,6 +203,7 @@ class ClusterMember:
         self.controller = ClusterController(
             config=config,
             metadata=self._metadata,
+            clock=self._clock,
             random=self._random,
             configs=self.configs,
             to_controller=self._links.to_controller,
@@ -277,7 +279,7 @@ class ClusterMember:
                     break
                 except StoreError as error:
                     log.error("no session with ZooKeeper", reason=str(error))
-                    await asyncio.sleep(_RETRY_SECONDS)
+                    await self._clock.sleep(_RETRY_SECONDS)
 
     async def _on_elected(self, epoch: int, epoch_version: int) -> None:
         session = self._session
@@ -472,7 +474,7 @@ class ClusterMember:
 
     async def _shrink_isrs(self) -> None:
         while True:
-            await asyncio.sleep(self._config.replica_lag_time_max_ms / 2000)
+            await self._clock.sleep(self._config.replica_lag_time_max_ms / 2000)
             self.replicas.remove_lagging()
 
     # ---- the end
@@ -503,7 +505,7 @@ class ClusterMember:
             if not answer.error_code and not answer.remaining_partitions:
                 log.info("leaderships handed over")
                 # Clients that ask in this moment are told who leads now, over the connections that they have.
-                await asyncio.sleep(_GRACE_SECONDS)
+                await self._clock.sleep(_GRACE_SECONDS)
                 return
             log.info(
                 "leaderships not handed over",

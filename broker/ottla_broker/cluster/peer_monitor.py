@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
+from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
 from ottla_broker.network.peer import PeerConnection, PeerError, Peers, PeerUnreachableError, Purpose
 
@@ -33,6 +34,7 @@ class PeerMonitor:
         self,
         broker_id: int,
         peers: Peers,
+        clock: Clock,
         place: Callable[[int], int],
         on_dead: Callable[[int], None],
         on_reach: Callable[[int, bool], None],
@@ -44,6 +46,7 @@ class PeerMonitor:
         """
         self._broker_id = broker_id
         self._peers = peers
+        self._clock = clock
         self._place = place
         self._on_dead = on_dead
         self._on_reach = on_reach
@@ -114,8 +117,8 @@ class PeerMonitor:
                     raise
                 refusals = 0  # its address has changed
             if refusals >= _REFUSALS:
-                await asyncio.sleep(self._place(broker) * _TURN_SECONDS)
+                await self._clock.sleep(self._place(broker) * _TURN_SECONDS)
                 self._on_dead(broker)
                 refusals = 0
-                await asyncio.sleep(_REST_SECONDS)
-            await asyncio.sleep(_RETRY_SECONDS)
+                await self._clock.sleep(_REST_SECONDS)
+            await self._clock.sleep(_RETRY_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from ottla_broker.clock import Clock
 from ottla_protocol.errors import ErrorCode
 
 NOBODY = -1
@@ -21,8 +22,9 @@ class EpochFence:
         registered: set once there is one.
     """
 
-    def __init__(self, latest_controller_epoch: Callable[[], Awaitable[int]]) -> None:
+    def __init__(self, clock: Clock, latest_controller_epoch: Callable[[], Awaitable[int]]) -> None:
         """``latest_controller_epoch`` reads the epoch of the last controller that was elected."""
+        self._clock = clock
         self.controller_id = NOBODY
         self.controller_epoch = 0
         self.registered = asyncio.Event()
@@ -56,7 +58,7 @@ class EpochFence:
             Exception: what ``latest_controller_epoch`` raises.
         """
         try:
-            async with asyncio.timeout(_REGISTRATION_SECONDS):
+            async with self._clock.timeout(_REGISTRATION_SECONDS):
                 await self.registered.wait()
         except TimeoutError:
             return ErrorCode.STALE_BROKER_EPOCH

@@ -74,6 +74,7 @@ class Acceptor:
         self.name = name
         self.sock = sock
         self._loop = loop
+        self._clock = clock
         self._quotas = quotas
         self.processors = [
             Processor(i, name, loop, clock, service, quotas, memory, settings) for i in range(processors)
@@ -105,7 +106,7 @@ class Acceptor:
                 if not failing:
                     failing = True
                     log.error("cannot accept connections, trying on", listener=self.name, error=str(error))
-                await asyncio.sleep(0.1)
+                await self._clock.sleep(0.1)
                 continue
             failing = False
             # An IPv4 client of an IPv6 listener is the same client as at an IPv4 listener.
@@ -148,9 +149,11 @@ class Acceptor:
         """Take no more requests, and wait up to ``timeout`` seconds until those that were taken are answered."""
         for processor in self.processors:
             processor.stop_reading()
-        deadline = self._loop.time() + timeout
-        while self._loop.time() < deadline and any(c.busy for p in self.processors for c in p.connections):
-            await asyncio.sleep(0.01)
+        deadline = self._clock.monotonic() + timeout
+        while self._clock.monotonic() < deadline and any(
+            c.busy for p in self.processors for c in p.connections
+        ):
+            await self._clock.sleep(0.01)
 
     async def close(self) -> None:
         """Accept no more and close every connection."""

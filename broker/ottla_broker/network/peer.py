@@ -371,7 +371,7 @@ class Peers:
         try:
             wait = link.not_before - self._clock.monotonic()
             if wait > 0:
-                await asyncio.sleep(wait)
+                await self._clock.sleep(wait)
             connection = await PeerConnection.open(
                 host,
                 port,

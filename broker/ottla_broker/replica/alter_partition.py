@@ -85,7 +85,7 @@ class AlterPartitionManager:
                 if again:
                     # Newer proposals for the same partitions win.
                     self._waiting = {**again, **self._waiting}
-                    await asyncio.sleep(pause)
+                    await self._clock.sleep(pause)
                     pause = min(longest, pause * 2)
                 else:
                     pause = _RETRY_SECONDS[0]

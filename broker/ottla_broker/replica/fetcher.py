@@ -235,7 +235,7 @@ class Fetcher:
     async def _rest(self, seconds: float | None) -> None:
         """Wait for a change of what is followed, for so long at most."""
         try:
-            async with asyncio.timeout(seconds):
+            async with self._clock.timeout(seconds):
                 await self._changed.wait()
         except TimeoutError:
             return

@@ -71,14 +71,9 @@ class Replies:
         if not self._missing:
             self._all.set()
 
-    async def wait(self, timeout: float) -> bool:
-        """Returns whether all have responded within ``timeout`` seconds."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._all.wait()
-        except TimeoutError:
-            return False
-        return True
+    async def wait(self) -> None:
+        """Wait until all have responded."""
+        await self._all.wait()
 
 
 class Endpoint(NamedTuple):

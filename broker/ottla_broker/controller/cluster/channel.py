@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
 from ottla_protocol.errors import ErrorCode
 
@@ -96,9 +97,10 @@ class Listener(NamedTuple):
 class Channel:
     """The connection to one broker. Owned by the loop thread; one task sends."""
 
-    def __init__(self, broker_id: int, connect: Connect, listener: Listener) -> None:
+    def __init__(self, broker_id: int, connect: Connect, clock: Clock, listener: Listener) -> None:
         self.broker_id = broker_id
         self._connect = connect
+        self._clock = clock
         self._listener = listener
         self._queue: deque[QueuedRequest] = deque()
         self._in_flight: QueuedRequest | None = None
@@ -168,11 +170,11 @@ class Channel:
                     if refusals == _REFUSALS:
                         self._set_unreachable(f"its address refuses connections: {error}")
                     if refusals != 1:
-                        await asyncio.sleep(self._rest)
+                        await self._clock.sleep(self._rest)
                         self._rest = min(_RETRY_SECONDS[1], self._rest * 2)
                 except Exception as error:
                     log.error("the channel to a broker failed", broker=self.broker_id, exc_info=error)
-                    await asyncio.sleep(_RETRY_SECONDS[1])
+                    await self._clock.sleep(_RETRY_SECONDS[1])
         finally:
             if link is not None:
                 link.close()
@@ -223,7 +225,7 @@ class Channel:
                 request=type(request).__name__,
                 error=ErrorCode(response.error_code).name,
             )
-            await asyncio.sleep(rest)
+            await self._clock.sleep(rest)
             rest = min(most, rest * 2)
         return response
 
@@ -231,14 +233,15 @@ class Channel:
 class Channels:
     """A channel for each registered broker."""
 
-    def __init__(self, connect: Connect, listener: Listener) -> None:
+    def __init__(self, connect: Connect, clock: Clock, listener: Listener) -> None:
         self._connect = connect
+        self._clock = clock
         self._listener = listener
         self._channels: dict[int, Channel] = {}
 
     def add(self, broker_id: int) -> None:
         if broker_id not in self._channels:
-            self._channels[broker_id] = Channel(broker_id, self._connect, self._listener)
+            self._channels[broker_id] = Channel(broker_id, self._connect, self._clock, self._listener)
 
     async def remove(self, broker_id: int) -> None:
         channel = self._channels.pop(broker_id, None)

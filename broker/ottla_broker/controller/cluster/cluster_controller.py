@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from ottla_broker.clock import Clock
 from ottla_broker.controller.api import (
     ConfigChange,
     CreatedTopic,
@@ -103,6 +105,7 @@ class ClusterController:
         *,
         config: BrokerConfig,
         metadata: MetadataCache,
+        clock: Clock,
         random: Random,
         configs: Configs,
         to_controller: Callable[[], Awaitable[ControllerLink]],
@@ -115,6 +118,7 @@ class ClusterController:
         """
         self._config = config
         self._metadata = metadata
+        self._clock = clock
         self._random = random
         self._configs = configs
         self._to_controller = to_controller
@@ -152,7 +156,7 @@ class ClusterController:
     async def _led(self, made: Sequence[_Made], replies: Replies, deadline: float) -> None:
         """Wait until the leaders have answered, and this broker knows of them; what isn't so in time is noted."""
         waiting = [each for each in made if not each.outcome.error]
-        await replies.wait(self._left(deadline))
+        await self._wait(replies, self._left(deadline))
         await self._wait_for(
             lambda: all(self._is_led(each.name, each.partitions, each.id) for each in waiting),
             self._left(deadline),
@@ -200,7 +204,9 @@ class ClusterController:
         except KafkaError as error:
             return [DeletedTopic(error.code, error.message, name=t.name, topic_id=t.topic_id) for t in topics]
         if waiting:
-            await asyncio.wait(waiting, timeout=self._left(deadline))
+            with suppress(TimeoutError):
+                async with self._clock.timeout(self._left(deadline)):
+                    await asyncio.wait(waiting)
         gone = {outcome.name for outcome in outcomes if not outcome.error and outcome.name is not None}
         ids = {outcome.name: outcome.topic_id for outcome in outcomes}
 
@@ -265,7 +271,7 @@ class ClusterController:
                 return found
             if code not in _AGAIN or self._left(deadline) <= _RETRY_SECONDS:
                 raise KafkaError(code, message)
-            await asyncio.sleep(_RETRY_SECONDS)
+            await self._clock.sleep(_RETRY_SECONDS)
 
     async def _ask_for(self, topic: NewTopic, timeout: float) -> tuple[ErrorCode, str | None]:
         """Have the controller make a topic. Raises ConnectionError."""
@@ -313,7 +319,7 @@ class ClusterController:
         # The change comes back through the store. Wait, so that this broker's next answers include it.
         deadline = self._deadline(_APPLIED_SECONDS)
         while not self._is_applied(kind, name, settings) and self._left(deadline) > 0:
-            await asyncio.sleep(_POLL_SECONDS)
+            await self._clock.sleep(_POLL_SECONDS)
 
     def _is_applied(self, kind: ResourceType, name: str, settings: Mapping[str, str]) -> bool:
         if kind is ResourceType.TOPIC:
@@ -341,7 +347,7 @@ class ClusterController:
             return await active.leader_balancer.elect(wanted, unclean=unclean, replies=replies)
 
         outcomes = await active.events.do(elect, timeout)
-        await replies.wait(_LEADERS_SECONDS)
+        await self._wait(replies, _LEADERS_SECONDS)
         return outcomes
 
     async def alter_reassignments(
@@ -378,7 +384,7 @@ class ClusterController:
         remaining, replies = await active.events.do(
             lambda: active.members.leave(broker, broker_epoch), _EVENT_SECONDS
         )
-        await replies.wait(_LEADERS_SECONDS)
+        await self._wait(replies, _LEADERS_SECONDS)
         return remaining
 
     # ---- producer ids
@@ -404,7 +410,7 @@ class ClusterController:
                 failure = error
             if self._left(deadline) <= _RETRY_SECONDS:
                 raise failure
-            await asyncio.sleep(_RETRY_SECONDS)
+            await self._clock.sleep(_RETRY_SECONDS)
 
     async def _ask_for_block(self, timeout: float) -> ProducerIdBlock:
         """Raises ConnectionError, KafkaError."""
@@ -424,13 +430,16 @@ class ClusterController:
 
     # ---- parts
 
-    @staticmethod
-    def _deadline(seconds: float) -> float:
-        return asyncio.get_running_loop().time() + seconds
+    async def _wait(self, replies: Replies, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with self._clock.timeout(seconds):
+                await replies.wait()
 
-    @staticmethod
-    def _left(deadline: float) -> float:
-        return max(0.0, deadline - asyncio.get_running_loop().time())
+    def _deadline(self, seconds: float) -> float:
+        return self._clock.monotonic() + seconds
+
+    def _left(self, deadline: float) -> float:
+        return max(0.0, deadline - self._clock.monotonic())
 
 
 def _or(number: int, default: int, version: int) -> int:

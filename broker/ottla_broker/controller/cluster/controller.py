@@ -90,9 +90,9 @@ class ActiveController:
         self._store = store
         self.context = context = Context(epoch, epoch_version)
         self._persistence = persistence = Persistence(store, context)
-        self.events = events = EventQueue(store, lambda: self.topics.refresh(), on_moved)
+        self.events = events = EventQueue(store, clock, lambda: self.topics.refresh(), on_moved)
         self._channels = Channels(
-            connect, Listener(self._on_unreachable, self._on_reachable, self._on_newer_controller)
+            connect, clock, Listener(self._on_unreachable, self._on_reachable, self._on_newer_controller)
         )
         batch = self.new_batch
         states = PartitionStateMachine(context, persistence, unclean_allowed)

@@ -89,7 +89,7 @@ class ControllerElection:
                     return
                 except StoreError as error:
                     log.error("the election of a controller is disturbed", reason=str(error))
-                    await asyncio.sleep(_RETRY_SECONDS)
+                    await self._clock.sleep(_RETRY_SECONDS)
                 except BadNodeError as error:
                     log.error("nobody can be elected controller", reason=str(error))
                     await self._news(_UNREADABLE_SECONDS)
@@ -105,7 +105,7 @@ class ControllerElection:
     async def _news(self, timeout: float | None) -> None:
         """Wait for something to happen, at most so many seconds."""
         try:
-            async with asyncio.timeout(timeout):
+            async with self._clock.timeout(timeout):
                 await self._wake.wait()
         except TimeoutError:
             return

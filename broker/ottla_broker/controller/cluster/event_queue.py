@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
+from ottla_broker.clock import Clock
 from ottla_broker.controller.cluster.persistence import ClusterStore, ControllerMovedError
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import (
@@ -38,12 +39,15 @@ _FAILED_ATTEMPTS: Final = 100
 class EventQueue:
     """Owned by the loop thread."""
 
-    def __init__(self, store: ClusterStore, refresh: Event, on_moved: Callable[[], None]) -> None:
+    def __init__(
+        self, store: ClusterStore, clock: Clock, refresh: Event, on_moved: Callable[[], None]
+    ) -> None:
         """``refresh`` is posted when the store has refused a change that may be made in part.
 
         ``on_moved`` is called when another controller turns out to have a higher epoch.
         """
         self._store = store
+        self._clock = clock
         self._refresh = refresh
         self._on_moved = on_moved
         self._events: asyncio.Queue[Event] = asyncio.Queue()
@@ -123,9 +127,13 @@ class EventQueue:
         self.post(event)
         either: list[asyncio.Future[Any]] = [done, ended]
         try:
-            await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            async with self._clock.timeout(timeout):
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError as error:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT) from error
+        else:
             if not done.done():
-                raise KafkaError(ErrorCode.NOT_CONTROLLER if ended.done() else ErrorCode.REQUEST_TIMED_OUT)
+                raise KafkaError(ErrorCode.NOT_CONTROLLER)
             return done.result()
         finally:
             done.cancel()
@@ -164,7 +172,7 @@ class EventQueue:
                 log.error("an event of the controller failed", exc_info=error)
                 if not must_succeed:
                     return True
-            await asyncio.sleep(rest)
+            await self._clock.sleep(rest)
             rest = min(most, rest * 2)
 
 
