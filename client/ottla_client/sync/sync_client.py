@@ -1,4 +1,4 @@
-"""What the synchronous classes share: a background loop, blocking methods, and an end."""
+"""The base of the classes without asyncio: an async client on an event loop in a background thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Coroutine
-from functools import wraps
+from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
@@ -30,15 +30,18 @@ EXIT_SECONDS = 10.0
 class _Client(Protocol):
     async def start(self) -> None: ...
     async def close(self) -> None: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
 
 
 C = TypeVar("C", bound=_Client)
 
 
 class SyncClient(Generic[C]):
-    """A client for code without asyncio. The async one lives in a thread in the background.
+    """A client for code without asyncio.
 
-    May be used from several threads. Not across ``fork``: make a client in each process.
+    Several threads may use it. After a ``fork``, make a client in each process.
     """
 
     def __init__(self, client: C) -> None:
@@ -51,7 +54,7 @@ class SyncClient(Generic[C]):
         return f"<sync {self._client!r}>"
 
     def start(self) -> None:
-        """Connect, with the background thread; ``with`` does it. Errors as of the async class."""
+        """Start the background thread and connect; ``with`` does it. Raises the errors of the async class."""
         with self._lock:
             if self._runner is not None or self._closed:
                 raise ClosedError(f"a {type(self).__name__} is started once; make a new one")
@@ -75,8 +78,14 @@ class SyncClient(Generic[C]):
             )
         return runner.call(coroutine, rescue)
 
+    def _post(self, function: Callable[[], object]) -> None:
+        """Have the loop call a function, without waiting. Raises ClosedError."""
+        if self._runner is None:
+            raise ClosedError("not started")
+        self._runner.post(function)
+
     def _end(self, closing: Callable[[], Coroutine[Any, Any, None]], timeout: float | None = None) -> None:
-        """Close the client by ``closing``, within ``timeout`` seconds if given, and stop the thread; once."""
+        """Run ``closing`` within ``timeout`` seconds and stop the thread; a second call does nothing."""
         with self._lock:
             if self._closed:
                 return
@@ -94,7 +103,7 @@ class SyncClient(Generic[C]):
         self._end(self._client.close)
 
     def _close_at_exit(self) -> None:
-        """The interpreter ends, and nobody has closed this."""
+        """Close a client that is still open when the interpreter ends."""
         self._end(self._client.close, EXIT_SECONDS)
 
     def __enter__(self) -> Self:
@@ -104,7 +113,7 @@ class SyncClient(Generic[C]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        self._end(lambda: self._client.__aexit__(kind, error, traceback))
 
     def __del__(self) -> None:
         runner = getattr(self, "_runner", None)
@@ -118,12 +127,12 @@ _open: weakref.WeakSet[SyncClient[Any]] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """The interpreter ends: close what a program has left open, each within EXIT_SECONDS."""
-    for face in tuple(_open):
+    """Close what the program left open, each client within EXIT_SECONDS."""
+    for client in tuple(_open):
         try:
-            face._close_at_exit()
+            client._close_at_exit()
         except (ClientError, TimeoutError) as error:
-            log.error("%r was not closed by the program, and could not be at its end: %s", face, error)
+            log.error("%r was still open at the program's end and could not be closed: %s", client, error)
 
 
 async def _within(coroutine: Coroutine[Any, Any, None], timeout: float | None) -> None:
@@ -133,21 +142,29 @@ async def _within(coroutine: Coroutine[Any, Any, None], timeout: float | None) -
 
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+    rescue: Callable[[Any, T], None] | None = None,
 ) -> Callable[Concatenate[Any, P], T]:
-    """A method of a face: the async class's method of the same name, waited for."""
+    """The async class's method, waited for.
+
+    ``rescue`` gets the client and a result that came while the wait was interrupted.
+    """
 
     @wraps(method)
     def call(self: SyncClient[Any], /, *args: P.args, **options: P.kwargs) -> T:
-        return self._call(method(self._client, *args, **options))
+        give_back = None if rescue is None else partial(rescue, self)
+        return self._call(method(self._client, *args, **options), give_back)
 
     return call
 
 
 def in_loop(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """As ``blocking``, for a plain method of the async class, which only the loop's thread may call."""
+    """The async class's plain method, called in the loop's thread; before ``start``, in this one."""
 
     @wraps(method)
     def call(self: SyncClient[Any], /, *args: P.args, **options: P.kwargs) -> T:
+        if self._runner is None and not self._closed:
+            return method(self._client, *args, **options)
+
         async def run() -> T:
             return method(self._client, *args, **options)
 
