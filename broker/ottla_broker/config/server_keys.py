@@ -128,6 +128,6 @@ class NetworkKeys:
     )
     queued_max_request_bytes = long(
         -1,
-        "How many bytes of large requests may be held before no more are read; -1 for 256 MiB, or for twice"
+        "Stop reading large requests while pending ones hold this many bytes; -1 for 256 MiB, or for twice"
         " socket.request.max.bytes if that is more.",
     )
