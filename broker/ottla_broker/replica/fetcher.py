@@ -1,27 +1,26 @@
-"""Followers fetch: one task for each leader that this broker follows. Kafka's ``ReplicaFetcherThread``.
+"""Followers fetch: one task for each connection to a leader. Kafka's ``ReplicaFetcherThread``.
 
-A fetch asks for all partitions of the leader at once and waits there until one of them has something. What comes goes
-into the logs as it is, and the next fetch, which says so, is what the leader counts as the acknowledgement: so it is
-sent at once.
+A fetch names all partitions of the leader at once and waits there until one of them has something. Batches are appended
+as they come, and the next fetch, which names the new end, acknowledges them: so it is sent at once.
 
-Truncation follows KIP-595's rule, as Kafka has it since 2.7: a fetch says the epoch of the follower's last record; a
-leader whose log has that epoch ending elsewhere answers with the epoch and end that it has instead, and the follower
-cuts its log to where both agree. What each answer does to a partition::
+Truncation follows KIP-595, as in Kafka since 2.7: a fetch carries the epoch of the follower's last record. A leader in
+whose log that epoch ends elsewhere answers with its own epoch and end, and the follower truncates to where both agree.
+What each answer does to a partition::
 
     none                    append, follow the high watermark and the log's start
-    diverging epoch         cut the log, ask again
-    OFFSET_OUT_OF_RANGE     the leader's log ends before: cut; begins behind: start anew there
-    FENCED_LEADER_EPOCH     the leader is in a newer epoch: wait for the controller to tell
-    UNKNOWN_LEADER_EPOCH,   the leader has not heard of this epoch, topic or role yet, or hears no more:
-    NOT_LEADER_OR_FOLLOWER, ask again after a short rest, which doubles each time
+    diverging epoch         truncate, fetch again
+    OFFSET_OUT_OF_RANGE     the leader's log ends earlier: truncate; it begins later: restart there
+    FENCED_LEADER_EPOCH     the leader is in a newer epoch: wait for the controller's request
+    UNKNOWN_LEADER_EPOCH,   the leader doesn't know this epoch, topic or role yet, or any longer:
+    NOT_LEADER_OR_FOLLOWER, fetch again after a short pause, which doubles each time
     UNKNOWN_TOPIC_*,
     INCONSISTENT_TOPIC_ID
-    other errors            logged; ask again after a rest
+    other errors            logged; fetch again after a pause
 
-A partition that fails rests alone; the others go on.
+A partition that fails pauses alone; the others go on.
 
-What is told to follow while a fetch waits at the leader must not wait with it: an election is over only when the new
-leader has heard of its followers. So the waiting fetch is given up, with its connection (:meth:`Fetcher.hurry`).
+A partition that is added while a fetch waits at the leader must not wait with it: an election is over only when the new
+leader has heard from its followers. So the waiting fetch is dropped, with its connection (:meth:`Fetcher.hurry`).
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from ottla_protocol.messages.list_offsets import (
 )
 from ottla_protocol.schema import ZERO_UUID
 
-log = get_logger()
+_log = get_logger()
 
 Key = tuple[str, int]
 
@@ -64,11 +63,11 @@ _DIVERGING_SINCE: Final = 12
 _EARLIEST: Final = -2
 _LATEST: Final = -1
 
-# Bytes that are appended before others get their turn on the event loop.
+# Bytes appended before other tasks get their turn on the event loop.
 _SLICE_BYTES: Final = 1 << 20
 
-# The controller tells leader and followers at the same time: who hears of it first need not wait long for the other.
-_FIRST_REST_S: Final = 0.01
+_FIRST_PAUSE_SECONDS: Final = 0.01
+"""Leader and followers hear from the controller at about the same time, so the first pause is short."""
 
 _NOT_YET: Final = frozenset(
     {
@@ -79,11 +78,11 @@ _NOT_YET: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""Two brokers hear of a change at different times: nothing to log."""
+"""Two brokers hear of a change at different times: no reason to log."""
 
 
 class Leader(Protocol):
-    """A connection to the leader's broker, this fetcher's own. What goes wrong raises ConnectionError."""
+    """A fetcher's own connection to the leader's broker. Failures raise ConnectionError."""
 
     @property
     def closed(self) -> bool: ...
@@ -107,8 +106,8 @@ class FetcherSettings:
     socket_timeout_ms: int = 30_000
 
 
-class _Want(NamedTuple):
-    """What a fetch says of a partition; the leader remembers it in the session."""
+class _Position(NamedTuple):
+    """What a fetch says about a partition; the leader remembers it in the session."""
 
     topic_id: bytes | None
     offset: int
@@ -118,22 +117,27 @@ class _Want(NamedTuple):
 
 
 class _Followed:
-    """A partition, until when it rests, and whether it had all that is committed when it was fetched last."""
+    """A partition that is fetched.
 
-    __slots__ = ("in_sync", "next_rest", "partition", "rests_until", "want")
+    Attributes:
+        in_sync: whether it had everything committed when it was last fetched.
+        position: what was last fetched for it.
+        paused_until: when it may be fetched again, in seconds on the monotonic clock.
+        next_pause: how long it pauses when the leader doesn't know of it yet, in seconds.
+    """
+
+    __slots__ = ("in_sync", "next_pause", "partition", "paused_until", "position")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
-        self.rests_until = 0.0
-        # For how long it rests when the leader has not heard of it yet; in seconds.
-        self.next_rest = _FIRST_REST_S
         self.in_sync = False
-        # What was asked for last.
-        self.want: _Want | None = None
+        self.position: _Position | None = None
+        self.paused_until = 0.0
+        self.next_pause = _FIRST_PAUSE_SECONDS
 
 
 class Fetcher:
-    """Fetches from one broker what this one follows there. Owned by the loop thread; one task does everything."""
+    """Fetches from one broker the partitions that this one follows there. Owned by the loop thread; one task."""
 
     def __init__(
         self,
@@ -146,7 +150,7 @@ class Fetcher:
         on_disk_error: Callable[[Partition, KafkaError], None],
         throttle: Throttle | None = None,
     ) -> None:
-        """``connect`` opens a connection to a broker; it raises ConnectionError."""
+        """``connect`` opens a connection to a broker or raises ConnectionError."""
         self.leader_id = leader_id
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -156,23 +160,23 @@ class Fetcher:
         self._on_disk_error = on_disk_error
         self._throttle = throttle
         self._followed: dict[Key, _Followed] = {}
-        self._session: FetchSession[Key, _Want] = FetchSession()
+        self._session: FetchSession[Key, _Position] = FetchSession()
         self._connection: Leader | None = None
         self._changed = asyncio.Event()
-        # Partitions were added that the fetch under way doesn't ask for.
+        # Whether partitions were added that the fetch under way doesn't name.
         self._added = False
-        # A fetch is under way, and has been given up.
-        self._asking = False
-        self._hurried = False
-        # Why the leader can't be fetched from since it last could: told once.
-        self._trouble = ""
+        self._is_fetching = False
+        # Whether the fetch under way has been dropped.
+        self._is_dropped = False
+        # Why the leader can't be fetched from, logged once; empty while it can.
+        self._failure = ""
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._followed)
 
     def add(self, partition: Partition) -> None:
-        """Begin to follow a partition, or go on with it in a new epoch."""
+        """Fetch a partition, or go on with it in a new epoch."""
         self._followed[partition.topic, partition.partition] = _Followed(partition)
         self._added = True
         self._changed.set()
@@ -180,14 +184,14 @@ class Fetcher:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def remove(self, key: Key) -> None:
-        """Follow a partition no longer; one that isn't followed is no error."""
+        """Stop fetching a partition; one that isn't fetched is no error."""
         if self._followed.pop(key, None) is not None:
             self._changed.set()
 
     def hurry(self) -> None:
-        """Have what was added asked for now, and not when the fetch under way has been answered."""
-        if self._added and self._asking and self._connection is not None:
-            self._hurried = True
+        """Fetch added partitions now, and not when the fetch under way is answered."""
+        if self._added and self._is_fetching and self._connection is not None:
+            self._is_dropped = True
             self._connection.close()
 
     async def close(self) -> None:
@@ -205,10 +209,10 @@ class Fetcher:
         while True:
             self._changed.clear()
             now = self._clock.monotonic()
-            ready = {key: each for key, each in self._followed.items() if each.rests_until <= now}
+            ready = {key: each for key, each in self._followed.items() if each.paused_until <= now}
             if not ready:
-                await self._rest(
-                    min((each.rests_until - now for each in self._followed.values()), default=None)
+                await self._wait(
+                    min((each.paused_until - now for each in self._followed.values()), default=None)
                 )
                 continue
             try:
@@ -219,21 +223,21 @@ class Fetcher:
                 await self._fetch(connection, ready)
             except (ConnectionError, TimeoutError) as error:
                 self._session.failed()
-                if not self._hurried:
-                    if str(error) != self._trouble:
-                        self._trouble = str(error)
-                        log.info("fetching from a leader failed", leader=self.leader_id, reason=str(error))
-                    await self._rest(self._settings.backoff_ms / 1000)
+                if not self._is_dropped:
+                    if str(error) != self._failure:
+                        self._failure = str(error)
+                        _log.info("fetching from a leader failed", leader=self.leader_id, reason=str(error))
+                    await self._wait(self._settings.backoff_ms / 1000)
             except Exception as error:
-                # A defect, or an answer that makes no sense: the others of this broker's fetchers go on.
-                log.error("fetching from a leader failed", leader=self.leader_id, exc_info=error)
+                # A defect, or an answer that makes no sense: this broker's other fetchers go on.
+                _log.error("fetching from a leader failed", leader=self.leader_id, exc_info=error)
                 self._session.failed()
-                await self._rest(self._settings.backoff_ms / 1000)
+                await self._wait(self._settings.backoff_ms / 1000)
             finally:
-                self._hurried = False
+                self._is_dropped = False
 
-    async def _rest(self, seconds: float | None) -> None:
-        """Wait for a change of what is followed, for so long at most."""
+    async def _wait(self, seconds: float | None) -> None:
+        """Wait until a partition is added or removed, for ``seconds`` at most."""
         try:
             async with self._clock.timeout(seconds):
                 await self._changed.wait()
@@ -252,31 +256,31 @@ class Fetcher:
         )
         if not by_id:
             version = min(version, _BY_ID_SINCE - 1)
-        wanted: dict[Key, _Want] = {}
+        positions: dict[Key, _Position] = {}
         exceeded = self._throttle is not None and self._throttle.exceeded
         for key, each in ready.items():
             if exceeded and not each.in_sync and self._is_throttled(key):
                 continue
             try:
-                wanted[key] = self._want(each)
+                positions[key] = self._position_of(each)
             except KafkaError as error:
                 self._disk_error(each.partition, error)
-        if not wanted:
+        if not positions:
             if exceeded:
-                await self._rest(self._settings.backoff_ms / 1000)
+                await self._wait(self._settings.backoff_ms / 1000)
             return
-        session = self._session.request(wanted, by_id=by_id)
+        session = self._session.request(positions, by_id=by_id)
         request = self._request(session, version, self._wait_ms(ready))
-        self._asking, self._added = True, False
+        self._is_fetching, self._added = True, False
         try:
             answer: FetchResponse = await connection.submit(
                 request, timeout=self._settings.socket_timeout_ms / 1000, version=version
             )
         finally:
-            self._asking = False
-        if self._trouble:
-            self._trouble = ""
-            log.info("a leader is fetched from again", leader=self.leader_id)
+            self._is_fetching = False
+        if self._failure:
+            self._failure = ""
+            _log.info("a leader is fetched from again", leader=self.leader_id)
         names = {each.partition.topic_id: key[0] for key, each in ready.items()} if answer.responses else {}
         answers: dict[Key, PartitionData] = {}
         for topic in answer.responses:
@@ -284,38 +288,38 @@ class Fetcher:
             for data in topic.partitions:
                 answers[name, data.partition_index] = data
         if not self._session.answered(answer.error_code, answer.session_id, answers.keys()):
-            self._let_all_rest(answer.error_code, ready)
+            self._pause_all(answer.error_code, ready)
             return
         flushes: list[tuple[_Followed, asyncio.Future[None]]] = []
-        taken = 0
+        appended = 0
         for key, data in answers.items():
             followed = ready[key]
-            # What was added, removed or put into another epoch meanwhile is not what the answer is of.
+            # The partition may have been removed, added again or moved to another epoch meanwhile.
             if (
                 self._followed.get(key) is not followed
-                or followed.partition.leader_epoch != wanted[key].leader_epoch
+                or followed.partition.leader_epoch != positions[key].leader_epoch
                 or followed.partition.role is not Role.FOLLOWER
             ):
                 continue
-            flushed = await self._take(connection, followed, data)
+            flushed = await self._apply(connection, followed, data)
             if flushed is not None:
                 flushes.append((followed, flushed))
-            taken += len(data.records or b"")
-            if taken >= _SLICE_BYTES:
-                taken = 0
+            appended += len(data.records or b"")
+            if appended >= _SLICE_BYTES:
+                appended = 0
                 await asyncio.sleep(0)
         for followed, flushed in flushes:
-            # The next fetch says what is here for good.
+            # The next fetch acknowledges the records, so they must be on the device.
             try:
                 await flushed
             except KafkaError as error:
                 self._disk_error(followed.partition, error)
 
-    def _let_all_rest(self, code: int, ready: Mapping[Key, _Followed]) -> None:
-        """A session that the leader doesn't know is begun anew at once; another error is of the whole request."""
+    def _pause_all(self, code: int, ready: Mapping[Key, _Followed]) -> None:
+        """Pause all after an error of the whole request, unless only the session is lost: a new one begins at once."""
         if code in SESSION_ERRORS:
             return
-        log.warning(
+        _log.warning(
             "a leader answers what was not asked for"
             if code == ErrorCode.NONE
             else "a leader refuses to be fetched from",
@@ -323,43 +327,43 @@ class Fetcher:
             error=error_code(code).name,
         )
         for followed in ready.values():
-            self._let_rest(followed)
+            self._pause(followed)
 
     def _is_throttled(self, key: Key) -> bool:
         return self._throttle is not None and self._throttle.marked(*key)
 
     @staticmethod
-    def _want(followed: _Followed) -> _Want:
-        partition, want = followed.partition, followed.want
-        local = partition.log
+    def _position_of(followed: _Followed) -> _Position:
+        partition, want = followed.partition, followed.position
+        log = partition.log
         if (
             want is None
-            or want.offset != local.log_end_offset
-            or want.start_offset != local.log_start_offset
-            or want.last_epoch != local.latest_epoch
+            or want.offset != log.log_end_offset
+            or want.start_offset != log.log_start_offset
+            or want.last_epoch != log.latest_epoch
             or want.leader_epoch != partition.leader_epoch
         ):
-            want = followed.want = _Want(
+            want = followed.position = _Position(
                 partition.topic_id,
-                local.log_end_offset,
-                local.latest_epoch,
-                local.log_start_offset,
+                log.log_end_offset,
+                log.latest_epoch,
+                log.log_start_offset,
                 partition.leader_epoch,
             )
         return want
 
     def _wait_ms(self, ready: Mapping[Key, _Followed]) -> int:
-        """How long a fetch may wait at the leader: until a partition that it doesn't ask for has rested."""
+        """How long a fetch may wait at the leader: until the pause of a partition that it doesn't name is over."""
         longest = self._settings.wait_max_ms
         if len(ready) == len(self._followed):
             return longest
         # None, if the others were removed while the connection was opened.
-        resting = [each.rests_until for key, each in self._followed.items() if key not in ready]
-        if not resting:
+        pauses = [each.paused_until for key, each in self._followed.items() if key not in ready]
+        if not pauses:
             return longest
-        return max(1, min(longest, round((min(resting) - self._clock.monotonic()) * 1000)))
+        return max(1, min(longest, round((min(pauses) - self._clock.monotonic()) * 1000)))
 
-    def _request(self, session: SessionRequest[Key, _Want], version: int, wait_ms: int) -> FetchRequest:
+    def _request(self, session: SessionRequest[Key, _Position], version: int, wait_ms: int) -> FetchRequest:
         settings = self._settings
         by_id = version >= _BY_ID_SINCE
         topics: dict[str, FetchTopic] = {}
@@ -404,17 +408,17 @@ class Fetcher:
 
     # ---- answers
 
-    async def _take(
+    async def _apply(
         self, connection: Leader, followed: _Followed, data: PartitionData
     ) -> asyncio.Future[None] | None:
-        """Do what the answer asks for; the future, if any, is an fsync that is due."""
+        """Apply an answer to its partition; the future, if any, is an fsync that is due."""
         partition = followed.partition
         try:
             code = data.error_code
             if code == ErrorCode.NONE:
-                followed.next_rest = _FIRST_REST_S
+                followed.next_pause = _FIRST_PAUSE_SECONDS
                 if data.diverging_epoch.end_offset >= 0:
-                    self._cut(followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+                    self._truncate(followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
                 else:
                     records = memoryview(b"") if data.records is None else data.records
                     if len(records) and self._throttle is not None:
@@ -434,49 +438,49 @@ class Fetcher:
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
                 self._disk_error(partition, error)
             else:
-                log.error(
+                _log.error(
                     "a leader's records are refused",
                     topic=partition.topic,
                     partition=partition.partition,
                     leader=self.leader_id,
                     reason=error.message,
                 )
-                self._let_rest(followed)
+                self._pause(followed)
         return None
 
-    def _cut(self, followed: _Followed, epoch: int, end_offset: int) -> None:
-        """Cut to where the leader's ``epoch`` ends, in its log or in this one, whichever comes first.
+    def _truncate(self, followed: _Followed, epoch: int, end_offset: int) -> None:
+        """Truncate to where the leader's ``epoch`` ends, in its log or in this one, whichever comes first.
 
-        The next fetch finds out whether both agree below that, and if not, cuts again.
+        The next fetch finds out whether both agree below that, and if not, truncates again.
         """
-        partition, local = followed.partition, followed.partition.log
-        own_epoch, own_end = local.epoch_end_offset(epoch)
+        partition, log = followed.partition, followed.partition.log
+        own_epoch, own_end = log.epoch_end_offset(epoch)
         target = end_offset if own_epoch < 0 else min(end_offset, own_end)
-        before = (local.log_end_offset, local.latest_epoch)
-        if target < local.log_end_offset:
-            log.info(
+        before = (log.log_end_offset, log.latest_epoch)
+        if target < log.log_end_offset:
+            _log.info(
                 "log differs from the leader's",
                 topic=partition.topic,
                 partition=partition.partition,
                 leader=self.leader_id,
                 leaders_epoch=epoch,
                 leaders_end=end_offset,
-                cut_to=target,
+                truncated_to=target,
             )
         partition.truncate(target)
-        if before == (local.log_end_offset, local.latest_epoch):
-            # It would be told the same again.
-            self._let_rest(followed)
+        if before == (log.log_end_offset, log.latest_epoch):
+            # The next fetch would get the same answer.
+            self._pause(followed)
 
     async def _find_range(self, connection: Leader, followed: _Followed) -> None:
-        """This log ends where the leader has nothing: behind its end, or before its start."""
+        """Truncate or restart a log that ends where the leader has nothing: above its end, or below its start."""
         partition = followed.partition
         epoch = partition.leader_epoch
         end = await self._offset(connection, followed, _LATEST)
-        if end is None or not self._still(followed, epoch):
+        if end is None or not self._still_follows(followed, epoch):
             return
         if end < partition.log.log_end_offset:
-            log.warning(
+            _log.warning(
                 "the leader's log is shorter: an unclean election, or a lost disk",
                 topic=partition.topic,
                 partition=partition.partition,
@@ -487,16 +491,16 @@ class Fetcher:
             partition.truncate(end)
             return
         start = await self._offset(connection, followed, _EARLIEST)
-        if start is None or not self._still(followed, epoch):
+        if start is None or not self._still_follows(followed, epoch):
             return
         if start > partition.log.log_end_offset:
             partition.restart_at(start)
         else:
-            # Within its range, as it is now: the leader's log has grown meanwhile, or is of another mind next time.
-            self._let_rest(followed)
+            # Within the leader's range: its log has grown meanwhile, so the next fetch may work.
+            self._pause(followed)
 
-    def _still(self, followed: _Followed, epoch: int) -> bool:
-        """Whether an answer that took a while is still of what this broker follows."""
+    def _still_follows(self, followed: _Followed, epoch: int) -> bool:
+        """Whether an answer that took a while still applies to what this broker follows."""
         partition = followed.partition
         return (
             self._followed.get((partition.topic, partition.partition)) is followed
@@ -505,7 +509,7 @@ class Fetcher:
         )
 
     async def _offset(self, connection: Leader, followed: _Followed, timestamp: int) -> int | None:
-        """The end or the start of the leader's log; None where it doesn't say."""
+        """The end or the start of the leader's log; None when it refuses."""
         partition = followed.partition
         request = ListOffsetsRequest(
             replica_id=self._broker_id,
@@ -532,26 +536,26 @@ class Fetcher:
     def _failed(self, followed: _Followed, code: int) -> None:
         partition = followed.partition
         if code == ErrorCode.FENCED_LEADER_EPOCH:
-            # The controller tells of the new epoch; until then there is nothing to ask.
+            # The controller sends the new epoch; until then no fetch can succeed.
             if self._followed.get((partition.topic, partition.partition)) is followed:
                 self.remove((partition.topic, partition.partition))
             return
         if code not in _NOT_YET:
-            log.warning(
+            _log.warning(
                 "a leader refuses a fetch",
                 topic=partition.topic,
                 partition=partition.partition,
                 leader=self.leader_id,
                 error=error_code(code).name,
             )
-            self._let_rest(followed)
+            self._pause(followed)
             return
         longest = self._settings.backoff_ms / 1000
-        followed.rests_until = self._clock.monotonic() + min(longest, followed.next_rest)
-        followed.next_rest = min(longest, followed.next_rest * 2)
+        followed.paused_until = self._clock.monotonic() + min(longest, followed.next_pause)
+        followed.next_pause = min(longest, followed.next_pause * 2)
 
-    def _let_rest(self, followed: _Followed) -> None:
-        followed.rests_until = self._clock.monotonic() + self._settings.backoff_ms / 1000
+    def _pause(self, followed: _Followed) -> None:
+        followed.paused_until = self._clock.monotonic() + self._settings.backoff_ms / 1000
 
     def _disk_error(self, partition: Partition, error: KafkaError) -> None:
         self.remove((partition.topic, partition.partition))
