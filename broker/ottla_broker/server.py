@@ -240,7 +240,7 @@ class Broker:
         )
         cleaner = LogCleaner(self.logs, self.clock, settings, self.replicas.last_stable_offset)
         cleaner.start()
-        on_broker_configs.append(lambda: cleaner.rest_for(config.log_cleaner_backoff_ms))
+        on_broker_configs.append(lambda: cleaner.set_backoff(config.log_cleaner_backoff_ms))
         self._stopping.append(cleaner.close)
 
     def _services(self) -> Services:

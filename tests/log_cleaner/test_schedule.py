@@ -201,8 +201,8 @@ async def test_another_backoff_is_taken_at_once(broker: Broker) -> None:
     broker.cleaner.start()
     await asyncio.sleep(0)
     (first,) = broker.cleaner._pauses
-    broker.cleaner.rest_for(broker.cleaner._settings.backoff_ms)
+    broker.cleaner.set_backoff(broker.cleaner._settings.backoff_ms)
     assert not first.done()
-    broker.cleaner.rest_for(1)
+    broker.cleaner.set_backoff(1)
     assert first.done()
     assert broker.cleaner._settings.backoff_ms == 1

@@ -8,7 +8,7 @@ An offset checkpoint (``recovery-point-offset-checkpoint``, ``log-start-offset-c
     flights 0 336776             topic partition offset
     flights 1 0
 
-``partition.metadata``, without a line end behind it::
+``partition.metadata``, without a final line end::
 
     version: 0
     topic_id: QHPLfHZyTm-jEqK4CA3cTg        16 bytes in URL-safe base64 without padding
@@ -27,7 +27,7 @@ _UUID_BYTES: Final = 16
 
 
 class CorruptCheckpointError(Exception):
-    """A checkpoint file that is not what Kafka writes; the message names the file."""
+    """A checkpoint file isn't in Kafka's format; the message names it."""
 
 
 def encode_lines(lines: list[str]) -> bytes:
@@ -93,7 +93,7 @@ def decode_topic_id(data: bytes, path: str) -> bytes:
 
 
 def read_topic_id(files: Files, path: str) -> bytes:
-    """The topic id of a partition's folder; zeros when there is no file, or one that a power cut left empty.
+    """The topic id of a partition's folder; zeros without a file, or when a power cut left it empty.
 
     Raises CorruptCheckpointError, OSError.
     """

@@ -1,4 +1,4 @@
-"""A topic's settings as far as the log acts on them; the broker's config layer makes these objects."""
+"""The settings of a topic that its log uses; the broker's config package makes these objects."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _DAY_MS: Final = 24 * 60 * 60 * 1000
 class LogConfig:
     """Settings of one topic, with Apache Kafka 3.9's defaults; the names are Kafka's with underscores.
 
-    Times are milliseconds, sizes bytes; -1 for a retention means no limit. Replace a log's config whole, with
-    ``dataclasses.replace``: it is read anew at each operation.
+    Times are milliseconds, sizes bytes; -1 for a retention means no limit. To change a log's config, replace it with
+    ``dataclasses.replace``: each operation reads it again.
     """
 
     segment_bytes: int = 1 << 30
@@ -49,7 +49,7 @@ class LogConfig:
 
     @property
     def max_segment_ms(self) -> int:
-        """How long a segment is written to; a compacted one no longer than its records may wait."""
+        """How long a segment is written to; a compacted one at most as long as its records may wait."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
 
     @property

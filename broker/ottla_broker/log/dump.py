@@ -311,9 +311,7 @@ _BY_NAME: Final[dict[str, _Reader]] = {
 def dump_file(
     files: Files, path: str, *, records: bool = False, decode: RecordDecoder | None = None
 ) -> Iterator[Entry] | None:
-    """The entries of a file of the log, by its name; None for a name that no file of the log has. Raises
-    OSError.
-    """
+    """The entries of a file of the log, by its name; None for a name that no file of the log has. Raises OSError."""
     name = plain_name(path)
     suffix = os.path.splitext(name)[1]
     if suffix == names.LOG:
@@ -323,9 +321,7 @@ def dump_file(
 
 
 def as_line(entry: Entry) -> str:
-    """An entry as a line for people: ``key: value key: value``; records begin with a bar, as Kafka's tool has
-    it.
-    """
+    """An entry as a line for people: ``key: value key: value``; records begin with a bar, as Kafka's tool has it."""
     parts = [f"{key}: {_as_word(value)}" for key, value in entry.items() if key != "kind"]
     line = " ".join(parts)
     if entry["kind"] == "record":

@@ -1,16 +1,14 @@
 """The log's only way to the disk: descriptors, positional reads and writes, atomic small files, locks.
 
-Everything else under ``log/`` works through a :class:`Files` and the :class:`LogFile` objects it hands out,
-so a test can put a faulty twin in their place (a full disk, a failing fsync, a crash between two steps).
+All other modules of ``log/`` use a :class:`Files` and its :class:`LogFile` objects, so tests can replace them by faulty
+ones: a full disk, a failing fsync, a crash between two steps.
 
-A descriptor lives as long as somebody refers to it: :class:`LogFile` keeps one while it is in use, a bounded
-number of them per :class:`Files` (the process may be held to 20,000 descriptors with 10,000 partitions open),
-and every :class:`FileSlice` keeps its own reference, so that bytes on their way to a socket stay readable
-after their segment was evicted, renamed or unlinked. The operating system's descriptor is closed when the
-last reference goes.
+A descriptor lives while an object refers to it. A :class:`LogFile` keeps one while it is in use, up to a limit per
+:class:`Files` (the process may be limited to 20,000 descriptors with 10,000 partitions open). Every :class:`FileSlice`
+keeps its own reference, so bytes on their way to a socket stay readable after their segment was evicted, renamed or
+unlinked. The operating system's descriptor is closed with the last reference.
 
-Thread safety: any method may be called from any thread. Which thread may write which file is the caller's
-affair.
+Thread safety: any method may be called from any thread. Callers decide which thread writes which file.
 """
 
 from __future__ import annotations
@@ -25,8 +23,8 @@ from collections import deque
 from typing import Final
 
 _PERMISSIONS: Final = 0o644
-# What is left to sockets, checkpoints and libraries when the limit on descriptors is low.
-_RESERVED_SHARE: Final = 2
+_LOG_SHARE: Final = 2
+"""Logs may use 1/2 of the process's descriptors; sockets, checkpoints and libraries need the rest."""
 
 
 class LockedError(Exception):
@@ -42,12 +40,12 @@ class Descriptor:
         self.fd = fd
 
     def __del__(self, _close: object = os.close) -> None:
-        # Bound at definition: at interpreter exit the module's globals may be gone already.
+        # Bound at definition: at interpreter exit the module's globals may be gone.
         _close(self.fd)  # type: ignore[operator]
 
 
 class LogFile:
-    """A file that is opened when it is first touched and may be closed again whenever nobody is using it."""
+    """A file that opens on first use and may be closed whenever it isn't in use."""
 
     __slots__ = ("_descriptor", "_files", "_recent", "_tracked", "path")
 
@@ -59,22 +57,22 @@ class LogFile:
         self._tracked = False
 
     def descriptor(self) -> Descriptor:
-        """An open descriptor; keep the object, not the number, for as long as the number is used.
+        """An open descriptor; keep the object while you use its number.
 
-        Raises OSError, FileNotFoundError for a file that was removed: reading brings nothing to life again.
+        Raises OSError, FileNotFoundError for a file that was removed: reading doesn't create it again.
         """
         self._recent = True
         return self._descriptor or self._files.open_descriptor(self)
 
     def create(self) -> None:
-        """Make the file, if it is not there. Raises OSError."""
+        """Create the file if it doesn't exist. Raises OSError."""
         if self._descriptor is None:
             self._recent = True
             self._files.open_descriptor(self, create=True)
 
     @property
     def fd(self) -> int:
-        """The descriptor's number, for use at once: it is valid until this file is evicted."""
+        """The descriptor's number, for immediate use: it is valid until this file is evicted."""
         return self.descriptor().fd
 
     def read(self, position: int, size: int) -> bytes:
@@ -114,15 +112,15 @@ class LogFile:
         os.fdatasync(descriptor.fd)
 
     def truncate(self, size: int) -> None:
-        """Cut (or, for preallocation, extend with zeros) the file to ``size`` bytes. Raises OSError."""
+        """Truncate the file to ``size`` bytes, or extend it with zeros for preallocation. Raises OSError."""
         descriptor = self.descriptor()
         os.ftruncate(descriptor.fd, size)
 
     def pinned(self) -> LogFile:
         """Another handle on the same open file, never closed while it exists. Raises OSError.
 
-        For a thread that reads a file whose owner may rename or unlink it meanwhile: opened by its name once
-        more, it might come to life again, or be another file.
+        For a thread that reads a file whose owner may rename or unlink it meanwhile: opened again by name, it could be
+        another file.
         """
         handle = LogFile(self._files, self.path)
         handle._descriptor = self.descriptor()
@@ -136,24 +134,24 @@ class LogFile:
         return self._files.size(self.path)
 
     def rename(self, path: str) -> None:
-        """Give the file another name; open descriptors go on with it. Raises OSError."""
+        """Rename the file; open descriptors stay valid. Raises OSError."""
         self._files.rename(self.path, path)
         self.path = path
 
     def unlink(self) -> None:
-        """Remove the name, if it is there; slices that are being sent stay readable. Raises OSError."""
+        """Remove the name; slices that are being sent stay readable. Raises OSError."""
         self._files.unlink(self.path)
         self.close()
 
     def close(self) -> None:
-        """Drop this object's reference to the descriptor; the file opens again when it is next touched."""
+        """Drop this object's reference to the descriptor; the file opens again on its next use."""
         self._descriptor = None
 
 
 class FileSlice:
     """``size`` bytes of a file from ``position``, ready for ``os.sendfile(socket, slice.fd, …)``.
 
-    It holds the file open for as long as it exists: drop it when it was sent.
+    It holds the file open while it exists: drop it when it was sent.
     """
 
     __slots__ = ("_descriptor", "file", "position", "size")
@@ -208,7 +206,7 @@ def descriptor_budget() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return max(64, min(hard if hard != resource.RLIM_INFINITY else 1 << 20, 1 << 20) // _RESERVED_SHARE)
+    return max(64, min(hard if hard != resource.RLIM_INFINITY else 1 << 20, 1 << 20) // _LOG_SHARE)
 
 
 class Files:
@@ -218,7 +216,7 @@ class Files:
     """
 
     def __init__(self, max_open: int = 1024, *, read_only: bool = False) -> None:
-        """``read_only`` opens nothing for writing: for tools that look at another's files."""
+        """``read_only`` opens nothing for writing: for tools that read the files of a running broker."""
         self._flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
         self._max_open = max(8, max_open)
         self._open: deque[LogFile] = deque()
@@ -227,7 +225,7 @@ class Files:
     # --- descriptors --------------------------------------------------------------------------------------
 
     def file(self, path: str) -> LogFile:
-        """A handle on ``path``; nothing is opened yet."""
+        """A closed handle on ``path``."""
         return LogFile(self, path)
 
     def open_descriptor(self, file: LogFile, create: bool = False) -> Descriptor:
@@ -264,15 +262,16 @@ class Files:
                 file._tracked = False
 
     def close(self) -> None:
-        """Let go of all descriptors at once, not only when the garbage collector comes: files and their
-        :class:`Files` refer to each other. One that is touched later is opened again.
+        """Close all descriptors; a file that is used later opens again.
+
+        Without this they would wait for the garbage collector, as files and their :class:`Files` refer to each other.
         """
         with self._lock:
             self._evict(0)
 
     @property
     def open_count(self) -> int:
-        """Files whose descriptor is kept open just now (for tests and metrics)."""
+        """Files whose descriptor is open (for tests and metrics)."""
         return sum(1 for file in self._open if file._descriptor is not None)
 
     # --- names --------------------------------------------------------------------------------------------
@@ -290,7 +289,7 @@ class Files:
         return os.path.exists(path)
 
     def size(self, path: str) -> int:
-        """Bytes in the file; 0 when it does not exist. Raises OSError for anything else."""
+        """Bytes in the file; 0 when it doesn't exist. Raises OSError for other errors."""
         try:
             return os.stat(path).st_size
         except FileNotFoundError:
@@ -304,14 +303,14 @@ class Files:
             return 0
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Make the file look as if it had been written last at ``modified_ms``. Raises OSError."""
+        """Set when the file was last written. Raises OSError."""
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)
 
     def unlink(self, path: str) -> None:
-        """Remove a file, if it is there. Raises OSError."""
+        """Remove a file; one that doesn't exist is fine. Raises OSError."""
         try:
             os.unlink(path)
         except FileNotFoundError:
@@ -322,7 +321,7 @@ class Files:
         os.makedirs(path, exist_ok=True)
 
     def remove_folder(self, path: str) -> None:
-        """Remove a folder and all that is in it. Raises OSError."""
+        """Remove a folder with its contents. Raises OSError."""
         try:
             shutil.rmtree(path)
         except FileNotFoundError:
@@ -346,8 +345,7 @@ class Files:
             stream.write(data)
 
     def replace(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        """Put ``data`` in the place of the file in one step: readers and crashes see the old or the new,
-        never half.
+        """Put ``data`` in the place of the file in one step: readers and crashes see the old or the new, never half.
 
         ``sync`` waits for the device, for the data and for the name. Raises OSError.
         """
@@ -362,7 +360,7 @@ class Files:
             self.sync_folder(os.path.dirname(path))
 
     def sync_path(self, path: str) -> None:
-        """fsync a file by name, if it is still there. Raises OSError."""
+        """fsync a file by name, if it still exists. Raises OSError."""
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -381,13 +379,13 @@ class Files:
         self.sync_path(directory)
 
     def sync_all(self) -> None:
-        """Await the write-back of everything dirty on the machine; errors show in the fsync that follows."""
+        """Block until everything dirty on the machine is written back; a later fsync shows errors."""
         os.sync()
 
     def lock(self, path: str) -> FileLock:
-        """Take the lock file. Raises LockedError when another process has it, OSError when it cannot be made.
+        """Take the lock file. Raises LockedError when another process has it, OSError when it can't be created.
 
-        Java's FileChannel.lock is a POSIX record lock, so that is what is taken: it excludes Kafka as well.
+        It is a POSIX record lock, as Java's FileChannel.lock takes, so it excludes Kafka as well.
         """
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PERMISSIONS)
         try:

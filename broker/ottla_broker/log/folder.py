@@ -1,5 +1,4 @@
-"""One data folder (an entry of log.dirs): its lock, whose it is, how the last stop went, its offset
-checkpoints.
+"""One data folder (an entry of log.dirs): its lock, its owner, its offset checkpoints, and how it was last closed.
 
 ``meta.properties`` (Java properties; Kafka writes version 0 with ZooKeeper, 1 with KRaft)::
 
@@ -7,8 +6,8 @@ checkpoints.
     broker.id=1
     cluster.id=Zk5tq3ZUR7i0kQJv1mHs3A
 
-``.kafka_cleanshutdown`` exists after a clean stop and is removed at the start, before anything else is done,
-so that a crash while loading counts as a crash.
+``.kafka_cleanshutdown`` exists after a clean stop and is removed first thing at the start, so that a crash during
+loading counts as one.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Offsets = Mapping[tuple[str, int], int]
 
 
 class LogDirError(Exception):
-    """A data folder cannot be used; the message is one line that says which and what to do."""
+    """A data folder can't be used; the message is one line that says which and what to do."""
 
 
 class DataFolder:
@@ -58,12 +57,12 @@ class DataFolder:
         self.path = path
         # The broker the folder belongs to; None for a new one.
         self.broker_id: int | None
-        # Live logs in it: a new one goes where the fewest are.
+        # Number of logs in it: a new log goes to the folder with the fewest.
         self.log_count = 0
-        # Its disk has failed: nothing is written there any more.
+        # Whether its disk has failed: nothing is written to it then.
         self.failed = False
         self._last_written: dict[str, bytes] = {}
-        # A checkpoint is written by whoever began to collect it last, on whatever thread.
+        # Writers of checkpoints are on different threads; the one that began to collect last wins.
         self._writing = threading.Lock()
         self._generations: dict[str, int] = {}
         try:
@@ -129,7 +128,7 @@ class DataFolder:
         return int(text)
 
     def claim(self, cluster_id: str, broker_id: int) -> None:
-        """Make the folder this broker's. Raises LogDirError when it is another one's."""
+        """Make the folder this broker's. Raises LogDirError when it is another broker's."""
         path = self._path(names.META_PROPERTIES)
         if self.cluster_id not in (None, cluster_id):
             raise LogDirError(
@@ -158,11 +157,11 @@ class DataFolder:
     # --- clean stop ---------------------------------------------------------------------------------------
 
     def forget_clean_stop(self) -> None:
-        """From now on a crash is a crash. Raises OSError."""
+        """Remove the marker of a clean stop, so that a crash from now on counts as one. Raises OSError."""
         self.files.unlink(self._path(names.CLEAN_SHUTDOWN))
 
     def mark_clean_stop(self) -> None:
-        """Everything is on the device: the next start need not recover. Raises OSError."""
+        """Record that everything is on the device, so the next start needn't recover. Raises OSError."""
         self.files.replace(self._path(names.CLEAN_SHUTDOWN), _CLEAN_MARKER)
 
     def unlock(self) -> None:
@@ -171,25 +170,25 @@ class DataFolder:
     # --- checkpoints --------------------------------------------------------------------------------------
 
     def read_offsets(self, name: str) -> dict[tuple[str, int], int]:
-        """The offsets of a checkpoint; none when it is missing or damaged: logs are then scanned whole."""
+        """The offsets of a checkpoint; none when it is missing or damaged, and logs are then scanned whole."""
         path = self._path(name)
         try:
             return decode_offsets(self.files.read_all(path), path)
         except FileNotFoundError:
             return {}
         except (CorruptCheckpointError, OSError) as error:
-            _log.warning("checkpoint cannot be read, going on without", file=path, why=str(error))
+            _log.warning("checkpoint can't be read, going on without it", file=path, why=str(error))
             return {}
 
     def next_generation(self, name: str) -> int:
-        """To be called before the offsets of a checkpoint are collected."""
+        """Begin to collect a checkpoint's offsets; pass the result to :meth:`write_offsets`."""
         generation = self._generations[name] = self._generations.get(name, 0) + 1
         return generation
 
     def write_offsets(self, name: str, offsets: Offsets, generation: int) -> None:
-        """Write a checkpoint, unless it says the same already; on any thread. Raises OSError.
+        """Write a checkpoint unless the file has the same offsets, on any thread. Raises OSError.
 
-        One whose ``generation`` is not the last one is left: somebody has newer offsets.
+        Nothing is written for an old ``generation``: newer offsets are on their way.
         """
         data = encode_offsets(offsets)
         with self._writing:

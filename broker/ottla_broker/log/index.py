@@ -10,11 +10,10 @@
     timestamp:       int64   the largest timestamp in the segment up to this entry
     relative offset: int32   last offset of the batch that has it, minus the base offset
 
-Entries made by this process are kept in memory (that is where readers of a growing segment look) and go to
-the file at flush, roll and close; entries that were on disk before stay there and are searched with
-positional reads, so an index of a segment nobody reads costs no memory. After an unclean stop the index is
-rebuilt from the log, so an unwritten tail is no loss. Kafka preallocates the file of an active segment and
-trims it at close; this one is never longer than its entries.
+New entries stay in memory, where readers of a growing segment look, and are written at flush, roll and close. Entries
+that were on disk before stay there and are searched with positional reads, so an index that isn't read costs no memory.
+After an unclean stop the index is rebuilt from the log, so an unwritten tail is no loss. Kafka preallocates the file of
+an active segment and trims it at close; here it is never longer than its entries.
 
 Owned by the log's thread; :meth:`SparseIndex.floor` may be called from another thread on a sealed segment.
 """
@@ -35,7 +34,7 @@ MAX_RELATIVE: Final = 2**31 - 1
 
 
 class CorruptIndexError(Exception):
-    """The index file contradicts itself or its segment; it has to be rebuilt from the log."""
+    """The index file contradicts itself or its segment, and must be rebuilt from the log."""
 
 
 class SparseIndex:
@@ -50,10 +49,10 @@ class SparseIndex:
         self.file: LogFile = files.file(path)
         self._keys = array(self._key_type)
         self._values = array("i")
-        # Entries that are in the file and not in memory, and entries that are in the file.
+        # Entries that are only in the file, and all entries in the file.
         self._on_disk = 0 if new else self.file.size() // self._entry.size
         self._written = self._on_disk
-        # Whether the file may be longer than what is to be in it: the next write cuts it.
+        # Whether the file may be longer than its entries: the next write truncates it.
         self._stale = new
 
     def __len__(self) -> int:
@@ -61,7 +60,7 @@ class SparseIndex:
 
     @property
     def byte_size(self) -> int:
-        """What the index takes on disk once it is written."""
+        """Bytes that the index takes on disk once it is written."""
         return len(self) * self._entry.size
 
     def entry(self, slot: int) -> tuple[int, int]:
@@ -95,7 +94,7 @@ class SparseIndex:
         return None if slot < 0 else self.entry(slot)
 
     def add(self, key: int, value: int) -> None:
-        """Append a pair; the caller keeps both columns growing."""
+        """Append a pair, with neither key nor value smaller than the last."""
         self._keys.append(key)
         self._values.append(value)
 
@@ -115,7 +114,7 @@ class SparseIndex:
             self._stale = False
 
     def seal(self) -> None:
-        """Write what is left and keep nothing in memory. Raises OSError."""
+        """Write all entries and drop them from memory. Raises OSError."""
         self.write()
         self._on_disk = self._written
         self._keys = array(self._key_type)
@@ -123,13 +122,13 @@ class SparseIndex:
         self.file.close()
 
     def clear(self) -> None:
-        """Begin anew: what the file holds is overwritten, or cut, by the next write."""
+        """Remove all entries; the next write overwrites or truncates the file."""
         del self._keys[:], self._values[:]
         self._on_disk = self._written = 0
         self._stale = True
 
     def keep(self, count: int) -> None:
-        """Drop all entries but the first ``count``, from memory and from the file. Raises OSError."""
+        """Keep only the first ``count`` entries, in memory and in the file. Raises OSError."""
         count = min(count, len(self))
         in_memory = max(0, count - self._on_disk)
         del self._keys[in_memory:]
@@ -155,7 +154,7 @@ class SparseIndex:
         self._check_last(value, segment_size)
 
     def _check_last(self, value: int, segment_size: int) -> None:
-        """Refuse a last value that its segment cannot have."""
+        """Refuse a last value that the segment can't have."""
 
 
 class OffsetIndex(SparseIndex):

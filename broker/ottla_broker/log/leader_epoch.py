@@ -1,9 +1,8 @@
-"""Which leader wrote which part of a log: epochs and the offsets they begin at (KIP-101, Kafka's
-LeaderEpochFileCache).
+"""Which leader wrote which part of a log: epochs and the offsets they begin at (KIP-101, Kafka's LeaderEpochFileCache).
 
-``leader-epoch-checkpoint`` is text: a line ``0`` (version), a line with the number of entries, and a line
-``<epoch> <start offset>`` an entry; both columns grow. It is written before the recovery point moves past an
-entry's batch: entries behind the recovery point are found again in the batches. Owned by the log's thread.
+``leader-epoch-checkpoint`` is text: a line ``0`` (version), a line with the number of entries, and one line ``<epoch>
+<start offset>`` per entry; both columns grow. It is written before the recovery point moves past an entry's batch;
+entries above the recovery point are found again in the batches. Owned by the log's thread.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ class LeaderEpochs:
     def __init__(self) -> None:
         self.epochs: list[int] = []
         self.starts: list[int] = []
-        # Epoch of the last entry, or -1: compared at each append.
+        # Epoch of the last entry, or -1; each append compares it.
         self.latest = UNDEFINED_EPOCH
         self.dirty = False
 
     def decode(self, data: bytes, path: str) -> None:
-        """Take over what a checkpoint file holds; one that cannot be read is as good as none."""
+        """Read a checkpoint file; one that can't be read counts as none."""
         try:
             entries = [(int(epoch), int(start)) for epoch, start in decode_lines(data, path, fields=2)]
         except (CorruptCheckpointError, ValueError) as error:
             _log.warning(
-                "leader epoch checkpoint cannot be read, epochs are taken from the batches",
+                "leader epoch checkpoint can't be read, epochs are read from the batches",
                 file=path,
                 why=str(error),
             )
@@ -55,7 +54,7 @@ class LeaderEpochs:
         )
 
     def assign(self, epoch: int, start: int) -> None:
-        """``epoch`` begins at ``start``; later entries that contradict it go."""
+        """Record that ``epoch`` begins at ``start``, and remove later entries that contradict it."""
         if epoch < 0 or start < 0 or (self.epochs and epoch == self.latest and start >= self.starts[-1]):
             return
         while self.epochs and (self.epochs[-1] >= epoch or self.starts[-1] >= start):
@@ -67,7 +66,7 @@ class LeaderEpochs:
         self.dirty = True
 
     def truncate_from_end(self, end: int) -> None:
-        """The log ends at ``end`` now: entries that begin there or behind go."""
+        """Remove the entries that begin at ``end`` or after: the log ends there now."""
         keep = bisect_left(self.starts, end)
         if keep < len(self.starts):
             del self.epochs[keep:], self.starts[keep:]
@@ -75,7 +74,7 @@ class LeaderEpochs:
             self.dirty = True
 
     def truncate_from_start(self, start: int) -> None:
-        """The log begins at ``start`` now: the epoch in force there begins there, earlier ones go."""
+        """Remove epochs that end before ``start``, where the log begins now; the first one left begins there."""
         passed = bisect_right(self.starts, start)
         if passed > 1 or (passed == 1 and self.starts[0] < start):
             del self.epochs[: passed - 1], self.starts[: passed - 1]
@@ -83,7 +82,7 @@ class LeaderEpochs:
             self.dirty = True
 
     def clear(self) -> None:
-        """Nothing is in the log any more."""
+        """Remove all entries: the log is empty."""
         self.epochs.clear()
         self.starts.clear()
         self.latest = UNDEFINED_EPOCH

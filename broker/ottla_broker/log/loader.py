@@ -40,7 +40,7 @@ _log = events.get_logger()
 
 
 class OldFormatError(OSError):
-    """The segment holds messages of format v0 or v1, which this broker does not read; nothing was changed."""
+    """The segment holds messages of format v0 or v1, which this broker can't read; nothing was changed."""
 
 
 class Loaded:
@@ -104,7 +104,7 @@ def load(
 
     if segments and end < log_start_offset:
         _log.warning(
-            "the log ends before its start: segment files are missing, beginning anew",
+            "the log ends before its start: segment files are missing, restarting at its start",
             partition=name,
             end_offset=end,
             start_offset=log_start_offset,
@@ -152,7 +152,7 @@ def rebuild_producers(producers: ProducerStates, segments: Sequence[LogSegment],
 
 
 def _finish_interrupted(files: Files, path: str, name: str, found: set[str]) -> set[str]:
-    """Undo or finish what a crash interrupted; the names that are left. Raises OSError."""
+    """Undo or finish what a crash interrupted; returns the names that are left. Raises OSError."""
     if not any(one.endswith((names.DELETED, names.CLEANED, names.SWAP, ".tmp")) for one in found):
         return found
     swaps = {one for one in found if one.endswith(names.SWAP)}
@@ -188,7 +188,7 @@ def _finish_interrupted(files: Files, path: str, name: str, found: set[str]) -> 
 
 
 def _open_segments(files: Files, path: str, name: str, found: set[str], now_ms: int) -> list[LogSegment]:
-    """The segments, ascending; indexes that lost theirs are removed. Raises OSError."""
+    """The segments, ascending; indexes without a segment are removed. Raises OSError."""
     bases = sorted(
         offset for one in found if one.endswith(names.LOG) and (offset := names.offset_of(one)) is not None
     )
@@ -201,7 +201,7 @@ def _open_segments(files: Files, path: str, name: str, found: set[str], now_ms: 
 
 
 class _Recovery:
-    """The scan of a log's segments; it works on the lists it is given."""
+    """Scans a log's segments, and changes the lists it is given."""
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ class _Recovery:
         self.now_ms = now_ms
 
     def rebuild_damaged_indexes(self, found: set[str], below: int | None = None) -> None:
-        """Make missing or wrong indexes anew; ``below``: only of segments that end before that offset."""
+        """Rebuild missing or wrong indexes; ``below``: only of segments that end before that offset."""
         for number, segment in enumerate(self.segments):
             is_last = number + 1 == len(self.segments)
             if below is not None and (is_last or self.segments[number + 1].base_offset > below):
@@ -246,20 +246,18 @@ class _Recovery:
                 segment.write_indexes()
 
     def clean_end(self) -> int:
-        """The end of the log after a clean stop; a damaged end is recovered all the same."""
+        """The end of the log after a clean stop; a damaged end is recovered."""
         if not self.segments:
             return self.log_start_offset
         try:
             return self.segments[-1].next_offset()
         except CorruptRecordError as error:
-            _log.warning(
-                "the log's end is damaged in spite of a clean stop", partition=self.name, why=str(error)
-            )
+            _log.warning("the log's end is damaged despite a clean stop", partition=self.name, why=str(error))
         self.recover_from(self.segments[-1].base_offset)
         return self.segments[-1].next_offset()
 
     def recover_from(self, recovery_point: int) -> bool:
-        """Scan the segments that reach behind the recovery point, and cut at the first damage.
+        """Scan the segments that reach above the recovery point, and truncate at the first damage.
 
         True if any was scanned.
         """
@@ -278,10 +276,10 @@ class _Recovery:
             segment = segments[number]
             self.producers.end_offset = max(self.producers.end_offset, segment.base_offset)
             if number > first:
-                self.producers.take_snapshot()
+                self.producers.write_snapshot()
             damage = self._scan(segment, replay=True)
             if damage is not None:
-                self._cut(number, *damage)
+                self._truncate(number, *damage)
                 break
             if number + 1 < len(segments):
                 segment.seal()
@@ -289,14 +287,14 @@ class _Recovery:
                 segment.write_indexes()
         return True
 
-    def _cut(self, number: int, position: int, why: str) -> None:
+    def _truncate(self, number: int, position: int, why: str) -> None:
         segment = self.segments[number]
         later = self.segments[number + 1 :]
         lost = segment.size - position
         segment.cut(position)
         segment.write_indexes()
         _log.warning(
-            "log cut at the first damaged batch",
+            "log truncated at the first damaged batch",
             partition=self.name,
             segment=segment.file.path,
             position=position,
@@ -311,9 +309,9 @@ class _Recovery:
         del self.segments[number + 1 :]
 
     def _scan(self, segment: LogSegment, *, replay: bool) -> tuple[int, str] | None:
-        """Check every batch and index it; with ``replay`` also what the batches say of producers and epochs.
+        """Check every batch and index it; with ``replay``, update producers and epochs from it too.
 
-        Returns where the first damaged batch is and what is wrong with it.
+        Returns the position of the first damaged batch and what is wrong with it.
         """
         segment.clear_indexes()
         if replay:
@@ -344,7 +342,7 @@ class _Recovery:
                         self.epochs.assign(header.partition_leader_epoch, header.base_offset)
                     ended = self.producers.replay(header, batch)
                     if ended is not None:
-                        txn_index.note_ended(segment, ended, self.producers)
+                        txn_index.add_ended(segment, ended, self.producers)
                 good = position + header.size
                 next_offset = last + 1
         except UnsupportedMagicError as error:
@@ -358,14 +356,14 @@ class _Recovery:
 
     def _old_format(self, segment: LogSegment) -> OldFormatError:
         return OldFormatError(
-            f"{segment.file.path} holds messages of format v0 or v1, not readable here; it was left alone"
+            f"{segment.file.path} holds messages of format v0 or v1, which this broker can't read; it was not changed"
         )
 
 
 def _is_old_message(segment: LogSegment, position: int) -> bool:
-    """Whether a whole, undamaged message of format v0 or v1 is there.
+    """Whether a whole, undamaged message of format v0 or v1 begins at ``position``.
 
-    Such a message is an offset, a size, and a CRC-32 of what follows the CRC.
+    Such a message is an offset, a size, and a CRC-32 of the bytes after the CRC.
     """
     head = segment.file.read(position, _OLD_HEADER)
     if len(head) < _OLD_HEADER:

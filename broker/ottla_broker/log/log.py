@@ -425,7 +425,7 @@ class Log:
         for header in headers:
             ended = self.producers.replay(header, view[position : position + header.size])
             if ended is not None:
-                txn_index.note_ended(self.active, ended, self.producers)
+                txn_index.add_ended(self.active, ended, self.producers)
             position += header.size
 
     def _write_batches(
@@ -498,7 +498,7 @@ class Log:
         old = self.active
         old.seal()
         self.producers.end_offset = base_offset
-        self.producers.take_snapshot()
+        self.producers.write_snapshot()
         jitter = min(config.segment_jitter_ms, config.max_segment_ms)
         segment = LogSegment.create(
             environment.files,
@@ -784,7 +784,7 @@ class Log:
         try:
             self.producers.end_offset = self.log_end_offset
             if self.producers.producers or self.producers.snapshots:
-                self.producers.take_snapshot()
+                self.producers.write_snapshot()
             self.active.close()
             if self.epochs.dirty:
                 self.environment.files.replace(self._epochs_path, self.epochs.encode(), sync=False)

@@ -1,14 +1,13 @@
-"""What a partition knows of its idempotent and transactional producers, and the snapshot files that keep it.
+"""The state of a partition's idempotent and transactional producers, and the snapshot files that keep it.
 
-A producer numbers its records; the last five batches of each are remembered, so that a batch sent again is
-answered with the first answer and a gap is refused (KIP-98; a producer nobody remembers may begin anywhere,
-KIP-360).
+A producer numbers its records. The last five batches of each are remembered, so that a batch sent again gets the first
+answer and a gap is refused (KIP-98); an unknown producer may begin anywhere (KIP-360).
 
 ``<offset>.snapshot`` holds the state before the batch at ``offset``, big endian (Kafka's
 ProducerStateManager)::
 
     version:  int16   1
-    crc:      uint32  CRC-32C of all that follows
+    crc:      uint32  CRC-32C of everything after it
     count:    int32
     count times, 46 bytes each:
       producer_id:              int64
@@ -20,8 +19,8 @@ ProducerStateManager)::
       coordinator_epoch:        int32   of the last transaction marker; -1 when there was none
       current_txn_first_offset: int64   -1 outside a transaction
 
-A snapshot is taken at each roll (under the new segment's base offset) and at a clean close (under the end
-offset); it goes with its segment. Owned by the log's thread.
+A snapshot is written at each roll, named by the new segment's base offset, and at a clean close, named by the end
+offset; it is removed with its segment. Owned by the log's thread.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class EndedTransaction(NamedTuple):
 
 
 class CorruptSnapshotError(Exception):
-    """The snapshot's bytes are not what was written."""
+    """The snapshot's bytes are damaged."""
 
 
 class ProducerEntry:
@@ -167,7 +166,7 @@ class ProducerStates:
     # --- sequences ----------------------------------------------------------------------------------------
 
     def check(self, header: BatchHeader, last_sequence: int, *, from_client: bool) -> SentBatch | None:
-        """Whether the batch may be appended; the answer of the first time when it is a repetition.
+        """Check that the batch may be appended; a batch sent again is returned as it was stored the first time.
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH for a producer that has been replaced,
         OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, INVALID_TXN_STATE for a plain batch inside a transaction.
@@ -209,7 +208,7 @@ class ProducerStates:
     def update(
         self, header: BatchHeader, last_sequence: int, first_offset: int, last_offset: int, timestamp: int
     ) -> None:
-        """Take note of a data batch that was appended."""
+        """Record a data batch that was appended."""
         producer_id = header.producer_id
         epoch = header.producer_epoch
         entry = self.producers.get(producer_id)
@@ -227,9 +226,9 @@ class ProducerStates:
             entry.txn_first_offset = first_offset
 
     def replay(self, header: BatchHeader, batch: memoryview) -> EndedTransaction | None:
-        """Take note of a batch found in the log or sent by a leader: it is a fact, so nothing is refused.
+        """Record a batch found in the log or sent by a leader, which can't be refused.
 
-        Raises CorruptRecordError for a control batch whose marker cannot be read.
+        Raises CorruptRecordError for a control batch whose marker can't be read.
         """
         ended = None
         if header.producer_id >= 0:
@@ -275,7 +274,7 @@ class ProducerStates:
         )
 
     def remove_expired(self, now_ms: int) -> None:
-        """Forget producers that wrote nothing for producer.id.expiration.ms and have no transaction open."""
+        """Forget producers without an open transaction that wrote nothing for producer.id.expiration.ms."""
         oldest = now_ms - self.expiration_ms
         expired = [
             entry.producer_id
@@ -288,7 +287,7 @@ class ProducerStates:
     # --- snapshots ----------------------------------------------------------------------------------------
 
     def find_snapshots(self, folder_names: list[str]) -> None:
-        """Take note of the snapshot files among the folder's names."""
+        """Find the snapshot files among the folder's names."""
         offsets = [names.offset_of(name) for name in folder_names if name.endswith(names.SNAPSHOT)]
         self.snapshots = sorted(offset for offset in offsets if offset is not None)
 
@@ -296,8 +295,8 @@ class ProducerStates:
         """Path of the snapshot at ``offset``."""
         return f"{self._folder}/{names.segment_name(offset)}{names.SNAPSHOT}"
 
-    def take_snapshot(self) -> None:
-        """Write the state to ``<end offset>.snapshot`` unless the last snapshot is as new. Raises OSError."""
+    def write_snapshot(self) -> None:
+        """Write the state to ``<end offset>.snapshot`` unless the last one is as new. Raises OSError."""
         if self.end_offset <= self.last_snapshot and self.snapshots:
             return
         self._files.replace(
@@ -308,7 +307,7 @@ class ProducerStates:
         self.last_snapshot = self.end_offset
 
     def remove_snapshot(self, offset: int) -> None:
-        """Remove the snapshot at ``offset``, if there is one. Raises OSError."""
+        """Remove the snapshot at ``offset``, if it exists. Raises OSError."""
         at = bisect_left(self.snapshots, offset)
         if at < len(self.snapshots) and self.snapshots[at] == offset:
             del self.snapshots[at]
@@ -324,17 +323,16 @@ class ProducerStates:
             self.remove_snapshot(offset)
 
     def clear(self, offset: int) -> None:
-        """Forget everybody and every snapshot; the log begins anew at ``offset``. Raises OSError."""
+        """Forget all producers and snapshots: the log restarts at ``offset``. Raises OSError."""
         for snapshot in list(self.snapshots):
             self.remove_snapshot(snapshot)
         self.producers.clear()
         self.end_offset = self.last_snapshot = offset
 
     def load(self, log_start: int, end: int, now_ms: int) -> None:
-        """Go back to the newest readable snapshot in ``(log_start, end]``; those outside are removed, as are
-        damaged ones.
+        """Load the newest readable snapshot in ``(log_start, end]``, and remove damaged ones and those outside.
 
-        Batches from :attr:`end_offset` on have to be replayed afterwards. Raises OSError.
+        Replay the batches from :attr:`end_offset` on afterwards. Raises OSError.
         """
         for offset in list(self.snapshots):
             if offset > end or offset <= log_start:

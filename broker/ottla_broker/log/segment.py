@@ -1,12 +1,11 @@
 """One segment of a log: a file of record batches, its indexes, and how an offset is found in it.
 
-The ``.log`` file is record batches one after the other, nothing before, between or behind them (a
-preallocated active segment has zeros behind, cut off when it is sealed). A segment holds offsets from its
-base offset up to at most base + 2**31 - 1, because the indexes store relative offsets as int32. Source:
-Kafka's LogSegment.
+The ``.log`` file is record batches, with nothing before, between or after them (a preallocated active segment has
+zeros after them, which sealing removes). A segment holds offsets from its base offset up to at most base + 2**31 - 1,
+because the indexes store relative offsets as int32. Source: Kafka's LogSegment.
 
-Owned by the log's thread. The functions that read (:meth:`LogSegment.find`, :meth:`LogSegment.batches`) may
-run on another thread for bytes below a ``size`` that was taken before: written bytes never change.
+Owned by the log's thread. :meth:`LogSegment.find` and :meth:`LogSegment.batches` may run on another thread for bytes
+below a ``size`` that was read before: written bytes never change.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _TIME_ENTRY: Final = 12
 
 
 class LogSegment:
-    """A segment's files and what is known of them; ``size`` is how many bytes hold whole batches."""
+    """A segment's files and their state; ``size`` is how many bytes hold whole batches."""
 
     __slots__ = (
         "_first_timestamp",
@@ -93,7 +92,7 @@ class LogSegment:
         self._max_timestamp_offset = base_offset
         # Timestamp of the last time index entry, known when the largest one is.
         self._indexed_timestamp = NO_TIMESTAMP
-        # Timestamp of the first batch: None as long as nobody has looked.
+        # Timestamp of the first batch; None until it is needed.
         self._first_timestamp: int | None = None
 
     @classmethod
@@ -161,10 +160,7 @@ class LogSegment:
         self.time_index.write()
 
     def seal(self) -> None:
-        """The segment gets no more batches: last time index entry, indexes written and out of memory.
-
-        Raises OSError.
-        """
+        """Finish a segment that gets no more batches: write its indexes and drop them from memory. Raises OSError."""
         self.index_end()
         self.offset_index.seal()
         self.time_index.seal()
@@ -172,7 +168,7 @@ class LogSegment:
             self.file.truncate(self.size)
 
     def close(self) -> None:
-        """Write what is missing in the index files and let go of them. Raises OSError.
+        """Write what is missing in the index files and close them. Raises OSError.
 
         The segment may be written to again; the next close then adds to the indexes.
         """
@@ -190,14 +186,14 @@ class LogSegment:
         return [index for index in (self._offset_index, self._time_index) if index is not None]
 
     def index_end(self) -> None:
-        """A segment that is not written to any more ends its time index with the largest timestamp it has."""
+        """End the time index with the segment's largest timestamp, as no more batches follow."""
         timestamp, offset = self.max_timestamp
         if timestamp > self._indexed_timestamp:
             self.time_index.add(timestamp, offset - self.base_offset)
             self._indexed_timestamp = timestamp
 
     def sync_paths(self) -> list[str]:
-        """The index files: they have to be on the device before the recovery point passes the segment."""
+        """The index files, which must be on the device before the recovery point passes the segment."""
         return [self.path(kind) for kind in names.INDEX_SUFFIXES]
 
     def rename(self, suffix: str) -> None:
@@ -214,7 +210,7 @@ class LogSegment:
             try:
                 self.files.rename(path, new)
             except FileNotFoundError:
-                # An empty or old segment need not have every index; the log itself has to be there.
+                # An empty or old segment may lack an index, but not the log itself.
                 if kind == names.LOG:
                     raise
             handle = handles.get(kind)
@@ -222,7 +218,7 @@ class LogSegment:
                 handle.path = new
 
     def unlink(self) -> None:
-        """Remove the segment's files, those that are there. Raises OSError."""
+        """Remove the segment's files. Raises OSError."""
         for kind in names.SEGMENT_SUFFIXES:
             self.files.unlink(self.path(kind))
         self.file.close()
@@ -246,17 +242,17 @@ class LogSegment:
         self._max_known = True
 
     def set_max_timestamp(self, timestamp: int, offset: int) -> None:
-        """What a scan of the segment's batches found."""
+        """Set the largest timestamp, which a scan has found, and its batch's last offset."""
         self._max_timestamp, self._max_timestamp_offset, self._max_known = timestamp, offset, True
 
     def largest_timestamp(self) -> int:
-        """What retention by time goes by: the largest timestamp, else when the file was last written (ms)."""
+        """The age for retention by time: the largest timestamp, or without any when the file was last written (ms)."""
         timestamp = self.max_timestamp[0]
         return timestamp if timestamp >= 0 else self.files.modified_ms(self.file.path)
 
     @property
     def first_timestamp(self) -> int:
-        """Largest timestamp of the first batch: what rolling by time counts from; -1 without one."""
+        """Largest timestamp of the first batch, from which rolling by time counts; -1 without one."""
         timestamp = self._first_timestamp
         if timestamp is None:
             if not self.size:
@@ -297,17 +293,16 @@ class LogSegment:
         timestamp_offset: int,
         interval: int,
     ) -> None:
-        """Write whole batches behind the others and index them.
+        """Write whole batches after the others and index them.
 
-        ``timestamp`` is the largest in them and ``timestamp_offset`` the last offset of its batch;
-        ``interval`` is index.interval.bytes. Raises OSError, with the segment as it was but for bytes behind
-        ``size``.
+        ``timestamp`` is the largest in them and ``timestamp_offset`` the last offset of its batch; ``interval`` is
+        index.interval.bytes. Raises OSError; the segment is then as it was, except for bytes above ``size``.
         """
         if not self._max_known:
             self._load_max_timestamp()
         position = self.size
         self.file.write(data, position)
-        # Nothing behind the write may fail: what is in the file and what is known of it must agree.
+        # Nothing after the write may fail: the file and this object must agree.
         size = len(data)
         if not position:
             self._first_timestamp = timestamp
@@ -330,9 +325,9 @@ class LogSegment:
         self._index_entries_left -= 1
 
     def truncate_to(self, offset: int, now_ms: int) -> bool:
-        """Remove the batch that holds ``offset`` and all behind it; True when bytes went. Raises OSError.
+        """Remove the batch that holds ``offset`` and all after it; True when that removed anything.
 
-        Raises CorruptRecordError when the way to the offset is damaged.
+        Raises OSError, CorruptRecordError when a batch before the offset is damaged.
         """
         found = self.find(offset)
         relative = offset - self.base_offset
@@ -355,12 +350,12 @@ class LogSegment:
         return found is not None
 
     def cut(self, position: int) -> None:
-        """Cut the log file at ``position``. Raises OSError."""
+        """Truncate the log file to ``position``. Raises OSError."""
         self.file.truncate(position)
         self.size = position
 
     def _find_max_timestamp(self) -> None:
-        """The largest timestamp, from the last time index entry and the batches behind it."""
+        """Find the largest timestamp, from the last time index entry and the batches after it."""
         last = self.time_index.last()
         timestamp, offset = (
             (last[0], self.base_offset + last[1]) if last else (NO_TIMESTAMP, self.base_offset)
@@ -372,7 +367,7 @@ class LogSegment:
         self.set_max_timestamp(timestamp, offset)
 
     def clear_indexes(self) -> None:
-        """Empty the indexes before they are built anew."""
+        """Empty the indexes before they are rebuilt."""
         self.offset_index.clear()
         self.time_index.clear()
         self._since_index = 0
@@ -392,10 +387,9 @@ class LogSegment:
         return pair[1] if pair is not None else 0
 
     def find(self, offset: int, position: int = -1) -> tuple[int, int, int] | None:
-        """Position, size and base offset of the first batch that ends at or behind ``offset``; None behind
-        the last one.
+        """Position, size and base offset of the first batch that ends at or after ``offset``; None without one.
 
-        ``position`` may give a batch's start to begin at. Raises CorruptRecordError, OSError.
+        The search begins at ``position``, if given: a batch's start. Raises CorruptRecordError, OSError.
         """
         if position < 0:
             position = 0 if offset <= self.base_offset else self.position_below(offset)
@@ -421,7 +415,7 @@ class LogSegment:
         return None
 
     def next_offset(self) -> int:
-        """The offset behind the segment's last batch, or its base offset when it is empty.
+        """The offset after the segment's last batch, or its base offset when it is empty.
 
         Raises CorruptRecordError, OSError.
         """
@@ -435,11 +429,10 @@ class LogSegment:
     def batches(
         self, start: int = 0, end: int | None = None, *, headers_only: bool = False, chunk: int = CHUNK_BYTES
     ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """Position, header and bytes of each batch that begins in ``[start, end)`` and is whole below
-        ``size``.
+        """Position, header and bytes of each batch that begins in ``[start, end)`` and is whole below ``size``.
 
-        ``start`` is a batch's start. With ``headers_only`` the bytes may be cut short. The CRC is not looked
-        at. Raises CorruptRecordError at bytes that cannot be a batch, OSError.
+        ``start`` is a batch's start. With ``headers_only`` the bytes may be cut short. The CRC isn't checked. Raises
+        CorruptRecordError at bytes that can't be a batch, OSError.
         """
         limit = self.size
         end = limit if end is None else min(end, limit)

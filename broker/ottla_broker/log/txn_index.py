@@ -1,13 +1,13 @@
 """The index of aborted transactions of a segment.
 
-``<base>.txnindex``, entries of 34 bytes, big endian, one for each abort marker in the segment, in the order
-of the markers (Kafka's TransactionIndex)::
+``<base>.txnindex`` has an entry of 34 bytes, big endian, for each abort marker in the segment, in the markers' order
+(Kafka's TransactionIndex)::
 
     version:            int16   0
     producer_id:        int64
     first_offset:       int64   of the transaction's first batch
     last_offset:        int64   of the marker
-    last_stable_offset: int64   before which no transaction was open once the marker was written
+    last_stable_offset: int64   below it no transaction was open after the marker
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class CorruptTxnIndexError(Exception):
-    """The file is not a row of entries."""
+    """The file's bytes are not whole entries."""
 
 
 def encode(aborted: Iterable[AbortedTransaction]) -> bytes:
@@ -59,10 +59,7 @@ def decode(data: bytes) -> list[AbortedTransaction]:
 
 
 def read(files: Files, path: str) -> list[AbortedTransaction]:
-    """The entries of the file at ``path``; none when there is no file.
-
-    Raises CorruptTxnIndexError, OSError.
-    """
+    """The entries of the file at ``path``; none without a file. Raises CorruptTxnIndexError, OSError."""
     try:
         data = files.read_all(path)
     except FileNotFoundError:
@@ -70,11 +67,8 @@ def read(files: Files, path: str) -> list[AbortedTransaction]:
     return decode(data)
 
 
-def note_ended(segment: LogSegment, ended: EndedTransaction, producers: ProducerStates) -> None:
-    """Add a transaction that a marker in the segment aborted; a committed one needs no entry.
-
-    Raises OSError.
-    """
+def add_ended(segment: LogSegment, ended: EndedTransaction, producers: ProducerStates) -> None:
+    """Add a transaction that a marker in the segment ended; a committed one needs no entry. Raises OSError."""
     if not ended.aborted:
         return
     unstable = producers.first_unstable_offset
@@ -92,7 +86,7 @@ def clear(segment: LogSegment) -> None:
 
 
 def truncate_to(segment: LogSegment, offset: int) -> None:
-    """Drop the entries of markers at or behind ``offset``. Raises OSError, CorruptTxnIndexError."""
+    """Remove the entries of markers at or after ``offset``. Raises OSError, CorruptTxnIndexError."""
     path = segment.path(names.TXN_INDEX)
     entries = read(segment.files, path)
     kept = [entry for entry in entries if entry.last_offset < offset]

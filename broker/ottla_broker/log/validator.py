@@ -1,8 +1,7 @@
-"""What a leader asks of a batch before it goes into the log, as Kafka's LogValidator and UnifiedLog ask it.
+"""What a leader checks in a batch before it appends it, as Kafka's LogValidator and UnifiedLog do.
 
-Only the header is read, and the checksum computed. The records are decoded where a setting leaves no other
-way: a compacted topic (every record needs a key), a limit on old timestamps, a compression that is not the
-producer's.
+Only the header is read, and the checksum computed. Records are decoded where a setting requires it: a compacted topic
+(every record needs a key), a limit on old timestamps, a compression that isn't the producer's.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ from .config import NO_LIMIT, LogConfig
 if TYPE_CHECKING:
     from ottla_protocol.records.record import Record
 
-# A record takes at least length, attributes, timestamp delta, offset delta, key, value and header count: a
-# byte each.
+# Length, attributes, timestamp delta, offset delta, key, value and header count take a byte each at least.
 _LEAST_RECORD: Final = 7
 _HIGHEST_CODEC: Final = 4
 _CODECS: Final = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -35,10 +33,10 @@ _DETAILS: Final = 3
 
 
 class RecordsRefused(KafkaError):
-    """A batch that is refused for some of its records.
+    """A batch is refused because of some of its records.
 
-    ``records`` names each by its index in the batch, with what is wrong with it; a producer then knows which of its
-    records may be sent again (KIP-467).
+    ``records`` has each one's index in the batch and what is wrong with it, so that a producer knows which of its
+    records it may send again (KIP-467).
     """
 
     def __init__(self, code: ErrorCode, message: str, records: list[tuple[int, str]]) -> None:
@@ -49,10 +47,9 @@ class RecordsRefused(KafkaError):
 class AppendInfo:
     """How a batch was stored.
 
-    ``first_offset`` to ``last_offset`` are its records' offsets, ``log_append_time`` the timestamp they were
-    given (-1: they keep their own), ``size`` the bytes written (0 for a repetition). ``duplicate`` says that
-    the batch was there already and the offsets are those of the first time; ``flush_due`` that flush.messages
-    asks for an fsync now.
+    ``first_offset`` to ``last_offset`` are its records' offsets, ``log_append_time`` their new timestamp (-1: they keep
+    their own), ``size`` the bytes written (0 for a duplicate). ``duplicate``: the batch was stored before, with these
+    offsets. ``flush_due``: flush.messages asks for an fsync now.
     """
 
     __slots__ = (
@@ -89,7 +86,7 @@ def check_batch(
 ) -> BatchHeader:
     """The header of the batch at ``position``, which is whole, undamaged and not too large.
 
-    ``any_size``: the leader has taken it, under whatever limit there was then.
+    ``any_size``: the leader has stored it, so its size isn't checked.
 
     Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD (cut short, or an old format), MESSAGE_TOO_LARGE.
     """
@@ -130,8 +127,7 @@ def check_client_batch(
 ) -> None:
     """Refuse what only a leader or a coordinator may write, and numbers that contradict each other.
 
-    Raises KafkaError: INVALID_RECORD, INVALID_TXN_STATE, INVALID_TIMESTAMP; RecordsRefused where single records are
-    to blame.
+    Raises KafkaError: INVALID_RECORD, INVALID_TXN_STATE, INVALID_TIMESTAMP; RecordsRefused because of single records.
     """
     count = header.record_count
     if header.size != len(view):
@@ -224,8 +220,7 @@ def _check_keys(view: memoryview, header: BatchHeader, name: str) -> None:
 def recompress(view: memoryview, header: BatchHeader, config: LogConfig, name: str) -> memoryview | None:
     """The batch in the topic's own compression; None when it has that already.
 
-    Raises KafkaError: MESSAGE_TOO_LARGE when it has become too large, INVALID_RECORD when it cannot be
-    decompressed.
+    Raises KafkaError: MESSAGE_TOO_LARGE when it has become too large, INVALID_RECORD when it can't be decompressed.
     """
     codec = _CODECS[config.compression_type]
     if codec == header.codec or header.is_control:

@@ -1,8 +1,7 @@
 """Compaction: keeps the last record of every key of a log whose cleanup policy is ``compact``.
 
 Reading order: ``schedule`` (which log, from where to where), ``offset_map`` (the last offset of every key),
-``filter`` (what stays of a batch), ``work`` (the byte work of one cleaning), ``service`` (the cleaner as the
-server knows it).
+``filter`` (which records of a batch stay), ``work`` (the byte work of one cleaning), ``service`` (the cleaner itself).
 """
 
 from .service import CleanerSettings, LogCleaner

@@ -1,8 +1,7 @@
-"""How far each log has been compacted: ``cleaner-offset-checkpoint`` in every data folder, Kafka's offset
-checkpoint format.
+"""How far each log has been compacted: ``cleaner-offset-checkpoint`` in every data folder.
 
-Losing it costs no more than cleaning what is clean already. Owned by the loop thread; the file is written on
-a background thread from bytes that the loop thread made.
+The format is that of Kafka's offset checkpoints. Losing the file costs only the time to clean again. Owned by the loop
+thread; the file is written on a background thread from bytes that the loop thread made.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ class CleanerCheckpoints:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        # What the file of each data folder says, read when the folder is first asked for.
+        # The offsets of each data folder's file, read when first needed.
         self._offsets: dict[str, dict[tuple[str, int], int]] = {}
-        # Whose offset it is, by topic id: a topic that was deleted and created again has another.
+        # The topic id of each offset: a topic that was deleted and created again has another id.
         self._owners: dict[tuple[str, int], bytes] = {}
 
     def get(self, log: Log) -> int | None:
@@ -44,20 +43,20 @@ class CleanerCheckpoints:
             self._owners[key] = log.topic_id
             offsets.pop(key, None)
         if log.lowest_truncation < NOT_TRUNCATED:
-            # What was clean above has gone, and other records may have taken its place.
+            # The clean records above are gone, and others may have taken their place.
             if key in offsets:
                 offsets[key] = min(offsets[key], log.lowest_truncation)
             log.lowest_truncation = NOT_TRUNCATED
         return offsets.get(key)
 
     def advance(self, log: Log, offset: int) -> None:
-        """The log is clean below ``offset``; :meth:`write` makes that last."""
+        """Record that the log is clean below ``offset``; :meth:`write` makes that last."""
         key = (log.topic, log.partition)
         self._of_folder(os.path.dirname(log.path))[key] = offset
         self._owners[key] = log.topic_id
 
     def keep_only(self, keys: set[tuple[str, int]]) -> None:
-        """Forget the logs that are gone; ``keys`` are those that are there."""
+        """Forget all logs but ``keys``."""
         for offsets in self._offsets.values():
             for key in offsets.keys() - keys:
                 del offsets[key]

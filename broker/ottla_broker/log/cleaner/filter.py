@@ -1,29 +1,28 @@
-"""What stays of a batch when its log is compacted.
+"""Which records of a batch stay when its log is compacted.
 
-Records, in this order (Kafka's ``Cleaner.shouldRetainRecord``):
+The first rule that matches a record decides (Kafka's ``Cleaner.shouldRetainRecord``):
 
 =====================================================================  ==================================
 the record                                                             is
 =====================================================================  ==================================
 belongs to an aborted transaction                                      dropped
-stands behind what the offset map has seen                             kept
+lies above the offsets that the offset map covers                      kept
 has no key                                                             dropped
 has a key that the map knows at a higher offset                        dropped
-is a tombstone, and its batch's delete horizon has come                dropped
-anything else                                                          kept
+is a tombstone, and its batch's delete horizon has passed              dropped
+any other                                                              kept
 =====================================================================  ==================================
 
-A batch that keeps all its records is copied as the bytes it is. One that loses some keeps its offsets,
-sequences, producer, epoch and codec, and the remaining records keep their bytes. One that loses all goes, but
-for two kinds, which stay as a header without records: the last batch of a producer that is still remembered
-(it carries the last sequence), and the last batch of the cleaned stretch (it carries the last offset).
+A batch that keeps all its records is copied byte by byte. One that loses some keeps its offsets, sequences, producer,
+epoch and codec, and the remaining records keep their bytes. One that loses all is removed, except for two kinds, which
+stay as a header without records: the last batch of a producer that is still remembered (it carries the last sequence),
+and the last batch of the cleaned stretch (it carries the last offset).
 
-The first time a batch with a tombstone comes through, it gets a delete horizon: now +
-``delete.retention.ms``, in the place of the base timestamp, marked by bit 6 of the attributes (KIP-534). The
-records' timestamp deltas are counted from it then. From that time on the tombstone may go. Control batches
-wait in the same way once their transaction's records are gone.
+A batch with a tombstone gets a delete horizon when it is first cleaned: now + ``delete.retention.ms``, stored as the
+base timestamp and marked by bit 6 of the attributes (KIP-534). The records' timestamp deltas then count from it. After
+that time the tombstone may be removed. Control batches wait in the same way once their transaction's records are gone.
 
-A batch whose checksum is wrong is never touched: writing it anew would make the damage look sound.
+A batch whose checksum is wrong is never touched: rewriting it would make the damage look sound.
 """
 
 from __future__ import annotations
@@ -53,10 +52,9 @@ _CODEC_BITS: Final = 0x07
 
 
 class LastRecord(NamedTuple):
-    """Where a producer that is still remembered has got to."""
+    """The last record of a producer that is still remembered."""
 
-    # Last offset of its last batch of data; None when the last thing of it in the log is a transaction
-    # marker.
+    # Last offset of its last batch of data; None when a transaction marker came last.
     last_data_offset: int | None
     epoch: int
 
@@ -70,7 +68,7 @@ class KeptBatch(NamedTuple):
 
 
 class CleaningStats:
-    """What one cleaning of a log has done. Written by the thread that cleans, read when it is done."""
+    """Counts of one cleaning. Written by the thread that cleans, read after it has finished."""
 
     __slots__ = (
         "bytes_read",
@@ -122,9 +120,7 @@ class BatchFilter:
         pace: Pace,
         stats: CleaningStats,
     ) -> None:
-        """``round_end`` is the first offset that this cleaning may not touch; ``last_records`` is by producer
-        id.
-        """
+        """``round_end`` is the first offset this cleaning must not touch; ``last_records`` is by producer id."""
         self._offsets = offsets
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
@@ -135,9 +131,7 @@ class BatchFilter:
         self._stats = stats
 
     def filter(self, header: BatchHeader, batch: memoryview) -> KeptBatch | None:
-        """What stays of ``batch``, whose header is ``header``; None when all of it goes. Raises
-        CorruptRecordError.
-        """
+        """The part of a batch that stays; None when all of it is removed. Raises CorruptRecordError."""
         stats = self._stats
         stats.bytes_read += header.size
         stats.records_read += header.record_count
@@ -210,10 +204,9 @@ class BatchFilter:
 
 
 def rebuild(header: BatchHeader, data: bytes, kept: list[RecordSpan], horizon: int | None) -> KeptBatch:
-    """The batch with only the records ``kept`` out of its uncompressed ``data``, and with a delete horizon if
-    one is given.
+    """The batch with only the records ``kept`` of its uncompressed ``data``, and a new delete ``horizon`` if given.
 
-    Without a new horizon the base timestamp stays, so the records' bytes are right as they are.
+    Without a new horizon the base timestamp stays, so the records' bytes stay too.
     """
     base = header.base_timestamp
     if header.is_log_append_time:
@@ -238,7 +231,7 @@ def rebuild(header: BatchHeader, data: bytes, kept: list[RecordSpan], horizon: i
 
 
 def empty_batch(header: BatchHeader) -> KeptBatch:
-    """The batch without its records: offsets, sequences, producer and epochs are all that it still says."""
+    """The batch without its records: only offsets, sequences, producer and epochs remain."""
     attributes = header.attributes & ~(_CODEC_BITS | DELETE_HORIZON)
     changed = header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0)
     return KeptBatch(_encode(changed, b""), header.max_timestamp, changed=True)

@@ -1,9 +1,8 @@
 """Which segments are cleaned into one.
 
-Segments shrink when they are cleaned, so neighbours are put together as long as the result cannot outgrow a
-segment: by the sizes before cleaning, the log stays within ``segment.bytes``, each index within
-``segment.index.bytes``, and the offsets within the int32 that an index entry has for them. Source:
-``groupSegmentsBySize`` in Kafka's Cleaner.
+Segments shrink when they are cleaned, so neighbours are merged while the result can't outgrow a segment: by the sizes
+before cleaning, the log stays within ``segment.bytes``, each index within ``segment.index.bytes``, and the offsets
+within an index entry's int32. Source: ``groupSegmentsBySize`` in Kafka's Cleaner.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ _MOST_RELATIVE: Final = 2**31 - 1
 
 
 class Measured(NamedTuple):
-    """What grouping goes by; sizes in bytes."""
+    """A segment as grouping measures it; sizes in bytes."""
 
     base_offset: int
     size: int
@@ -26,10 +25,9 @@ class Measured(NamedTuple):
 def group_sizes(
     segments: Sequence[Measured], segment_bytes: int, index_bytes: int, end_offset: int
 ) -> list[int]:
-    """How many of ``segments``, in order, each group takes; their sum is the number of segments.
+    """How many of ``segments``, in order, each group has; the sum is the number of segments.
 
-    ``end_offset`` is the base offset of what follows the last segment. A segment that is too large by itself
-    is a group of its own.
+    ``end_offset`` is the base offset after the last segment. A segment that is too large by itself is a group.
     """
     ends = [*(each.base_offset for each in segments), end_offset][1:]
     groups: list[int] = []

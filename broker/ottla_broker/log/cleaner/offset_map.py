@@ -1,16 +1,15 @@
-"""The last offset of every key of a log's dirty part, in memory that is bounded.
+"""The last offset of every key of a log's dirty part, in bounded memory.
 
-A key is stood for by 16 bytes of its BLAKE2b hash, so an entry takes 24 bytes whatever the key's length:
-Kafka's ``SkimpyOffsetMap``, which uses MD5. As with Kafka, two keys with one hash would be taken for one;
-BLAKE2b is no more likely than MD5 to do that by chance (2**-128 for a pair) and, unlike MD5, cannot be made
-to do it on purpose.
+A key is represented by 16 bytes of its BLAKE2b hash, so an entry takes 24 bytes whatever the key's length: Kafka's
+``SkimpyOffsetMap``, which uses MD5. As in Kafka, two keys with one hash count as one. With BLAKE2b that is as unlikely
+as with MD5 (2**-128 for a pair) and, unlike with MD5, can't be provoked.
 
-Entries live in tables of at most 65,536 slots, chosen by the hash. Each grows by itself as it fills, so a
-small log takes a small map, growing never needs more than a table's worth of extra memory, and no step of it
-holds the interpreter for long.
+Entries live in tables of at most 65,536 slots, chosen by the hash. Each table grows by itself as it fills: a small log
+takes a small map, growing needs at most one table of extra memory, and no step holds the interpreter for long.
 
-    slot = (first half of the hash, second half of the hash, offset + 1): three unsigned 64-bit numbers;
-           the third is 0 in an empty slot
+A slot is three unsigned 64-bit numbers; the third is 0 in an empty slot::
+
+    first half of the hash, second half of the hash, offset + 1
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class _Table:
     def _allocate(self, slots: int) -> None:
         self._slots = min(prime_at_most(slots), self._largest)
         self._words = array("Q", bytes(ENTRY_BYTES * self._slots))
-        # One slot stays empty always: it is what ends the search for a key that is not there.
+        # One slot always stays empty: it ends the search for a key that isn't in the table.
         self._room = min(self._slots - 1, max(1, int(self._slots * self._load_factor)))
 
     def put(self, first: int, second: int, offset: int) -> bool:
@@ -107,9 +106,9 @@ class OffsetMap:
     __slots__ = ("_tables", "latest_offset")
 
     def __init__(self, memory_bytes: int, load_factor: float = 0.9) -> None:
-        """A map that never takes more than ``memory_bytes``, ``load_factor`` of which holds entries.
+        """A map that takes at most ``memory_bytes``, ``load_factor`` of which holds entries.
 
-        Raises ValueError when that is not room for a single key.
+        Raises ValueError when a single key doesn't fit.
         """
         slots = memory_bytes // ENTRY_BYTES
         if slots < 2 or slots * load_factor <= 1:
@@ -119,13 +118,13 @@ class OffsetMap:
             )
         count = max(1, -(-slots // _LARGEST_TABLE))
         self._tables = [_Table(slots // count, load_factor) for _ in range(count)]
-        # The log is known up to here, this offset included; -1: nothing was read yet.
+        # The last offset that the map covers; -1: nothing was read yet.
         self.latest_offset = -1
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Note that ``key`` was last seen at ``offset``; offsets come in rising order.
+        """Set the last offset of ``key``; offsets come in rising order.
 
-        False when the key is new and there is no room left for it: nothing was noted then.
+        False when the key is new and doesn't fit: the map is unchanged.
         """
         first: int
         second: int
@@ -137,7 +136,7 @@ class OffsetMap:
         return True
 
     def get(self, key: bytes) -> int:
-        """The last offset noted for ``key``; -1 when there is none."""
+        """The last offset of ``key``; -1 when it isn't in the map."""
         first: int
         second: int
         first, second = _HALVES.unpack(blake2b(key, digest_size=_HASH_BYTES).digest())
@@ -145,7 +144,7 @@ class OffsetMap:
         return tables[second % len(tables)].get(first, second)
 
     def seen_up_to(self, offset: int) -> None:
-        """The log was read up to ``offset``, whether or not a record with a key stood there."""
+        """Record that the log was read up to ``offset``, whether or not that record has a key."""
         self.latest_offset = max(self.latest_offset, offset)
 
     def __len__(self) -> int:

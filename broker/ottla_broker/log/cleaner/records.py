@@ -1,18 +1,17 @@
 """A batch's records as compaction sees them: where each begins and ends, its key, and whether it has a value.
 
-Values and headers are passed over, never decoded; a record that stays is copied as the bytes it is. A
-record::
+Values and headers are skipped, never decoded; a record that stays is copied byte by byte. A record::
 
-    length            varint   bytes behind this field
+    length            varint   bytes after this field
     attributes        int8
     timestamp delta   varint   ms, from the batch's base timestamp
     offset delta      varint   from the batch's base offset
     key length        varint   -1: no key
     key
     value length      varint   -1: no value, a tombstone
-    value, headers             not looked at
+    value, headers             skipped
 
-Varints are zigzag-coded as in Protocol Buffers. Source: Kafka's DefaultRecord.
+Varints are zigzag-encoded as in Protocol Buffers. Source: Kafka's DefaultRecord.
 """
 
 from __future__ import annotations
@@ -29,13 +28,11 @@ _new = tuple.__new__
 
 
 class RecordSpan(NamedTuple):
-    """One record of a batch whose records were decompressed; positions count from the first record's first
-    byte.
-    """
+    """One record of a decompressed batch; positions count from the first byte of the first record."""
 
     start: int
     end: int
-    # Where the timestamp delta stands: behind the attributes.
+    # Where the timestamp delta begins: after the attributes.
     timestamp_at: int
     offset_at: int
     timestamp_delta: int
@@ -45,9 +42,7 @@ class RecordSpan(NamedTuple):
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint and the position behind it. Raises IndexError at the end of the data,
-    CorruptRecordError.
-    """
+    """A zigzag varint and the position after it. Raises IndexError at the end of the data, CorruptRecordError."""
     byte = data[position]
     position += 1
     raw = byte & 0x7F
@@ -63,16 +58,16 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def walk(data: bytes, count: int) -> Iterator[RecordSpan]:
-    """The ``count`` records in ``data``, the uncompressed bytes behind a batch's header.
+    """The ``count`` records in ``data``, the uncompressed bytes after a batch's header.
 
-    Raises CorruptRecordError where the bytes are not that many records, one behind the other, to the end.
+    Raises CorruptRecordError unless the bytes are exactly that many records.
     """
     position = 0
     total = len(data)
     try:
         for _ in range(count):
             start = position
-            # Numbers of one byte, nearly all of them, are read here without a call.
+            # Numbers of one byte, which nearly all are, are read here without a call.
             byte = data[position]
             if byte < 0x80:
                 end = position + 1 + (byte >> 1)
@@ -112,5 +107,5 @@ def walk(data: bytes, count: int) -> Iterator[RecordSpan]:
         raise CorruptRecordError(f"a batch ends inside one of its {count} records") from None
     if position != total:
         raise CorruptRecordError(
-            f"a batch has {total - position} bytes behind the last of its {count} records"
+            f"a batch has {total - position} bytes after the last of its {count} records"
         )

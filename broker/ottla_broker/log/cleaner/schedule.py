@@ -4,12 +4,11 @@ A log is three stretches::
 
     log start ── clean ── first dirty offset ── cleanable ── first uncleanable offset ── … ── end
 
-The clean part was compacted before: each of its keys stands there once. The first uncleanable offset is the
-least of the last stable offset, the active segment's base, and the base of the first segment with a record
-younger than ``min.compaction.lag.ms``, moved down to the base of the segment it lies in. The dirtiest log, by
-the share of cleanable bytes in clean plus cleanable bytes, is cleaned first, if the share is above
-``min.cleanable.dirty.ratio`` or if something in it has waited longer than ``max.compaction.lag.ms``. Source:
-Kafka's LogCleanerManager.
+The clean part was compacted before: it has each key once. The first uncleanable offset is the least of the stable
+offset, the active segment's base, and the base of the first segment with a record younger than
+``min.compaction.lag.ms``, moved down to the base of the segment it lies in. The dirtiest log, by the share of cleanable
+bytes in clean plus cleanable bytes, is cleaned first, if the share is above ``min.cleanable.dirty.ratio`` or one of its
+records has waited longer than ``max.compaction.lag.ms``. Source: Kafka's LogCleanerManager.
 
 Everything here runs on the loop thread and changes nothing.
 """
@@ -33,7 +32,7 @@ class Cleanable(NamedTuple):
     first_uncleanable: int
     clean_bytes: int
     cleanable_bytes: int
-    # A record has been waiting longer than max.compaction.lag.ms.
+    # Whether a record has waited longer than max.compaction.lag.ms.
     overdue: bool
 
     @property
@@ -51,10 +50,10 @@ class Cleanable(NamedTuple):
 
 
 def first_dirty_offset(log: Log, checkpoint: int | None) -> int:
-    """Where the log's dirty part begins, given what the checkpoint says (None: nothing).
+    """Where the log's dirty part begins, given the checkpoint (None: there is none).
 
-    A checkpoint that does not fit the log (segments were deleted, or the end was cut off and the log grew
-    anew) counts for nothing, or for the log's start: at worst something clean is cleaned again.
+    A checkpoint that doesn't fit the log, because segments were deleted or the log was truncated and grew again, counts
+    as the log's start: at worst clean records are cleaned again.
     """
     start = log.log_start_offset
     if checkpoint is None or not start <= checkpoint <= log.log_end_offset:
@@ -63,9 +62,7 @@ def first_dirty_offset(log: Log, checkpoint: int | None) -> int:
 
 
 def cleanable(log: Log, checkpoint: int | None, stable_offset: int, now_ms: int) -> Cleanable:
-    """The stretch of ``log`` that may be cleaned; ``stable_offset`` is its last stable offset. Raises
-    OSError.
-    """
+    """The stretch of ``log`` that may be cleaned, at most up to ``stable_offset``. Raises OSError."""
     config = log.config
     segments = log.segments
     sealed, active = segments[:-1], segments[-1]
@@ -92,14 +89,14 @@ def cleanable(log: Log, checkpoint: int | None, stable_offset: int, now_ms: int)
 
 
 def _is_overdue(dirty: Sequence[LogSegment], written_before_ms: int) -> bool:
-    """Whether the first record of a dirty segment is older than it may get."""
+    """Whether a dirty segment's first record is older than ``written_before_ms``."""
     if written_before_ms <= 0:
         return False
     return any(0 < each.first_timestamp < written_before_ms for each in dirty)
 
 
 def segments_between(segments: Sequence[LogSegment], start: int, end: int) -> list[LogSegment]:
-    """The segments that hold offsets in ``[start, end)``, the one that ``start`` lies in among them."""
+    """The segments that hold offsets in ``[start, end)``, including the one that ``start`` lies in."""
     if start >= end:
         return []
     result = [each for each in segments if start < each.base_offset < end]
@@ -108,5 +105,5 @@ def segments_between(segments: Sequence[LogSegment], start: int, end: int) -> li
 
 
 def dirtiest(candidates: list[Cleanable]) -> Cleanable | None:
-    """The one to clean next; None when none is due."""
+    """The log to clean next; None when none is due."""
     return max((each for each in candidates if each.is_due), key=lambda each: each.ratio, default=None)

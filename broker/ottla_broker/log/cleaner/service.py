@@ -1,16 +1,14 @@
-"""The cleaner as the server knows it: picks the dirtiest log, has it cleaned on a thread, swaps the result
-in.
+"""The log cleaner: picks the dirtiest log, cleans it on a thread, swaps the result in.
 
-A cleaning goes back and forth between two threads. The event loop chooses the log, decides what is cleaned
-into what, and swaps segments; a background thread reads keys and writes ``.cleaned`` files, a segment or a
-group at a time. So nothing needs a lock: all state of this module and of the logs belongs to the loop, and
-what the thread works on belongs to it alone while it works. A log that was deleted or truncated meanwhile is
-noticed before the swap, and what was cleaned is thrown away.
+A cleaning alternates between two threads. The event loop chooses the log, groups its segments, and swaps them; a
+background thread reads keys and writes ``.cleaned`` files, a segment or a group at a time. So nothing needs a lock: the
+state of this module and of the logs belongs to the loop, and the thread owns its input while it works. If the log is
+deleted or truncated meanwhile, the swap doesn't happen and the cleaned files are dropped.
 
-The states of a log, all by topic and partition::
+The states of a log, by topic and partition::
 
     idle ──chosen──▶ in progress ──done, aborted──▶ idle
-                        │ the disk refused: back to idle, left alone for a while
+                        │ the disk refused: idle again, not tried for a while
                         └ damaged batch: uncleanable, until the broker starts again
 """
 
@@ -39,10 +37,10 @@ if TYPE_CHECKING:
     from ..txn_index import AbortedTransaction
     from .filter import CleaningStats, LastRecord
 
-# After the disk refused something, a log is left alone for so long.
-_RETRY_AFTER_S: Final = 300.0
-# Logs nobody has used since the start, of which a round looks at the names in their folders.
-_GLANCES_A_ROUND: Final = 64
+_RETRY_SECONDS: Final = 300.0
+"""How long a log isn't tried after the disk refused something."""
+_CLOSED_LOGS_A_ROUND: Final = 64
+"""How many closed logs a round checks for segments to clean."""
 
 _log = events.get_logger()
 
@@ -66,11 +64,11 @@ class Logs(Protocol):
     def files(self) -> Files: ...
 
     def logs(self) -> Iterable[Log]:
-        """All logs, opened or not."""
+        """All logs, open or not."""
         ...
 
     def get(self, topic: str, partition: int) -> Log | None:
-        """The log, if it is there."""
+        """The log, if it exists."""
         ...
 
 
@@ -78,13 +76,13 @@ class LogCleaner:
     """Compacts the logs whose cleanup policy says so. Owned by the loop thread."""
 
     def __init__(
-        self, logs: Logs, clock: Clock, settings: CleanerSettings, high_watermark_of: Callable[[Log], int]
+        self, logs: Logs, clock: Clock, settings: CleanerSettings, stable_offset_of: Callable[[Log], int]
     ) -> None:
-        """``high_watermark_of`` gives a log's last stable offset, which is never above its high watermark."""
+        """``stable_offset_of`` returns the offset below which a log may be cleaned: its last stable offset."""
         self._logs = logs
         self._clock = clock
         self._settings = settings
-        self._stable_offset_of = high_watermark_of
+        self._stable_offset_of = stable_offset_of
         self._background = Background(max(1, settings.threads))
         self._throttle = Throttle(settings.io_max_bytes_per_second, clock.monotonic)
         self._checkpoints = CleanerCheckpoints(logs.files)
@@ -93,22 +91,20 @@ class LogCleaner:
         self._pauses: set[asyncio.Future[None]] = set()
         self._in_progress: set[tuple[str, int]] = set()
         self._uncleanable: set[tuple[str, int]] = set()
-        # When a log whose cleaning failed for the disk's sake may be tried again, in monotonic seconds.
+        # When a log that the disk refused to clean may be tried again, in monotonic seconds.
         self._retry_at: dict[tuple[str, int], float] = {}
-        # Logs that were found to be one segment, and that nobody has opened yet: nothing to clean there.
+        # Closed logs that have a single segment, so nothing to clean.
         self._short: set[tuple[str, int]] = set()
 
     # --- life -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to clean, after one ``log.cleaner.backoff.ms``; nothing happens with
-        ``log.cleaner.enable=false``.
-        """
+        """Begin to clean, after one ``log.cleaner.backoff.ms``; a no-op with ``log.cleaner.enable=false``."""
         if self._settings.enable:
             self._workers = [asyncio.ensure_future(self._work()) for _ in range(self._settings.threads)]
 
-    def rest_for(self, backoff_ms: int) -> None:
-        """Take another ``log.cleaner.backoff.ms``; who rests looks for work now."""
+    def set_backoff(self, backoff_ms: int) -> None:
+        """Change ``log.cleaner.backoff.ms``; idle workers look for work now."""
         if backoff_ms != self._settings.backoff_ms:
             self._settings = self._settings._replace(backoff_ms=backoff_ms)
             self._wake_all()
@@ -119,7 +115,7 @@ class LogCleaner:
                 pause.set_result(None)
 
     async def close(self) -> None:
-        """Stop; what is being cleaned is thrown away, the old segments are still in place."""
+        """Stop. A cleaning under way is dropped; the old segments are still in place."""
         self._stopping.set()
         self._wake_all()
         await asyncio.gather(*self._workers)
@@ -143,13 +139,13 @@ class LogCleaner:
 
     @property
     def uncleanable(self) -> frozenset[tuple[str, int]]:
-        """Topics and partitions that are not compacted any more because a batch of theirs is damaged."""
+        """Topics and partitions that are no longer compacted because of a damaged batch."""
         return frozenset(self._uncleanable)
 
     # --- choosing -------------------------------------------------------------------------------------------
 
     async def _clean_dirtiest(self) -> bool:
-        """Clean one log, or find out that it cannot be cleaned; False when there was nothing to do."""
+        """Clean one log, or find that it can't be cleaned; False when no log is due."""
         chosen = dirtiest(self._candidates())
         if chosen is None:
             return False
@@ -161,7 +157,7 @@ class LogCleaner:
         for log in self._logs.logs():
             present[log.topic, log.partition] = log
         self._forget_all_but(present.keys())
-        glances = _GLANCES_A_ROUND
+        unchecked = _CLOSED_LOGS_A_ROUND
         now = self._clock.monotonic()
         candidates = []
         for key, log in present.items():
@@ -170,9 +166,9 @@ class LogCleaner:
             if self._retry_at.get(key, now) > now or log.failure is not None:
                 continue
             if not log.is_open:
-                if key in self._short or not glances:
+                if key in self._short or not unchecked:
                     continue
-                glances -= 1
+                unchecked -= 1
                 if self._is_short(log):
                     self._short.add(key)
                     continue
@@ -183,7 +179,7 @@ class LogCleaner:
         return candidates
 
     def _is_short(self, log: Log) -> bool:
-        """Whether a log that was not opened yet is a single segment."""
+        """Whether a closed log has a single segment."""
         try:
             return sum(name.endswith(names.LOG) for name in self._logs.files.names(log.path)) < 2
         except FileNotFoundError:
@@ -204,9 +200,7 @@ class LogCleaner:
     # --- cleaning -------------------------------------------------------------------------------------------
 
     async def clean_now(self, log: Log) -> CleaningStats | None:
-        """Clean ``log`` without asking how dirty it is; None when there was nothing to do or it did not work
-        out.
-        """
+        """Clean ``log`` however dirty it is; None when it has nothing to clean or cleaning failed."""
         chosen = self._measure(log)
         if not chosen.cleanable_bytes or (log.topic, log.partition) in self._in_progress:
             return None
@@ -223,7 +217,7 @@ class LogCleaner:
         except CleaningAbortedError as why:
             _log.debug("cleaning given up", topic=log.topic, partition=log.partition, why=str(why))
         except Exception as error:
-            # One log that cannot be cleaned must not keep the others from it, whatever the reason.
+            # A log that can't be cleaned must not keep the others from it, whatever the reason.
             if self._is_current(log):
                 self._give_up(log, error)
         else:
@@ -252,24 +246,22 @@ class LogCleaner:
         return None
 
     def _give_up(self, log: Log, error: Exception) -> None:
-        """Say once why a log is not cleaned, and leave it alone from now on, or for a while if the disk is to
-        blame.
-        """
+        """Log once why a log isn't cleaned; it isn't tried again, or only after a while if the disk refused."""
         key = (log.topic, log.partition)
         about = {"topic": log.topic, "partition": log.partition, "folder": log.path, "why": str(error)}
         if isinstance(error, OSError):
-            self._retry_at[key] = self._clock.monotonic() + _RETRY_AFTER_S
+            self._retry_at[key] = self._clock.monotonic() + _RETRY_SECONDS
             _log.warning("log could not be compacted, next try in five minutes", **about)
             return
         self._uncleanable.add(key)
-        text = "log is not compacted any more: a batch in it cannot be read; `ottla log verify` says where"
+        text = "log is no longer compacted: a batch in it can't be read; `ottla log verify` says where"
         if isinstance(error, (ProtocolError, KafkaError)):
             _log.error(text, **about)
         else:
-            _log.exception("log is not compacted any more: the cleaner failed", **about)
+            _log.exception("log is no longer compacted: the cleaner failed", **about)
 
     async def _run(self, chosen: Cleanable) -> tuple[int, CleaningStats]:
-        """Clean the chosen stretch; the first offset that is still dirty, and what was done."""
+        """Clean the chosen stretch; returns the first offset that is still dirty, and the counts."""
         from .filter import BatchFilter
         from .offset_map import OffsetMap
         from .transactions import CleanedTransactions
@@ -344,7 +336,7 @@ class LogCleaner:
         return groups
 
     def _swap(self, log: Log, cleaned: LogSegment, old: list[LogSegment]) -> None:
-        """Put ``cleaned`` in the place of ``old``, unless the log has changed meanwhile."""
+        """Replace ``old`` by ``cleaned``, unless the log has changed meanwhile."""
         try:
             self._check_current(log, old)
         except CleaningAbortedError:
@@ -354,13 +346,13 @@ class LogCleaner:
         log.replace_segments([cleaned], old)
 
     def _check_current(self, log: Log, segments: list[LogSegment]) -> None:
-        """Raise CleaningAbortedError unless the log is still there with these segments."""
+        """Raise CleaningAbortedError unless the log still exists with these segments."""
         present = {id(each) for each in log.segments}
         if not self._is_current(log) or any(id(each) not in present for each in segments):
             raise CleaningAbortedError("the log has changed under the cleaner")
 
     def _is_current(self, log: Log) -> bool:
-        """Whether the log is there and works. Called from the cleaning thread, too: it reads, and no more."""
+        """Whether the log exists and works. It only reads, so the cleaning thread may call it too."""
         return self._logs.get(log.topic, log.partition) is log and log.failure is None
 
 
@@ -370,7 +362,7 @@ def _wake(pause: asyncio.Future[None]) -> None:
 
 
 def _last_records(log: Log) -> dict[int, LastRecord]:
-    """Where each producer that the log remembers has got to, by producer id."""
+    """The last record of each producer that the log remembers, by producer id."""
     from .filter import LastRecord
 
     return {

@@ -1,9 +1,9 @@
-"""Which batches belong to aborted transactions, and when a transaction's marker may go.
+"""Which batches belong to aborted transactions, and when a transaction's marker may be removed.
 
-The cleaner walks the log in offset order and tells this object every batch it meets. Records of an aborted
-transaction go at once, whatever their keys. A marker stays as long as a batch of its transaction was met on
-the way; after that it waits for a delete horizon of its own, like a tombstone, so that a reader who saw the
-records also sees what became of them. Source: CleanedTransactionMetadata in Kafka's LogCleaner.
+The cleaner walks the log in offset order and passes every batch to this object. Records of an aborted transaction are
+removed at once, whatever their keys. A marker stays while its transaction has a batch in the log; after that it waits
+for a delete horizon of its own, like a tombstone, so that a reader of the records also learns their outcome. Source:
+CleanedTransactionMetadata in Kafka's LogCleaner.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ class CleanedTransactions:
     """The state of the transactions while one thread walks over a log; ``retained`` is its output."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """``aborted``: the transactions of the stretch to be walked, each once, in any order."""
+        """``aborted``: the transactions of the stretch to be cleaned, in any order."""
         self._coming = sorted(set(aborted), key=lambda each: each.first_offset, reverse=True)
-        # By producer id. The flag says whether a batch of the transaction was met.
+        # By producer id, with whether a batch of the transaction was found.
         self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
         self._committed: set[int] = set()
-        # Aborted transactions whose markers stay: what the cleaned segment's transaction index has to say.
+        # Aborted transactions whose markers stay: the entries of the cleaned segment's transaction index.
         self.retained: list[AbortedTransaction] = []
 
     def on_data(self, header: BatchHeader) -> bool:
-        """Note a batch of records; True when it belongs to an aborted transaction."""
+        """Process a batch of records; True when it belongs to an aborted transaction."""
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -41,9 +41,7 @@ class CleanedTransactions:
         return True
 
     def on_control(self, header: BatchHeader, key: bytes | None) -> bool:
-        """Note a control batch with its only record's key (None: compaction emptied it); True when it may be
-        discarded.
-        """
+        """Process a control batch; True when it may be removed. ``key``: its record's, None if it was emptied."""
         self._begin_up_to(header.last_offset)
         if key is None:
             return True

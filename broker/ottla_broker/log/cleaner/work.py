@@ -1,8 +1,7 @@
 """The byte work of one cleaning: reading a log's keys into the offset map, and writing cleaned segments.
 
-It runs on a background thread and touches nothing that the event loop changes: :class:`Source` is a sealed
-segment's file, held open whatever becomes of its name, and the output is a segment that nobody else knows of
-yet.
+It runs on a background thread and touches nothing that the event loop changes: a :class:`Source` is a sealed segment's
+file, held open even if it is renamed, and the output is a segment that isn't part of the log yet.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from .transactions import CleanedTransactions
 class Source(NamedTuple):
     """A sealed segment to read. Made on the loop thread, see :func:`pin`."""
 
-    # A segment object of our own, on a handle that is never closed while it exists.
+    # A separate segment object, on a handle that stays open while it exists.
     segment: LogSegment
-    # Base offset of what follows.
+    # Base offset of the next segment.
     end_offset: int
     # When the segment was last written, in ms since the epoch.
     modified_ms: int
 
 
 def pin(segment: LogSegment, end_offset: int) -> Source:
-    """``segment`` as the thread may read it: renamed or deleted, it stays readable. Raises OSError."""
+    """``segment`` for reading on the thread: it stays readable when renamed or deleted. Raises OSError."""
     copy = LogSegment(segment.files, segment.directory, segment.base_offset)
     copy.file = segment.file.pinned()
     copy.size = segment.size
@@ -62,7 +61,7 @@ class CleaningWork:
         first_dirty: int,
         chunk_bytes: int,
     ) -> None:
-        """``chunk_bytes`` is read at a time; a larger batch is read whole."""
+        """Reads ``chunk_bytes`` at a time, but larger batches whole."""
         self.offsets = offsets
         self.stats = CleaningStats()
         self.pace = pace
@@ -75,8 +74,8 @@ class CleaningWork:
     def read_keys(self, source: Source, position: int, transactions: CleanedTransactions) -> bool:
         """Put the keys of a dirty segment into the offset map, from the batch at ``position`` on.
 
-        True when the map is full: the cleaning then goes as far as the map does, and the rest has to wait for
-        the next. Raises CorruptRecordError, OSError, CleaningAbortedError.
+        True when the map is full: this cleaning then ends where the map does. Raises CorruptRecordError, OSError,
+        CleaningAbortedError.
         """
         offsets, pace, first_dirty = self.offsets, self.pace, self._first_dirty
         for _, header, batch in source.segment.batches(position, chunk=self._chunk_bytes):
@@ -103,11 +102,10 @@ class CleaningWork:
     def clean(
         self, group: Sequence[Source], rules: BatchFilter, transactions: CleanedTransactions
     ) -> LogSegment | None:
-        """Write what stays of ``group`` into one ``.cleaned`` segment that is on the device when this
-        returns.
+        """Write what stays of ``group`` into one ``.cleaned`` segment, which is on the device when this returns.
 
-        None when nothing was written because the group is one segment in which all stays as it is.
-        Raises CorruptRecordError, OSError, CleaningAbortedError; nothing is left on disk then.
+        None when the group is one segment that needs no change. Raises CorruptRecordError, OSError,
+        CleaningAbortedError; nothing is left on disk then.
         """
         base_offset = group[0].segment.base_offset
         output: LogSegment | None = None if len(group) == 1 else self._create(base_offset)
@@ -134,7 +132,7 @@ class CleaningWork:
         return output
 
     def _create(self, base_offset: int) -> LogSegment:
-        """An empty ``.cleaned`` segment; what an earlier attempt left under its names goes first."""
+        """An empty ``.cleaned`` segment, after removing what an earlier attempt left."""
         LogSegment(self._files, self._directory, base_offset, suffix=names.CLEANED).unlink()
         return LogSegment.create(
             self._files, self._directory, base_offset, self._config, suffix=names.CLEANED
