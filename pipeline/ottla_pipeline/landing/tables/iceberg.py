@@ -147,36 +147,40 @@ class IcebergTable(Table):
 
     def _write(self, commit: Commit, state: State) -> None:
         from pyiceberg.exceptions import CommitFailedException, ValidationException
-        from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
         table = self._open()
-        # In this process's copy of the metadata alone: whether to try again is decided where the state is known.
+        # Only in this process's copy of the metadata: Table.commit decides whether to try again.
         table.metadata.properties[_RETRIES] = "0"
-        removed = set(commit.removed)
-        known = [one.file for one in table.scan().plan_files()] if removed else []
-        gone = [one for one in known if self._relative(one.file_path) in removed]
-        if len(gone) != len(removed):
-            raise LandingError(
-                f"{self.name}: a file that was to be replaced is not in the table any more; run it again"
-            )
-        properties = {_KEY: _summary(state)}
+        files = [posixpath.join(self._data(), one.path) for one in commit.files]
         try:
             with table.transaction() as transaction:
                 transaction.set_properties({_KEY: state.to_json()})
-                if transaction.table_metadata.name_mapping() is None:
-                    mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
-                    transaction.set_properties({"schema.name-mapping.default": mapping})
-                update = transaction.update_snapshot(snapshot_properties=properties)
-                with update.overwrite() if gone else update.fast_append() as snapshot:
-                    for one in commit.files:
-                        path = posixpath.join(self._data(), one.path)
-                        snapshot.append_data_file(
-                            parquet_file_to_data_file(table.io, transaction.table_metadata, path)
-                        )
-                    for data_file in gone:
-                        snapshot.delete_data_file(data_file)
+                if commit.removed:
+                    self._replace(transaction, commit.removed, files, state)
+                else:
+                    # Paths are new: each has a random name.
+                    transaction.add_files(files, {_KEY: _summary(state)}, check_duplicate_files=False)
         except (CommitFailedException, ValidationException) as error:
             raise Stale(str(error)) from error
+
+    def _replace(self, transaction: Any, removed: Sequence[str], files: Sequence[str], state: State) -> None:
+        """Add and remove files in one snapshot, for which pyiceberg has no call of its own."""
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file
+
+        table = self._open()
+        known = {self._relative(one.file.file_path): one.file for one in table.scan().plan_files()}
+        if not known.keys() >= set(removed):
+            raise LandingError(
+                f"{self.name}: a file that was to be replaced is not in the table any more; run it again"
+            )
+        update = transaction.update_snapshot(snapshot_properties={_KEY: _summary(state)})
+        with update.overwrite() as snapshot:
+            for path in files:
+                snapshot.append_data_file(
+                    parquet_file_to_data_file(table.io, transaction.table_metadata, path)
+                )
+            for path in removed:
+                snapshot.delete_data_file(known[path])
 
     def clean(self, older_than: float) -> tuple[int, int]:
         """Files in the data folder that no snapshot has; snapshots of more than a week ago are let go."""
