@@ -13,7 +13,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from ottla_pipeline.landing.failures import spark_errors
+from ottla_pipeline.landing.failures import JavaGone, java_is_gone, spark_errors
 from ottla_pipeline.landing.job_plan import JobPlan, source_options, task_of
 from ottla_pipeline.landing.settings import Landing
 from ottla_pipeline.landing.task import COLUMNS, Report, TaskSettings, land_ranges
@@ -66,6 +66,8 @@ class BatchLoop:
                 if end is at:
                     return
             else:
+                if java_is_gone():  # Nothing else would notice while there is nothing to land.
+                    raise JavaGone
                 idle = _IDLE if end is at else 0.0
                 self._stop.wait(max(idle, began + float(landing.trigger) - time.monotonic()))
             at = end

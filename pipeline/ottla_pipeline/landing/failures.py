@@ -41,7 +41,7 @@ def spark_errors() -> Iterator[None]:
 
 def java_is_gone() -> bool:
     """Whether the Java process of this process's session no longer answers."""
-    from py4j.protocol import Py4JNetworkError
+    from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
     jvm: Any = SparkContext._jvm
@@ -49,7 +49,7 @@ def java_is_gone() -> bool:
         return False
     try:
         jvm.java.lang.System.nanoTime()
-    except (Py4JNetworkError, ConnectionError):
+    except (Py4JError, OSError):
         return True
     return False
 
