@@ -194,7 +194,7 @@ async def describe(
 async def test_describe_a_topic(world: World, version: int) -> None:
     await create(world, "t", retention_ms="5")
     error, message, configs = await describe(world, version, 2, "t")
-    assert (error, message, len(configs)) == ("NONE", None, 36)
+    assert (error, message, len(configs)) == ("NONE", "", 36)
     own, default = configs["retention.ms"], configs["max.message.bytes"]
     assert (own.value, default.value) == ("5", "1048588")
     assert not own.read_only
@@ -224,7 +224,7 @@ async def test_describe_a_broker(world: World, version: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "error", "message"),
     [
-        (2, "missing", "UNKNOWN_TOPIC_OR_PARTITION", None),
+        (2, "missing", "UNKNOWN_TOPIC_OR_PARTITION", ""),
         (2, "", "INVALID_TOPIC_EXCEPTION", "Topic name is invalid: the empty string is not allowed"),
         (4, "7", "INVALID_REQUEST", "Unexpected broker id, expected 1001, but received 7"),
         (4, "x", "INVALID_REQUEST", "Broker id must be an integer, but it is: x"),
@@ -292,6 +292,7 @@ async def test_incremental_alter_configs(world: World, version: int) -> None:
         resource(4, "", ("message.max.bytes", 0, "99")),
         resource(2, "u", ("segment.ms", 0, None)),
         resource(2, "v", ("segment.ms", 9, "1")),
+        resource(4, "7", ("no.such.config", 2, "1")),
         resource(8, "1001", ("root", 0, "DEBUG")),
     ]
     request = incremental.IncrementalAlterConfigsRequest(resources=resources)
@@ -301,6 +302,7 @@ async def test_incremental_alter_configs(world: World, version: int) -> None:
         ("NONE", None),
         ("INVALID_REQUEST", "Null value not supported for : segment.ms"),
         ("INVALID_REQUEST", "Unknown operations type 9"),
+        ("INVALID_REQUEST", "Unexpected broker id, expected 1001, but received 7"),
         ("INVALID_REQUEST", "Configs of type BROKER_LOGGER can't be changed on this broker."),
     ]
     config = world.metadata.log_config("t")

@@ -186,6 +186,18 @@ def test_a_join_that_fails(broker: FakeBroker, version: int) -> None:
     assert answer.protocol_name == (None if version >= 7 else "")
 
 
+@versions(ApiKey.JOIN_GROUP)
+def test_a_protocol_without_a_name_is_null(broker: FakeBroker, version: int) -> None:
+    request = join_request()
+    request.protocols[0].name = ""
+    answer = broker.ask(ApiKey.JOIN_GROUP, version, request)
+    if version >= 4:
+        request.member_id = answer.member_id
+        answer = broker.ask(ApiKey.JOIN_GROUP, version, request)
+    broker.clock.advance(DELAY_MS / 1000)
+    assert answer.answer.protocol_name == (None if version >= 7 else "")
+
+
 def test_version_0_takes_the_session_timeout_for_the_rebalance(broker: FakeBroker) -> None:
     member(broker)
     [(found, _, _)] = broker.groups.describe("g").members
@@ -309,6 +321,7 @@ def test_fetch(broker: FakeBroker, version: int) -> None:
         }
 
     assert ask("g", {"t": [0, 7]}) == (0, {"t": [(0, 40, "note", 0), (7, -1, "", 0)]})
+    assert ask("g", {"t": [0], "u": []}) == (0, {"t": [(0, 40, "note", 0)]}), "as Kafka leaves it out"
     assert ask("other", {"t": [0]}) == (0, {"t": [(0, -1, "", 0)]})
     if version >= 2:
         assert ask("g", None) == (0, {"t": [(0, 40, "note", 0), (1, 41, "note", 0)]})

@@ -335,3 +335,52 @@ def test_api_versions(version: int, wire: Wire) -> None:
 def test_moving_replicas_is_not_advertised_with_several_folders() -> None:
     served = served_apis(in_cluster=False, log_dirs=2)
     assert served.keys() == SERVED.keys() - {ApiKey.ALTER_REPLICA_LOG_DIRS}
+
+
+def test_a_refused_batch_is_answered_with_the_logs_start(wire: Wire, new_topic: Topic) -> None:
+    topic = new_topic()
+    produce_all(wire, 9, topic, {0: bytes(records(b"a", b"b"))})
+    asked = DeleteRecordsPartition(partition_index=0, offset=1)
+    wire.call(
+        DeleteRecordsRequest(timeout_ms=1000, topics=[DeleteRecordsTopic(name=topic, partitions=[asked])]),
+        2,
+    )
+    gap = bytearray(records(b"v", producer_id=7, producer_epoch=0, base_sequence=0))
+    assert produce_all(wire, 9, topic, {0: bytes(gap)})[0].log_start_offset == 1
+    gap = bytearray(records(b"v", producer_id=7, producer_epoch=0, base_sequence=9))
+    refused = produce_all(wire, 9, topic, {0: bytes(gap)})[0]
+    assert refused.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert (refused.base_offset, refused.log_append_time_ms, refused.log_start_offset) == (-1, -1, 1)
+    corrupt = bytearray(records(b"v"))
+    corrupt[-1] ^= 1
+    refused = produce_all(wire, 9, topic, {0: bytes(corrupt)})[0]
+    assert (refused.error_code, refused.log_start_offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
+
+
+def test_a_repeated_batch_is_answered_with_its_timestamp(wire: Wire, new_topic: Topic) -> None:
+    topic = new_topic()
+    batch = bytes(records(b"v", producer_id=8, producer_epoch=0, base_sequence=0, timestamp=4321))
+    assert produce_all(wire, 9, topic, {0: batch})[0].log_append_time_ms == -1
+    again = produce_all(wire, 9, topic, {0: batch})[0]
+    assert (again.error_code, again.base_offset, again.log_append_time_ms) == (0, 0, 4321)
+
+
+def test_aborted_transactions_of_a_partition_with_an_error(wire: Wire, new_topic: Topic) -> None:
+    topic = new_topic()
+
+    def fetch(name: str, offset: int) -> tuple[int, list[Any] | None]:
+        asked = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)
+        request = FetchRequest(
+            max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic=name, partitions=[asked])]
+        )
+        answer = wire.call(request, 12).responses[0].partitions[0]
+        return answer.error_code, answer.aborted_transactions
+
+    assert fetch(topic, 9) == (ErrorCode.OFFSET_OUT_OF_RANGE, None)
+    assert fetch(f"{topic}-absent", 0) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+
+
+def test_describe_producers_of_an_illegal_name(wire: Wire) -> None:
+    request = DescribeProducersRequest(topics=[TopicRequest(name="a b", partition_indexes=[0])])
+    (answer,) = wire.call(request, 0).topics[0].partitions
+    assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION

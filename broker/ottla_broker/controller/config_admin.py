@@ -72,6 +72,8 @@ class ConfigAdmin:
 
     def _check_entity(self, kind: ResourceType, name: str) -> None:
         if kind is not ResourceType.TOPIC:
+            if name:
+                check_own_id(self._config, name)
             return
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
@@ -160,14 +162,11 @@ def check_topic(config: BrokerConfig, name: str, settings: Mapping[str, str]) ->
 
 
 def check_broker(config: BrokerConfig, name: str, settings: Mapping[str, str]) -> None:
-    """Check a broker's settings, or (empty name) those of all brokers.
+    """Check this broker's settings, or (empty name) those of all brokers.
 
     Raises:
-        KafkaError: INVALID_REQUEST for another broker or a config that can't change, INVALID_CONFIG for a
-        bad value.
+        KafkaError: INVALID_REQUEST for a config that can't change, INVALID_CONFIG for a bad value.
     """
-    if name:
-        check_own_id(config, name)
     try:
         config.check_dynamic(settings)
     except InvalidValue as error:

@@ -33,13 +33,13 @@ def handle(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConf
     results = []
     for resource in request.resources:
         result = DescribeConfigsResult(
-            error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+            error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         try:
             result.configs = [_entry(ctx, request, entry) for entry in _describe(ctx, resource)]
         except KafkaError as error:
             result.error_code = error.code
-            result.error_message = error.message
+            result.error_message = error.message or ""
         results.append(result)
     return DescribeConfigsResponse(results=results)
 

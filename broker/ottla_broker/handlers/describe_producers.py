@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla_broker.controller.validation import check_topic_name
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages.describe_producers import (
@@ -21,6 +22,7 @@ def handle(ctx: RequestContext, request: DescribeProducersRequest) -> DescribePr
             answer = PartitionResponse(partition_index=index)
             answers.append(answer)
             try:
+                check_topic_name(topic.name)
                 partition = ctx.partition(topic.name, index)
                 partition.check_readable(-1, any_replica=True)
                 answer.active_producers = [

@@ -28,6 +28,8 @@ _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _ANY_REPLICA_SINCE = 11
 _ZSTD_SINCE = 10
 """Consumers that ask in an earlier version can't read zstd (KIP-110)."""
+_REFUSED_UNREAD = (*_UNKNOWN, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+"""Errors that Kafka finds outside the log: with them, aborted transactions are empty, not null."""
 
 
 class Fetch:
@@ -82,6 +84,7 @@ class Fetch:
                 records = self._read_partition(spec, answer, left, min_one=not found)
             except KafkaError as error:
                 answer.error_code = error.code
+                answer.aborted_transactions = [] if error.code in _REFUSED_UNREAD else None
                 if error.code not in self.NON_IMMEDIATE_ERRORS:
                     self.immediate = True
             else:

@@ -32,8 +32,8 @@ def handle(ctx: RequestContext, request: JoinGroupRequest) -> Deferred:
     answer = Deferred()
 
     def reply(response: JoinGroupResponse) -> None:
-        if version < 7 and response.protocol_name is None:
-            response.protocol_name = ""
+        # Null and empty mean the same; versions before 7 have no null.
+        response.protocol_name = response.protocol_name or ("" if version < 7 else None)
         answer.complete(response)
 
     ctx.services.groups.join(request.group_id, joiner, reply)

@@ -9,11 +9,15 @@ from ZooKeeper and is not served yet.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ottla_broker.coordinator.group.commits import Fetched
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -28,7 +32,7 @@ _NONE = int(ErrorCode.NONE)
 def handle(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if ctx.version >= 8:
         return _several(ctx, request)
-    topics = None if request.topics is None else [(t.name, t.partition_indexes) for t in request.topics]
+    topics = None if request.topics is None else _asked(request.topics)
     error, found = ctx.services.groups.fetch(request.group_id, topics, request.require_stable)
     if error != _NONE and ctx.version < 2:
         # There is no place for an error but with each partition.
@@ -54,10 +58,17 @@ def handle(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchRespo
     )
 
 
+def _asked(
+    topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics],
+) -> list[tuple[str, Sequence[int]]]:
+    """Topics and partitions; a topic without partitions isn't answered, as in Kafka."""
+    return [(topic.name, topic.partition_indexes) for topic in topics if topic.partition_indexes]
+
+
 def _several(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     groups = []
     for group in request.groups:
-        topics = None if group.topics is None else [(t.name, t.partition_indexes) for t in group.topics]
+        topics = None if group.topics is None else _asked(group.topics)
         error, found = ctx.services.groups.fetch(group.group_id, topics, request.require_stable)
         groups.append(
             OffsetFetchResponseGroup(

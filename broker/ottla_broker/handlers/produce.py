@@ -43,6 +43,18 @@ _CODEC_AT = 22
 _ZSTD = 4
 
 
+_WITHOUT_START_OFFSET = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+    }
+)
+"""Errors of an append that Kafka answers without the log's start offset (``ReplicaManager.appendToLocalLog``)."""
+
+
 def handle(
     ctx: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Awaitable[ProduceResponse] | None:
@@ -58,6 +70,7 @@ def handle(
         for data in topic.partition_data:
             answer = PartitionProduceResponse(index=data.index, base_offset=-1)
             answers.append(answer)
+            checked = False
             try:
                 partition = ctx.partition(name, data.index)
                 if refusal is not None:
@@ -74,6 +87,7 @@ def handle(
                         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
                         f"zstd needs Produce version 7, this is {version}",
                     )
+                checked = True
                 if acks == -1 and partition.lacks_replicas():
                     raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
                 info = partition.append(records, now_ms)
@@ -87,6 +101,8 @@ def handle(
             except KafkaError as error:
                 failure = error
                 _put_error(answer, error)
+                if checked and error.code not in _WITHOUT_START_OFFSET:
+                    answer.log_start_offset = partition.log.log_start_offset
         topics.append(TopicProduceResponse(name=name, partition_responses=answers))
     if acks == 0:
         for _, wait, _ in waits:

@@ -305,9 +305,8 @@ class Log:
             last_sequence = header.last_sequence
             sent = self.producers.check(header, last_sequence, from_client=from_client)
             if sent is not None:
-                append_time = sent.timestamp if config.log_append_time else -1
                 return AppendInfo(
-                    sent.first_offset, sent.last_offset, append_time, self.log_start_offset, 0, True
+                    sent.first_offset, sent.last_offset, sent.timestamp, self.log_start_offset, 0, True
                 )
         if config.compression_type != "producer":
             replacement = recompress(view, header, config, self.name)

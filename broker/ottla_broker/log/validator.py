@@ -47,9 +47,10 @@ class RecordsRefused(KafkaError):
 class AppendInfo:
     """How a batch was stored.
 
-    ``first_offset`` to ``last_offset`` are its records' offsets, ``log_append_time`` their new timestamp (-1: they keep
-    their own), ``size`` the bytes written (0 for a duplicate). ``duplicate``: the batch was stored before, with these
-    offsets. ``flush_due``: flush.messages asks for an fsync now.
+    ``first_offset`` to ``last_offset`` are its records' offsets; ``size`` is the number of bytes written, 0 for a
+    repetition. ``log_append_time`` is the timestamp that the records got, -1 if they keep their own; for a repetition
+    it is the largest of the first time. With ``duplicate`` the batch was there already, with the offsets of the first
+    time. With ``flush_due`` flush.messages asks for an fsync now.
     """
 
     __slots__ = (
