@@ -1,7 +1,7 @@
-"""What has been fetched and not handed out yet, and the handing out itself.
+"""Fetched records that are not handed out yet, and how they are handed out.
 
-The application takes records one at a time straight from a list iterator (``iteration``). ``sync`` brings positions up
-to date with it, and ``halt`` ends it, so that the application comes back before the next record.
+The application takes records one at a time from a plain list iterator (``iteration``). ``sync`` updates the positions
+from it. ``halt`` ends it, so that the application asks before it takes another record.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ..arrow import Part
 
 RUN = 2048
-"""Records that are decoded at once, about, if there are as many: small batches cost more by themselves."""
+"""About how many records to decode at once: small batches cost more one by one."""
 ENOUGH = 500
-"""Records that one iterator has at least, if there are as many, of as many partitions as it takes."""
+"""Records to gather for one iterator, from as many partitions as needed."""
 
 
 class Buffer:
@@ -36,31 +36,31 @@ class Buffer:
         self._on_room = on_room
         self._chunks: deque[Chunk] = deque()
         self._iteration: Iteration | None = None
-        """What the application may be taking records from."""
+        """The records that the application may be taking one by one."""
         self._unprocessed: set[PartitionState] = set()
-        """Partitions of which records were handed out since the application last asked for some."""
+        """Partitions with records that were handed out since the application last asked for some."""
 
-    # what comes in
+    # ---- chunks
 
     def add(self, chunk: Chunk) -> None:
-        """Take a chunk that continues what is buffered of its partition."""
+        """Add a chunk that continues its partition's buffered records."""
         chunk.state.buffered += chunk.size
         self._chunks.append(chunk)
 
     def drop(self, state: PartitionState) -> None:
-        """Forget what is buffered of a partition; its position stays behind what was handed out."""
+        """Drop a partition's buffered records; its position stays after the last record handed out."""
         self.halt(state)
         self._chunks = deque(chunk for chunk in self._chunks if chunk.state is not state)
         state.forget_buffered()
 
     def remove(self, states: Collection[PartitionState]) -> None:
-        """Forget partitions that are no longer assigned."""
+        """Drop partitions that are no longer assigned."""
         for state in states:
             self.drop(state)
             self._unprocessed.discard(state)
 
     def skip_to(self, state: PartitionState, offset: int) -> bool:
-        """Move a partition's position forward inside what is buffered of it; False where it isn't there."""
+        """Move the position forward within the buffered records; False if ``offset`` isn't among them."""
         self.halt(state)
         chunks = [chunk for chunk in self._chunks if chunk.state is state]
         if state.stage is not Stage.FETCHING or not chunks or state.position is None:
@@ -72,12 +72,12 @@ class Buffer:
         state.position = state.processed_offset = offset
         return True
 
-    # what goes out
+    # ---- handing out
 
     def iterate(self) -> Iterator[ConsumerRecord[Any, Any]] | None:
-        """An iterator over the next records, None where nothing is ready. Raises as ``RecordReader.read``.
+        """An iterator over the next records; None if nothing is ready. Raises the errors of ``RecordReader.read``.
 
-        An error behind records that can be handed out is left for the next call.
+        An error behind good records is left for the next call.
         """
         self.sync()
         if self._iteration is not None:
@@ -87,7 +87,7 @@ class Buffer:
         chunks: dict[PartitionState, Chunk] = {}
         count = 0
         for chunk in self._usable(None):
-            # What follows in the same partition must not be decoded before: its position would move.
+            # Decoding a later chunk of the same partition would move the position too early.
             if chunk.state in chunks:
                 continue
             try:
@@ -108,9 +108,9 @@ class Buffer:
         return self._iteration.iterator
 
     def take(self, count: int, only: Collection[TopicPartition] | None = None) -> list[Rows]:
-        """Up to ``count`` records, at least one in each of the items. Raises as ``RecordReader.read``.
+        """Up to ``count`` records, at least one per item. Raises the errors of ``RecordReader.read``.
 
-        An error behind records that can be handed out is left for the next call.
+        An error behind good records is left for the next call.
         """
         self.halt()
         taken: list[Rows] = []
@@ -134,10 +134,7 @@ class Buffer:
         return taken
 
     def take_parts(self, count: int) -> list[Part]:
-        """Up to ``count`` records as decoded batches.
-
-        Raises CorruptBatchError as ``RecordReader.batches``, where it is the first.
-        """
+        """Up to ``count`` records as decoded batches. Raises CorruptBatchError if the first batch is corrupt."""
         self.halt()
         parts: list[Part] = []
         for chunk in self._usable(None):
@@ -174,7 +171,7 @@ class Buffer:
                 yield chunk
 
     def _decoded(self, chunk: Chunk) -> bool:
-        """Whether a chunk has rows to hand out, decoded now if need be; one that has none left is dropped."""
+        """Whether a chunk has rows to hand out; decodes the next run if needed, and drops an empty chunk."""
         if chunk.index < chunk.rows.count:
             return True
         before = chunk.at
@@ -191,16 +188,16 @@ class Buffer:
         return found
 
     def _went_on(self, chunk: Chunk, before: int) -> None:
-        """A chunk was read from the byte ``before``, and the position goes with it."""
+        """A chunk was read from byte ``before``: move the position."""
         chunk.state.position = chunk.offset
         self._unprocessed.add(chunk.state)
         self._shrink(chunk, chunk.at - before)
 
     def _put_off(self, error: CorruptBatchError | DeserializationError) -> None:
-        """A partition has something bad next: others get their turn before it is tried again."""
+        """A partition has a bad record next: serve other partitions before it is tried again."""
         self._chunks = deque(sorted(self._chunks, key=lambda each: each.state.partition == error.partition))
         if isinstance(error, CorruptBatchError) and self._chunks:
-            # It may have been damaged on its way, or be whole on another broker: fetch it once more.
+            # It may have been damaged in transit, or be intact on another broker: fetch it again.
             state = self._chunks[-1].state
             self.drop(state)
             self._on_room(state)
@@ -217,10 +214,10 @@ class Buffer:
         if not chunk.state.buffered:
             self._on_room(chunk.state)
 
-    # how far it has come
+    # ---- positions
 
     def _moved(self, chunk: Chunk) -> None:
-        """Rows of a chunk were handed out, and the position goes with it."""
+        """Rows of a chunk were handed out: move the position."""
         state = chunk.state
         if chunk.version == state.version and chunk.position != state.position:
             state.position = chunk.position
@@ -229,13 +226,13 @@ class Buffer:
                 state.epoch = chunk.epoch
 
     def sync(self) -> None:
-        """Bring positions up to date with what the application has taken one by one."""
+        """Update the positions from the records that the application took one by one."""
         if self._iteration is not None:
             taken = self._iteration.taken
             self._follow(self._iteration, taken, ended=taken == self._iteration.count)
 
     def halt(self, state: PartitionState | None = None) -> None:
-        """Have an application that takes records one by one ask before the next; of one partition, or of any."""
+        """End the application's iterator, if it has records of this partition, or of any for None."""
         iteration = self._iteration
         if iteration is None or (
             state is not None and all(each.state is not state for each in iteration.chunks)
@@ -259,7 +256,7 @@ class Buffer:
                 self._finish(chunk)
 
     def mark_processed(self) -> None:
-        """The application asks for records: it is done with all that it has been given."""
+        """The application asks for records: all that it has count as processed."""
         self.sync()
         for state in self._unprocessed:
             state.processed_offset = state.position
@@ -269,12 +266,12 @@ class Buffer:
 
     @property
     def unprocessed(self) -> bool:
-        """Whether the application may be at work on records."""
+        """Whether the application may be processing records."""
         self.sync()
         return bool(self._unprocessed)
 
     def processed_offset(self, state: PartitionState) -> int | None:
-        """The offset up to which the application is done with a partition, as far as can be known."""
+        """The offset up to which the application has certainly processed a partition."""
         iteration = self._iteration
         if iteration is not None:
             processed = iteration.processed_offset(state, iteration.taken)
@@ -284,6 +281,6 @@ class Buffer:
 
     @property
     def progress(self) -> object:
-        """A value that changes when the application has taken another record one by one."""
+        """A value that changes whenever the application takes a record from its iterator."""
         iteration = self._iteration
         return None if iteration is None else (id(iteration), iteration.taken)

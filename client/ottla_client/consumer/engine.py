@@ -1,7 +1,7 @@
-"""What works behind a Consumer: puts its parts together, and looks after them a few times a second.
+"""The consumer's parts put together, and the task that checks them several times a second.
 
-The public class holds this, and nothing in here holds the public class, so that a consumer that is forgotten can
-be noticed. Belongs to the thread of its event loop.
+The public class holds the engine. The engine doesn't hold the public class, so that a consumer that is never closed is
+noticed. Belongs to the thread of its event loop.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ T = TypeVar("T")
 log = logging.getLogger("ottla_client")
 
 TICK = 0.1
-"""Seconds between two looks at what is due: retries, commits, topics that have gone."""
-BREATH = 0.002
-"""Seconds of handing out after which the event loop gets its turn, even if more is there to hand out."""
+"""Seconds between two checks of what is due: retries, commits, deleted topics."""
+YIELD_AFTER = 0.002
+"""Seconds of handing out records after which the event loop gets a turn."""
 
 
 class Engine:
-    """A consumer's parts and its life."""
+    """A consumer's parts and its lifecycle."""
 
     def __init__(
         self, settings: ConsumerSettings, cluster: Cluster, strategies: Sequence[str | Assignor]
@@ -103,39 +103,39 @@ class Engine:
             wake=self.wake,
         )
         self.names: frozenset[str] = frozenset()
-        """Topics that are subscribed by name, or that match the pattern."""
+        """Topics subscribed by name, or that match the pattern."""
         self.pattern: re.Pattern[str] | None = None
         self._matched = False
-        """Whether the pattern has been held against the cluster's topics."""
+        """Whether the pattern has been matched with the cluster's topics."""
         self.started = False
         self.closed = False
         self._problems: deque[ClientError] = deque()
         self._alarm = False
-        """Whether a partition may have an error that the application has not been told."""
-        self._breathe_at = 0.0
+        """Whether a partition may have an error that was not raised yet."""
+        self._yield_at = 0.0
         self._interest: frozenset[str] = frozenset()
         self._unlisten: Callable[[], None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._topics_wanted = asyncio.Event()
         self._news: asyncio.Future[None] | None = None
-        """Done when a position may have been found; for ``resolve_position``."""
+        """Done when a position may have been found, for ``resolve_position``."""
 
     # ---- life
 
     async def start(self, deadline: Deadline) -> None:
-        """Connect, and begin with what is subscribed or assigned. Raises BootstrapError."""
+        """Connect and start reading. Raises BootstrapError."""
         await self.cluster.start(deadline)
         self.started = True
         self._unlisten = self.cluster.on_change(self._metadata_changed)
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._tend()), loop.create_task(self._keep_topics())]
+        self._tasks = [loop.create_task(self._tick()), loop.create_task(self._keep_topics())]
         self._subscribed()
         self.wake()
 
     async def close(self, deadline: Deadline, *, commit: bool = True, processed: bool = True) -> None:
         """Stop reading, commit, leave the group, disconnect. A second call does nothing.
 
-        ``processed``: the application is done with everything that it was handed.
+        With ``processed``, all records that were handed out count as processed.
         """
         if self.closed:
             return
@@ -149,7 +149,7 @@ class Engine:
         try:
             await self._close(deadline, commit)
         finally:
-            # Where that was cut short, by its caller or by an error, nothing of it may stay.
+            # The close may have been cancelled, or have failed: stop everything.
             self.fetcher.stop()
             self.resolver.stop()
             self._abandon_commits()
@@ -177,16 +177,16 @@ class Engine:
             self.commits.abandon()
 
     def check(self) -> None:
-        """Raise ClosedError unless the consumer is at work."""
+        """Raise ClosedError unless the consumer is started and open."""
         if self.closed:
             raise ClosedError("the consumer is closed")
         if not self.started:
-            raise ClosedError("the consumer is not started: await start(), or use it in `async with`")
+            raise ClosedError("the consumer is not started: await start(), or use `async with`")
 
-    # ---- what is read
+    # ---- subscription
 
     def subscribe(self, names: Collection[str], pattern: re.Pattern[str] | None) -> None:
-        """Read topics by name, or all that match a pattern."""
+        """Read topics by name, or all topics that match a pattern."""
         self.pattern = pattern
         self.names = frozenset(names)
         self._matched = False
@@ -194,7 +194,7 @@ class Engine:
             self._subscribed()
 
     def unsubscribe(self) -> None:
-        """Read nothing any more; leaves the group."""
+        """Stop reading and leave the group."""
         self.names = frozenset()
         self.pattern = None
         if self.membership is not None:
@@ -202,7 +202,7 @@ class Engine:
         self._remove(self.positions.partitions)
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Read these partitions, and no others."""
+        """Read exactly these partitions."""
         wanted = frozenset(partitions)
         self._remove(self.positions.partitions - wanted)
         self._add(wanted)
@@ -218,7 +218,7 @@ class Engine:
             self.membership.subscribe(self.names)
 
     def _take_all(self) -> None:
-        """Without a group: all partitions of the subscribed topics."""
+        """Without a group, assign all partitions of the subscribed topics."""
         if self.membership is not None or not (self.names or self.pattern):
             return
         wanted = set()
@@ -231,7 +231,7 @@ class Engine:
         self.wake()
 
     async def _keep_topics(self) -> None:
-        """Find the topics that a pattern matches, again and again, and make those that are to be made."""
+        """Keep looking up the topics that a pattern matches; create subscribed topics if that is allowed."""
         age = self.settings.metadata_max_age_ms / 1000
         while True:
             try:
@@ -247,7 +247,7 @@ class Engine:
                 elif self.names and self.settings.allow_auto_create_topics:
                     await self.cluster.fetch_topics(self.names, deadline, allow_auto_create=True)
             except ClientError as error:
-                log.warning("topics can't be looked up: %s", error)
+                log.warning("looking up topics failed: %s", error)
                 await asyncio.sleep(self.cluster.backoff.maximum)
                 self._topics_wanted.set()
 
@@ -280,7 +280,7 @@ class Engine:
 
     def _add(self, partitions: Collection[TopicPartition]) -> None:
         for state in self.positions.add(partitions):
-            self._monitor.look_at(state, monotonic())
+            self._monitor.check_partition(state, monotonic())
         self._update_interest()
 
     def _remove(self, partitions: Collection[TopicPartition]) -> None:
@@ -294,18 +294,17 @@ class Engine:
     # ---- handing out
 
     async def poll(self, take: Callable[[], T | None], deadline: Deadline) -> T | None:
-        """What ``take`` gives, as soon as it gives something; None at the deadline.
+        """Return what ``take`` gives, as soon as that isn't None; None at the deadline.
 
-        Nothing is taken before the last await in here, so a cancelled call loses nothing. Raises what the
-        application has to know: of its group, of partitions, of records; and ClientError where another task is
-        polling.
+        No await follows ``take``, so a cancelled call loses nothing. Raises errors of the group, of partitions and
+        of records; and ClientError while another task polls.
         """
         self.check()
         self.gate.enter()
         try:
-            if monotonic() >= self._breathe_at:
+            if monotonic() >= self._yield_at:
                 await asyncio.sleep(0)
-                self._breathe_at = monotonic() + BREATH
+                self._yield_at = monotonic() + YIELD_AFTER
             while True:
                 self._raise_problems()
                 if self.gate.open:
@@ -316,7 +315,7 @@ class Engine:
                 if deadline.passed():
                     return None
                 await self.gate.changed(deadline)
-                self._breathe_at = monotonic() + BREATH
+                self._yield_at = monotonic() + YIELD_AFTER
         finally:
             self.gate.leave()
 
@@ -329,13 +328,13 @@ class Engine:
             raise self._problems.popleft()
         if self._alarm:
             for state in self.positions:
-                if state.error is not None and not state.told:
-                    state.told = True
+                if state.error is not None and not state.reported:
+                    state.reported = True
                     raise state.error
             self._alarm = False
 
     def _check_not_stuck(self) -> None:
-        """Raise rather than wait for what can't come."""
+        """Raise instead of waiting for records that can't come."""
         if not len(self.positions):
             if not self.names and self.pattern is None and self.membership is None:
                 raise ConfigurationError(
@@ -365,40 +364,40 @@ class Engine:
     # ---- positions
 
     def state(self, partition: TopicPartition) -> PartitionState:
-        """Raises ConfigurationError for a partition that is not assigned."""
+        """The state of a partition. Raises ConfigurationError if it isn't assigned."""
         state = self.positions.get(TopicPartition(*partition))
         if state is None:
             raise ConfigurationError(f"{TopicPartition(*partition)} is not assigned to this consumer")
         return state
 
     def seek(self, state: PartitionState, offset: int) -> None:
-        """Read on at ``offset``."""
+        """Continue at ``offset``."""
         if not self.buffer.skip_to(state, offset):
             self.buffer.drop(state)
             state.seek(offset)
         self.wake()
 
     def reset(self, states: Collection[PartitionState], to: int) -> None:
-        """Read on at a time, or at an end of the log."""
+        """Continue at a timestamp, or at an end of the log."""
         for state in states:
             self.buffer.drop(state)
             state.reset(to)
         self.wake()
 
     async def resolve_position(self, state: PartitionState, deadline: Deadline) -> int:
-        """The partition's position, found first if need be. Raises its error, RequestTimeoutError."""
+        """Wait for the partition's position. Raises the partition's error, RequestTimeoutError."""
         while True:
             self.check()
             if self.positions.get(state.partition) is not state:
-                raise ConfigurationError(f"{state.partition} is not assigned to this consumer any more")
+                raise ConfigurationError(f"{state.partition} is no longer assigned to this consumer")
             if state.error is not None:
-                state.told = True
+                state.reported = True
                 raise state.error
             if state.position is not None and state.stage in (Stage.FETCHING, Stage.NEEDS_VALIDATION):
                 self.buffer.sync()
                 return state.position
             if state.busy and self.membership is not None and not self.resolver.busy:
-                # Asked by the listener that is told of the partition: the position is looked for now.
+                # The rebalance listener asks: look the position up now.
                 state.busy = False
             self.resolver.wake()
             if self._news is None or self._news.done():
@@ -413,7 +412,7 @@ class Engine:
 
     def _out_of_range(self, state: PartitionState) -> None:
         offset = state.fetch_offset
-        log.info("%s has no offset %d; auto_offset_reset decides", state.partition, offset)
+        log.info("%s has no offset %d; applying auto_offset_reset", state.partition, offset)
         self.buffer.drop(state)
         self.resolver.reset_by_policy(state, "the log doesn't have it")
         self.wake()
@@ -430,20 +429,20 @@ class Engine:
             self._news.set_result(None)
 
     def wake(self) -> None:
-        """Something has changed: look for what can be done now."""
+        """Something changed: start what is possible now."""
         if self.started and not self.closed:
             self.resolver.wake()
-            # Partitions that will have their positions in a moment go into the same fetch.
+            # Wait for positions that are being looked up, so that their partitions share the fetch.
             if not self.resolver.busy:
                 self.fetcher.wake()
             self.gate.signal()
 
-    # ---- looking after it
+    # ---- regular checks
 
-    async def _tend(self) -> None:
+    async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK)
-            self._monitor.look(self.names if self.pattern is None else ())
+            self._monitor.check(self.names if self.pattern is None else ())
             try:
                 if self.membership is not None:
                     self.membership.tick()
@@ -456,5 +455,5 @@ class Engine:
 
     def _metadata_changed(self) -> None:
         self._take_all()
-        self._monitor.look(self.names if self.pattern is None else ())
+        self._monitor.check(self.names if self.pattern is None else ())
         self.wake()

@@ -1,9 +1,9 @@
-"""Reading ahead: one task and one fetch at a time for each broker, into a bounded buffer.
+"""Reads ahead into a bounded buffer: one task and one fetch at a time for each broker.
 
-A partition is fetched while less than ``max_partition_fetch_bytes`` of it is buffered, so at most twice that is held,
-and the next fetch is sent before the application gets what the last one has brought: the broker works on one while
-the application works on the other. Fetches go over a connection of their own, since they wait at the broker. Source:
-Java's ``Fetcher``, ``AbstractFetch`` (KIP-227, KIP-320, KIP-392, KIP-516).
+A partition is fetched while less than ``max_partition_fetch_bytes`` of it is buffered, so the buffer holds at most
+twice that. The next fetch is sent before the application gets the records of the last one, so that broker and
+application work at the same time. Fetches wait at the broker, so they have a connection of their own. Source: Java's
+``Fetcher``, ``AbstractFetch`` (KIP-227, KIP-320, KIP-392, KIP-516).
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla_client")
 
 LEAST_VERSION = 4
-"""Before it, brokers (older than 0.11) send formats without batches."""
+"""Older brokers (before 0.11) send formats without batches."""
 PAUSE = 0.02
-"""Seconds between two fetches that leave a full partition out: it should not wait long once it has room."""
+"""Seconds between two fetches that leave out a full partition: it should be fetched soon after it has room."""
 
 
 class Fetcher:
@@ -65,8 +65,8 @@ class Fetcher:
         fail: Callable[[PartitionState, ClientError], None],
         report: Callable[[ClientError], None],
     ) -> None:
-        """``arrived`` is called when there is something to hand out, ``out_of_range`` for a position that the log
-        doesn't have, ``fail`` for a partition that can't be read, ``report`` for a broker that can't.
+        """``arrived`` is called when records have come, ``out_of_range`` for a position that the log doesn't have,
+        ``fail`` for a partition that can't be read, ``report`` for a broker that can't be read from.
         """
         self.cluster = cluster
         self.settings = settings
@@ -79,7 +79,7 @@ class Fetcher:
         self._nodes: dict[int, NodeFetcher] = {}
 
     def wake(self) -> None:
-        """Something may be there to fetch."""
+        """Look for partitions to fetch."""
         for state in self.positions:
             if state.stage is Stage.FETCHING and not state.paused:
                 node = self.node_of(state)
@@ -89,14 +89,14 @@ class Fetcher:
             fetcher.wake()
 
     def wake_for(self, state: PartitionState) -> None:
-        """There is room for more of a partition."""
+        """A partition has room in the buffer."""
         node = self.node_of(state)
         fetcher = self._nodes.get(node) if node is not None else None
         if fetcher is not None:
             fetcher.wake()
 
     def node_of(self, state: PartitionState) -> int | None:
-        """The broker to read a partition from."""
+        """The broker to fetch a partition from."""
         replica = state.replica
         if replica is not None:
             if replica in self.cluster.nodes and monotonic() < state.replica_until:
@@ -115,7 +115,7 @@ class Fetcher:
 
 
 class NodeFetcher:
-    """One broker's fetches."""
+    """Fetches from one broker."""
 
     def __init__(self, fetcher: Fetcher, node: int) -> None:
         self._fetcher = fetcher
@@ -124,14 +124,14 @@ class NodeFetcher:
         self._awake = asyncio.Event()
         self._failures = 0
         self._asked: dict[TopicPartition, tuple[PartitionState, int, int]] = {}
-        """By partition: its state, version and offset when the request on its way was made."""
+        """By partition: its state, version and offset in the request in flight."""
         self._waiting: asyncio.Future[FetchResponse] | None = None
-        """The fetch on its way, if it may wait at the broker for records."""
+        """The fetch in flight, if it may wait at the broker for records."""
         self._abandoned = False
         self.task = asyncio.get_running_loop().create_task(self._run(), name=f"ottla-fetch-{node}")
 
     def wake(self) -> None:
-        """Something may be there to fetch; a fetch that waits without it is given up for one with it."""
+        """Look for partitions to fetch; abandon a waiting fetch that lacks one of them."""
         self._awake.set()
         if self._waiting is not None and not self._abandoned and any(map(self._is_news, self._choose()[0])):
             self._abandoned = True
@@ -160,7 +160,7 @@ class NodeFetcher:
                 await self._sleep(PAUSE)
 
     async def _sleep(self, seconds: float | None) -> None:
-        """Until somebody wakes it, for ``seconds`` at most."""
+        """Sleep until ``wake``, for ``seconds`` at most."""
         if seconds is None:
             await self._awake.wait()
             return
@@ -171,7 +171,7 @@ class NodeFetcher:
             pass
 
     def _choose(self) -> tuple[list[PartitionState], bool, float | None]:
-        """Partitions to fetch now, whether others are full, and in how many seconds to look again, if at all."""
+        """Partitions to fetch now, whether others are full, and seconds until the next retry, if one is due."""
         fetcher = self._fetcher
         now = monotonic()
         wanted = []
@@ -190,13 +190,13 @@ class NodeFetcher:
         return wanted, crowded, delay
 
     async def _fetch(self, wanted: Iterable[PartitionState], max_wait_ms: int) -> bool:
-        """One fetch; whether it brought records."""
+        """Send one fetch. Returns whether it brought records."""
         fetcher = self._fetcher
         settings = fetcher.settings
         deadline = Deadline(settings.request_timeout_ms / 1000)
         connection = await fetcher.cluster.dedicated(self._node, deadline, "fetch")
         if connection.in_flight:
-            # A fetch that was given up still waits there.
+            # An abandoned fetch still waits there.
             connection = await fetcher.cluster.dedicated(self._node, deadline, "fetch aside")
         version, session = self._prepare(connection, wanted)
         request = fetch_request(
@@ -229,12 +229,12 @@ class NodeFetcher:
     def _prepare(
         self, connection: Connection, wanted: Iterable[PartitionState]
     ) -> tuple[int, SessionRequest[TopicPartition, FetchPosition]]:
-        """The version to fetch with, and what goes into the request."""
+        """The version and the session's part of the next request."""
         cluster = self._fetcher.cluster
         version = connection.version_of(ApiKey.FETCH)
         if version < LEAST_VERSION:
             raise UnsupportedApiError(
-                f"{connection.host}:{connection.port} is older than 0.11: it has no fetch that this client takes"
+                f"{connection.host}:{connection.port} is older than Kafka 0.11, which this client can't read from"
             )
         max_bytes = self._fetcher.settings.max_partition_fetch_bytes
         wants: dict[TopicPartition, FetchPosition] = {}
@@ -252,7 +252,7 @@ class NodeFetcher:
         return version if by_id else min(version, LAST_BY_NAME), session
 
     def _take(self, response: FetchResponse, version: int) -> bool:
-        """Put what has come into the buffer."""
+        """Add the response's records to the buffer. Returns whether there were any."""
         fetcher = self._fetcher
         answers: list[tuple[TopicPartition, PartitionData]] = []
         names: dict[bytes, str] = {}
@@ -262,7 +262,7 @@ class NodeFetcher:
                 if topic_id is not None:
                     names[topic_id] = partition.topic
         for topic in response.responses:
-            # An id that nobody asked for gives a name that no topic has: the session then starts over.
+            # An unknown id gives a name that no topic has, and the session starts over.
             name = topic.topic if version <= LAST_BY_NAME else names.get(topic.topic_id, "")
             answers += [(TopicPartition(name, data.partition_index), data) for data in topic.partitions]
         error = response.error_code
@@ -270,7 +270,7 @@ class NodeFetcher:
         if not self._session.answered(error, session_id, [partition for partition, _ in answers]):
             if error and error_code(error) not in SESSION_ERRORS:
                 code = error_code(error)
-                raise BrokerError(code, f"broker {self._node} refused to be read from: {code.name}")
+                raise BrokerError(code, f"broker {self._node} refused the fetch: {code.name}")
             if error == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
                 fetcher.cluster.stale()
             self._failures += 1
@@ -292,7 +292,7 @@ class NodeFetcher:
         return brought
 
     def _accept(self, state: PartitionState, data: PartitionData, offset: int) -> bool:
-        """An answer without an error; whether it had records."""
+        """A partition's response without an error. Returns whether it had records."""
         fetcher = self._fetcher
         state.high_watermark = data.high_watermark
         if data.last_stable_offset >= 0:
@@ -320,11 +320,11 @@ class NodeFetcher:
         return True
 
     def _refused(self, state: PartitionState, code: ErrorCode) -> None:
-        """An answer with an error for one partition; as Java's ``FetchCollector`` takes them."""
+        """A partition's response with an error. Source: Java's ``FetchCollector``."""
         fetcher = self._fetcher
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and not state.buffered:
             if state.replica is not None:
-                # A follower may be behind; the leader knows.
+                # A follower may be behind: ask the leader.
                 state.replica = None
                 fetcher.wake()
             else:
@@ -345,7 +345,7 @@ class NodeFetcher:
         fetcher.fail(state, error)
 
     async def _failed(self, error: ClientError) -> None:
-        """The fetch as a whole came to nothing."""
+        """The whole fetch failed."""
         self._session.failed()
         cluster = self._fetcher.cluster
         cluster.stale()

@@ -1,8 +1,8 @@
 """Records that the application takes one at a time.
 
-The application holds a plain list iterator, so nothing of the client runs between two records; how far the
-application has come is read from the iterator. It may run in another thread (``sync``): counting what is left and
-taking all of it are single calls into C, which the interpreter doesn't interrupt.
+The application holds a plain list iterator, so that no client code runs between two records. The iterator says how many
+were taken. With ``sync`` the application runs in another thread: counting the rest and taking all of it are single
+calls into C, which the interpreter doesn't interrupt.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from .rows import to_records
 
 
 class Iteration:
-    """The decoded rows of some chunks, of different partitions, made into records for one iterator."""
+    """The decoded rows of chunks from different partitions, as the records of one iterator."""
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
         runs = [chunk.rows.cut(chunk.index, chunk.rows.count) for chunk in chunks]
         starts = accumulate((run.count for run in runs), initial=0)
         self.chunks = chunks
         self._places = [(chunk, chunk.index, start) for chunk, start in zip(chunks, starts, strict=False)]
-        """Each chunk, its first row in here, and the number of records before that."""
+        """Each chunk, its first row in the iterator, and the number of records before that."""
         records = to_records(runs)
         self.count = len(records)
         self.iterator: Iterator[ConsumerRecord[Any, Any]] = iter(records)
         self.processed = 0
-        """How many records the application had when it last asked for more."""
+        """How many records the application had taken when it last asked for more."""
 
     @property
     def taken(self) -> int:
@@ -49,18 +49,18 @@ class Iteration:
         )
 
     def stop(self) -> int:
-        """End the iterator, whoever holds it. Returns how many records the application has taken."""
+        """End the iterator. Returns how many records the application has taken."""
         return self.count - len(list(self.iterator))
 
     def locate(self, taken: int) -> None:
-        """Bring the chunks' indexes up to date."""
+        """Update the chunks' indexes."""
         for chunk, first, start in self._places:
             chunk.index = self._index(chunk, first, taken - start)
 
     def processed_offset(self, state: PartitionState, taken: int) -> int | None:
-        """The offset up to which the application is done with a partition; None where it has only just begun.
+        """The offset up to which the application has processed a partition; None if it has processed no record here.
 
-        Asking for the next record means being done with the one before.
+        Taking a record means that the one before is processed.
         """
         done = max(taken - 1, self.processed)
         for chunk, first, start in self._places:

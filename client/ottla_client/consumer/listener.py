@@ -1,4 +1,4 @@
-"""What an application may want to know of its group's rebalances."""
+"""Callbacks for a group's rebalances."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from ..types import TopicPartition
 
 
 class RebalanceListener:
-    """Told when partitions come and go; override what you need, with plain or with async functions.
+    """Called when partitions are assigned and revoked. Override what you need, with plain or async functions.
 
-    Calls come from the consumer's own task, while the application is inside a poll or has nothing at work. The
-    consumer may be used in them: commit in ``on_partitions_revoked``, seek in ``on_partitions_assigned``. An
-    exception is raised by the next poll. Source: Java's ``ConsumerRebalanceListener``.
+    The consumer's own task calls them while the application is inside a poll or processes no records. They may use the
+    consumer: commit in ``on_partitions_revoked``, seek in ``on_partitions_assigned``. The next poll raises their
+    exceptions. Source: Java's ``ConsumerRebalanceListener``.
     """
 
     def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> Awaitable[None] | None:
-        """These are given up; they are still this consumer's until the call is done."""
+        """The consumer gives these up when the call returns."""
 
     def on_partitions_assigned(self, assigned: frozenset[TopicPartition]) -> Awaitable[None] | None:
-        """These are new; called after each rebalance, for none as well. Nothing of them is read before it is done."""
+        """These are new. Called after each rebalance, also without any; they are read when the call returns."""
 
     def on_partitions_lost(self, lost: frozenset[TopicPartition]) -> Awaitable[None] | None:
-        """These have gone to others already, so nothing can be committed; calls ``on_partitions_revoked``."""
+        """Other members may have these already, so commits fail. Calls ``on_partitions_revoked`` by default."""
         return self.on_partitions_revoked(lost)
 
 
@@ -31,7 +31,7 @@ async def call_listener(
     function: Callable[[frozenset[TopicPartition]], Awaitable[None] | None],
     partitions: frozenset[TopicPartition],
 ) -> None:
-    """Call a listener's function, and wait for it where it is async."""
+    """Call a listener's function, and await it if it is async."""
     result = function(partitions)
     if isawaitable(result):
         await result

@@ -1,7 +1,7 @@
-"""Comparing what is read with what the cluster says: new leaders, topics that go, and topics that come back.
+"""Compares partitions with the cluster's metadata: new leaders, topics that are deleted or created again.
 
-A topic that is deleted and made again is another topic of the same name: its positions mean nothing, and all of
-its records came after those that were read.
+A topic that is deleted and created again is another topic with the same name: the old positions mean nothing in it, and
+all its records are newer than those that were read.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from .settings import ConsumerSettings
 log = logging.getLogger("ottla_client")
 
 GONE_AFTER = 2.0
-"""Seconds for which the cluster has to say that something doesn't exist until that is taken for true."""
+"""Seconds for which the cluster must report a topic as missing before the consumer believes it."""
 
 
 class MetadataMonitor:
-    """Looked through at each change of the metadata, and a few times a second."""
+    """Checks at each change of the metadata, and several times a second."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class MetadataMonitor:
         report: Callable[[ClientError], None],
         wake: Callable[[], None],
     ) -> None:
-        """``fail`` stops a partition, ``report`` tells the application, ``wake`` has new stages looked at."""
+        """``fail`` stops a partition, ``report`` makes a poll raise, ``wake`` starts what new stages need."""
         self._cluster = cluster
         self._settings = settings
         self._positions = positions
@@ -48,23 +48,23 @@ class MetadataMonitor:
         self._report = report
         self._wake = wake
         self._seen: set[str] = set()
-        """Subscribed topics that are there, or were until a moment ago."""
+        """Subscribed topics that exist, or existed a moment ago."""
         self._gone_since: dict[str, float] = {}
         self._missed: set[str] = set()
-        """Subscribed topics that aren't there, of which that has been said."""
+        """Subscribed topics that don't exist and were reported."""
 
-    def look(self, names: Collection[str]) -> None:
-        """At all partitions, and at the topics that are subscribed by their names."""
+    def check(self, names: Collection[str]) -> None:
+        """Check all partitions, and the topics that are subscribed by name."""
         now = monotonic()
         for name in names:
-            self._look_at_topic(name, now)
+            self._check_topic(name, now)
         for state in tuple(self._positions):
-            self.look_at(state, now)
+            self.check_partition(state, now)
 
-    def _look_at_topic(self, name: str, now: float) -> None:
-        """Tell once of a subscribed topic that has gone: its partitions may have left this member before.
+    def _check_topic(self, name: str, now: float) -> None:
+        """Report a deleted topic once: its partitions may have left this member before.
 
-        One that was never there is but warned of. It may be about to be made, or its name mistyped.
+        For a topic that never existed, only log a warning: it may be created soon.
         """
         if self._cluster.topic(name) is not None:
             self._seen.add(name)
@@ -78,13 +78,13 @@ class MetadataMonitor:
                     self._seen.discard(name)
                     self._report(_deleted(name))
                 else:
-                    log.warning("topic %r does not exist; it is read from when it does", name)
+                    log.warning("topic %r does not exist; the consumer waits for it", name)
 
     def _is_unknown(self, name: str) -> bool:
         return self._cluster.topic_error(name) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def look_at(self, state: PartitionState, now: float) -> None:
-        """Compare a partition with what the cluster says of it: its leader's epoch, and whether it is the same."""
+    def check_partition(self, state: PartitionState, now: float) -> None:
+        """Compare a partition with the metadata: its leader's epoch, and the topic's id."""
         name, number = state.partition
         topic = self._cluster.topic(name)
         if topic is None or number not in topic.partitions:
@@ -105,7 +105,7 @@ class MetadataMonitor:
                 self._wake()
 
     def _missing(self, state: PartitionState, topic: TopicMetadata | None, now: float) -> None:
-        """The cluster doesn't know the partition, or not at this moment."""
+        """The metadata lacks the partition, perhaps for a moment only."""
         name, number = state.partition
         if topic is None and not self._is_unknown(name):
             return
@@ -117,16 +117,16 @@ class MetadataMonitor:
                 what = f"topic {name!r} has no partition {number}; it has {len(topic.partitions)}"
                 self._fail(state, UnknownTopicError(what))
             elif state.topic_id is not None or state.position is not None:
-                told = name in self._gone_since
+                reported = name in self._gone_since
                 self._fail(state, _deleted(name))
-                state.told = told
+                state.reported = reported
             else:
                 self._fail(
-                    state, UnknownTopicError(f"topic {name!r} does not exist; make it, or mend its name")
+                    state, UnknownTopicError(f"topic {name!r} does not exist; create it, or correct its name")
                 )
 
     def _came_back(self, state: PartitionState, topic: TopicMetadata) -> None:
-        """The partition is there again, in a topic that was made anew or that was not told of for a while."""
+        """The partition exists again: its topic was created again, or missing from the metadata for a while."""
         same = topic.id is not None and topic.id == state.topic_id
         self._buffer.drop(state)
         if same and state.position is not None:
@@ -136,14 +136,16 @@ class MetadataMonitor:
         state.leader_epoch = None
         position, state.epoch = state.position, None
         if position is None or self._settings.auto_offset_reset != "none":
-            log.warning("topic %s was made anew; %s is read from its beginning", topic.name, state.partition)
+            log.warning(
+                "topic %s was created again; %s is read from its beginning", topic.name, state.partition
+            )
             state.reset(OffsetSpec.EARLIEST)
             return
-        what = f"topic {topic.name!r} was deleted and made anew: the position {position} of {state.partition}"
+        what = f"topic {topic.name!r} was deleted and created again: the position {position} of {state.partition}"
         self._fail(
             state,
             OffsetOutOfRangeError(
-                f'{what} means nothing in it, and auto_offset_reset is "none"; seek to where to begin',
+                f'{what} means nothing in it, and auto_offset_reset is "none"; seek to an offset',
                 {state.partition: position},
             ),
         )
@@ -151,5 +153,5 @@ class MetadataMonitor:
 
 def _deleted(name: str) -> UnknownTopicError:
     return UnknownTopicError(
-        f"topic {name!r} has been deleted; when it is made again, it is read from its beginning"
+        f"topic {name!r} has been deleted; if it is created again, it is read from its beginning"
     )

@@ -1,8 +1,8 @@
-"""Between the application, which takes records, and a rebalance, which takes partitions away.
+"""Keeps a rebalance from revoking partitions while the application processes their records.
 
-Only one task may poll at a time. Partitions are given up only when the application is not at work on their
-records: when it is inside a poll, or has had nothing since it asked last. So a rebalance waits for the next poll,
-as with Java's consumer, and a poll that comes meanwhile waits for the rebalance.
+Only one task may poll at a time. Partitions are revoked only while the application is inside a poll, or has received
+nothing since its last one. So a rebalance waits for the next poll, as with Java's consumer, and that poll waits for the
+rebalance.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .buffer import Buffer
 
 
 class PollGate:
-    """One consumer's; belongs to the event loop's thread."""
+    """Belongs to one consumer and to the event loop's thread."""
 
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
@@ -25,7 +25,7 @@ class PollGate:
         self._change: asyncio.Future[None] | None = None
         self._asked: asyncio.Future[None] | None = None
         self.inside = False
-        """Whether a poll is going on."""
+        """Whether the application is inside a poll."""
         self.closing = False
 
     @property
@@ -34,11 +34,9 @@ class PollGate:
         return self._holders == 0
 
     def enter(self) -> None:
-        """A poll begins. Raises ClientError where another one is going on."""
+        """A poll begins. Raises ClientError during another poll."""
         if self.inside:
-            raise ClientError(
-                "another task is polling this consumer at this moment; a consumer is for one task, make one for each"
-            )
+            raise ClientError("another task is polling this consumer; use one consumer for each task")
         self.inside = True
         self._buffer.mark_processed()
         if self._asked is not None and not self._asked.done():
@@ -48,12 +46,12 @@ class PollGate:
         self.inside = False
 
     def signal(self) -> None:
-        """Something has changed that a poll may be waiting for."""
+        """Wake a poll that waits."""
         if self._change is not None and not self._change.done():
             self._change.set_result(None)
 
     async def changed(self, deadline: Deadline) -> None:
-        """Wait for ``signal``, or for the deadline."""
+        """Wait for ``signal`` or the deadline."""
         loop = asyncio.get_running_loop()
         change = self._change = loop.create_future()
         left = deadline.left()
@@ -66,7 +64,7 @@ class PollGate:
                 timer.cancel()
 
     def close(self) -> None:
-        """The consumer is being closed: the application has asked for it, so it has nothing at work."""
+        """The application closes the consumer, so it processes nothing."""
         self.closing = True
         if self._asked is not None and not self._asked.done():
             self._asked.set_result(None)
@@ -74,9 +72,9 @@ class PollGate:
 
     @asynccontextmanager
     async def held(self, limit: float) -> AsyncIterator[bool]:
-        """Hand out nothing inside the block, which begins when the application has nothing at work.
+        """Hand out nothing inside the block, which begins when the application processes no records.
 
-        True: it has not. False: ``limit`` seconds have passed, and it still may.
+        Gives False if it still may after ``limit`` seconds.
         """
         self._holders += 1
         try:

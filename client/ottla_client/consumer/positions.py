@@ -1,7 +1,7 @@
-"""Where a consumer is in each of its partitions, and what has to happen before it can read on.
+"""The position in each partition, and what is needed before the consumer can read on.
 
-A partition is in one of five stages; ``TRANSITIONS`` is the whole machine. No I/O: ``resolver`` asks the
-brokers, ``fetcher`` reads, ``buffer`` hands out. Source: Java's ``SubscriptionState`` (KIP-320).
+A partition is in one of five stages; ``TRANSITIONS`` is the whole state machine. No I/O: ``resolver`` asks the brokers,
+``fetcher`` reads, ``buffer`` hands out. Source: Java's ``SubscriptionState`` (KIP-320).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class Stage(Enum):
     NEEDS_OFFSET = auto()
     """The group's committed offset."""
     NEEDS_RESET = auto()
-    """The offset of a time, or of an end of the log; ``reset_to`` says which."""
+    """The offset of a timestamp or of an end of the log: ``reset_to``."""
     NEEDS_VALIDATION = auto()
-    """The new leader's word that its log holds what was read before the position (KIP-320)."""
+    """The new leader's confirmation that its log has the records before the position (KIP-320)."""
     FETCHING = auto()
-    """Nothing: it has a position, and is read unless it is paused."""
+    """Nothing: it has a position and is read unless paused."""
     FAILED = auto()
-    """The application: ``error`` was raised, and a seek, or the topic's return, mends it."""
+    """The application: ``error`` was raised. A seek clears it, or the topic's return."""
 
 
 class Event(Enum):
@@ -47,7 +47,7 @@ _N, _R, _V, _F, _X = (
     Stage.FETCHING,
     Stage.FAILED,
 )
-# An event that a stage's row doesn't have comes too late, and changes nothing.
+# An event that a stage's row lacks came too late and changes nothing.
 TRANSITIONS: dict[Stage, dict[Event, Stage]] = {
     _N: {Event.SOUGHT: _F, Event.RESET: _R, Event.FOUND: _F, Event.FAILED: _X},
     _R: {Event.SOUGHT: _F, Event.RESET: _R, Event.FOUND: _F, Event.FAILED: _X},
@@ -67,10 +67,10 @@ TRANSITIONS: dict[Stage, dict[Event, Stage]] = {
 class PartitionState:
     """One assigned partition.
 
-    ``position`` is the offset of the next record to hand out, ``fetch_offset`` of the next to fetch: what lies
-    between is buffered. ``processed_offset`` is the position when the application last asked for records: it is
-    done with everything before. ``version`` changes whenever what is buffered or being asked for has become worthless;
-    answers carry the version that they were asked under.
+    ``position`` is the offset of the next record to hand out, ``fetch_offset`` of the next to fetch; records between
+    them are buffered. ``processed_offset`` is the position when the application last asked for records: it has
+    processed all records before it. ``version`` changes when buffered records and requests in flight become invalid;
+    responses carry the version of their request.
     """
 
     __slots__ = (
@@ -92,10 +92,10 @@ class PartitionState:
         "processed_offset",
         "replica",
         "replica_until",
+        "reported",
         "reset_to",
         "retry_at",
         "stage",
-        "told",
         "topic_id",
         "version",
     )
@@ -108,34 +108,34 @@ class PartitionState:
         self.position: int | None = None
         self.processed_offset: int | None = None
         self.committed: int | None = None
-        """What the group has of it, as far as known: there is no need to commit it again."""
+        """The group's committed offset, as far as known; it need not be committed again."""
         self.epoch: int | None = None
-        """Leader epoch of the record before the position, where known."""
+        """The leader epoch of the record before the position, if known."""
         self.fetch_offset = 0
         self.fetch_epoch: int | None = None
         self.leader_epoch: int | None = None
-        """The current leader's epoch, as far as this consumer has seen."""
+        """The current leader's epoch, as far as this consumer knows."""
         self.topic_id: bytes | None = None
         self.reset_to: int = OffsetSpec.LATEST
         self.buffered = 0
-        """Bytes that are fetched and not handed out."""
+        """Bytes fetched and not handed out."""
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
         self.replica: int | None = None
-        """A follower that the leader has said to read from (KIP-392), until ``replica_until``."""
+        """The follower that the leader says to read from (KIP-392), until ``replica_until``."""
         self.replica_until = 0.0
         self.busy = False
-        """Somebody is asking for its offset at this moment."""
+        """Its offset is being looked up."""
         self.retry_at = 0.0
         self.attempts = 0
         self.missing_since: float | None = None
-        """Since when the cluster says that there is no such partition."""
+        """Since when the cluster reports that the partition doesn't exist."""
         self.error: ClientError | None = None
-        self.told = False
-        """Whether ``error`` has been raised."""
+        self.reported = False
+        """Whether ``error`` was raised."""
 
     def happen(self, event: Event) -> bool:
-        """Go where the table says; False where it says nothing."""
+        """Move to the stage of the table; False if the table has none."""
         stage = TRANSITIONS[self.stage].get(event)
         if stage is None:
             return False
@@ -145,31 +145,31 @@ class PartitionState:
         return True
 
     def seek(self, offset: int, epoch: int | None = None) -> None:
-        """Read on at ``offset``; ``epoch`` is that of the record before it, if known."""
+        """Continue at ``offset``; ``epoch`` is the leader epoch of the record before it, if known."""
         self.happen(Event.SOUGHT)
         self._move(offset, epoch)
 
     def reset(self, to: int) -> None:
-        """Read on at a time, or at an end of the log (OffsetSpec.EARLIEST, OffsetSpec.LATEST)."""
+        """Continue at a timestamp, or at an end of the log (``OffsetSpec``)."""
         self.happen(Event.RESET)
         self.reset_to = to
         self.forget_buffered()
         self.calm()
 
     def found(self, offset: int, epoch: int | None) -> None:
-        """The offset that was asked for."""
+        """The offset was looked up."""
         if self.happen(Event.FOUND):
             self._move(offset, epoch)
 
     def fail(self, error: ClientError) -> None:
-        """Stop reading; the application is told ``error``."""
+        """Stop reading; the next poll raises ``error``."""
         self.happen(Event.FAILED)
         self.error = error
-        self.told = False
+        self.reported = False
         self.forget_buffered()
 
     def led_by(self, epoch: int | None) -> bool:
-        """A leader of ``epoch`` has the partition; True where the position has to be validated with it."""
+        """The partition has a leader of ``epoch``; True if the position must be validated with it."""
         if epoch is None or (self.leader_epoch is not None and epoch <= self.leader_epoch):
             return False
         first = self.leader_epoch is None
@@ -184,17 +184,17 @@ class PartitionState:
         return True
 
     def validate(self) -> None:
-        """Have the position validated, where it came with the epoch of the record before it."""
+        """Have the position validated, if the epoch of the record before it is known."""
         if self.epoch is not None and self.leader_epoch is not None and self.happen(Event.LEADER_CHANGED):
             self.calm()
 
     def validated(self) -> None:
-        """The leader has what was read."""
+        """The leader has the records before the position."""
         if self.happen(Event.VALIDATED):
             self.calm()
 
     def forget_buffered(self) -> None:
-        """Fetch anew from the position: what is buffered or on its way is worthless."""
+        """Fetch again from the position: buffered records and requests in flight are invalid."""
         self.version += 1
         self.buffered = 0
         if self.position is not None:
@@ -208,19 +208,19 @@ class PartitionState:
         self.calm()
 
     def back_off(self, seconds: float) -> None:
-        """Leave it alone for ``seconds``."""
+        """Don't ask again for ``seconds``."""
         self.attempts += 1
         self.retry_at = monotonic() + seconds
 
     def calm(self) -> None:
-        """Something has worked: no more back-off."""
+        """A request succeeded: end the back-off."""
         self.attempts = 0
         self.retry_at = 0.0
         self.missing_since = None
 
 
 class Positions:
-    """The assigned partitions, in the order in which they are to be fetched."""
+    """The assigned partitions, in the order of fetching."""
 
     def __init__(self) -> None:
         self._states: dict[TopicPartition, PartitionState] = {}
@@ -239,7 +239,7 @@ class Positions:
         return frozenset(self._states)
 
     def add(self, partitions: Collection[TopicPartition]) -> list[PartitionState]:
-        """Take partitions in; those that are there already stay as they are. Returns the new ones."""
+        """Add partitions; those that are assigned already stay as they are. Returns the new ones."""
         added = []
         for partition in partitions:
             if partition not in self._states:
@@ -248,7 +248,7 @@ class Positions:
         return added
 
     def remove(self, partitions: Collection[TopicPartition]) -> list[PartitionState]:
-        """Let partitions go; whatever is buffered of them is worthless from now on."""
+        """Remove partitions; their buffered records become invalid."""
         removed = []
         for partition in partitions:
             state = self._states.pop(partition, None)
@@ -259,6 +259,6 @@ class Positions:
         return removed
 
     def to_the_back(self, state: PartitionState) -> None:
-        """It has had its turn: others are fetched first."""
+        """Fetch other partitions first: this one had its turn."""
         if self._states.pop(state.partition, None) is not None:
             self._states[state.partition] = state

@@ -1,7 +1,7 @@
-"""From fetched bytes to records: batch after batch, and only when they are asked for.
+"""From fetched bytes to records, batch by batch and only on demand.
 
-A ``Chunk`` is what one fetch has brought for one partition; ``RecordReader.read`` decodes the next run of it into
-columns, of which records are made when they are handed out. Source: Java's ``CompletedFetch``.
+A ``Chunk`` is one partition's part of a fetch. ``RecordReader.read`` decodes its next run into columns, from which
+records are made when they are handed out. Source: Java's ``CompletedFetch``.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ _APART = CONTROL | LOG_APPEND_TIME | TRANSACTIONAL
 class Chunk:
     """Whole batches of one partition, and how far they are handed out.
 
-    ``rows`` is the run that is decoded, of which the first ``index`` rows are handed out. ``offset`` is where the next
-    run begins.
+    ``rows`` is the decoded run; its first ``index`` rows are handed out. ``offset`` is where the next run begins.
     """
 
     __slots__ = (
@@ -81,13 +80,13 @@ class Chunk:
         self.offset = offset
         self.size, self.end_offset, self.epoch = _whole_batches(view, offset)
         self.aborted = sorted(((each.first_offset, each.producer_id) for each in aborted or ()), reverse=True)
-        """Aborted transactions that the batches have not come to yet, the first one last."""
+        """Aborted transactions that begin in later batches, the first one last."""
         self.dropping: set[int] = set()
-        """Producers whose records are dropped, up to their transaction's marker."""
+        """Producers whose records are dropped up to their transaction's marker."""
         self.rows = NO_ROWS
         self.index = 0
         self.run_at = 0
-        """Where the run's first batch is."""
+        """The byte position of the run's first batch."""
         self.run_end = offset
 
     @property
@@ -100,17 +99,17 @@ class Chunk:
         return self.at >= self.size and self.index == self.rows.count
 
     def offset_at(self, index: int) -> int:
-        """The offset of the run's row ``index``; behind the last row, where the run ends."""
+        """The offset of row ``index``; after the last row, the end of the run."""
         return self.rows.offsets[index] if index < self.rows.count else self.run_end
 
     def run(self, rows: Rows, end: int) -> None:
-        """Hand out these rows next; what is behind them begins at ``end``."""
+        """Hand out these rows next; the run after them begins at ``end``."""
         self.rows = rows
         self.index = 0
         self.run_end = self.offset = end
 
     def take(self, count: int) -> Rows:
-        """The run's next rows, ``count`` at most."""
+        """The next rows of the run, ``count`` at most."""
         start = self.index
         self.index = min(start + count, self.rows.count)
         taken = self.rows.cut(start, self.index)
@@ -119,7 +118,7 @@ class Chunk:
         return taken
 
     def rewind(self) -> None:
-        """Forget rows that are decoded and not handed out: their batches are read once more."""
+        """Drop decoded rows that are not handed out; their batches are read again."""
         if self.index < self.rows.count:
             position = self.position
             self.state.buffered += self.at - self.run_at
@@ -134,10 +133,10 @@ class Chunk:
 
 
 def _whole_batches(view: memoryview, offset: int) -> tuple[int, int, int | None]:
-    """Bytes of the whole batches in ``view``, the offset behind them and the last one's leader epoch.
+    """Bytes of the whole batches in ``view``, the offset after them and the last batch's leader epoch.
 
-    The last batch may be cut off. Nothing is checked here: where the framing makes no sense, the rest is
-    taken for one batch, and reading it raises.
+    The last batch may be cut off. Nothing is checked here: if the framing is invalid, the rest counts as one batch,
+    and reading it raises.
     """
     end = view.nbytes
     at = 0
@@ -164,7 +163,7 @@ def _whole_batches(view: memoryview, offset: int) -> tuple[int, int, int | None]
 
 
 class RecordReader:
-    """Decodes chunks by a consumer's settings."""
+    """Decodes chunks with a consumer's settings."""
 
     def __init__(self, settings: ConsumerSettings) -> None:
         self._key = settings.key_deserializer
@@ -173,9 +172,9 @@ class RecordReader:
         self._read_committed = settings.read_committed
 
     def read(self, chunk: Chunk, want: int) -> bool:
-        """Make the next run of about ``want`` records, or of what is left; False where none are left.
+        """Decode the next run of about ``want`` records; False if no records are left.
 
-        Raises CorruptBatchError, DeserializationError: when all records before the bad one are handed out.
+        Raises CorruptBatchError, DeserializationError after all records before the bad one were handed out.
         """
         while (batches := self.batches(chunk, want)) is not None:
             at = batches[0][0]
@@ -188,7 +187,7 @@ class RecordReader:
         return False
 
     def part(self, chunk: Chunk, count: int) -> Part | None:
-        """The next records, ``count`` at most, as decoded batches; None where none are left.
+        """The next records, ``count`` at most, as decoded batches; None if none are left.
 
         Raises CorruptBatchError.
         """
@@ -215,10 +214,10 @@ class RecordReader:
         return None
 
     def batches(self, chunk: Chunk, want: int) -> list[tuple[int, BatchHeader]] | None:
-        """Batches to decode at once, with ``want`` records if there are as many; None where none are left.
+        """Batches to decode at once, with ``want`` records if there are as many; None if none are left.
 
-        What is without records for the application is passed. Transactional batches come alone, as which of them
-        are dropped is known when their turn comes. Raises CorruptBatchError.
+        Skips batches without records for the application. A transactional batch comes alone, because only its turn
+        shows whether it is dropped. Raises CorruptBatchError.
         """
         while chunk.at < chunk.size:
             first = self.header(chunk)
@@ -244,9 +243,9 @@ class RecordReader:
         return None
 
     def columns(self, chunk: Chunk, batches: list[tuple[int, BatchHeader]]) -> RecordColumns:
-        """What is in batches; if one can't be decoded, those behind the first are taken off the list.
+        """The batches as columns; if one can't be decoded, ``batches`` keeps only the first.
 
-        Raises CorruptBatchError where that is the first.
+        Raises CorruptBatchError if the first one can't be decoded.
         """
         try:
             if len(batches) > 1:
@@ -260,7 +259,7 @@ class RecordReader:
             raise _corrupt(chunk, header, str(error)) from error
 
     def header(self, chunk: Chunk) -> BatchHeader | None:
-        """The header of the next batch; None if there are no records for the application in it: it is passed.
+        """The header of the next batch; None if it has no records for the application and was skipped.
 
         Raises CorruptBatchError.
         """
@@ -269,7 +268,7 @@ class RecordReader:
             header = read_header(view, at)
         except UnsupportedMagicError as error:
             raise _corrupt(
-                chunk, None, f"{error}; the topic was written by clients older than 0.11"
+                chunk, None, f"{error}; the topic was written by clients older than Kafka 0.11"
             ) from error
         except CorruptRecordError as error:
             raise _corrupt(chunk, None, str(error)) from error
@@ -286,7 +285,7 @@ class RecordReader:
         return None
 
     def _is_aborted(self, chunk: Chunk, header: BatchHeader) -> bool:
-        """Whether the batch belongs to a transaction that was aborted; takes markers into account."""
+        """Whether the batch belongs to an aborted transaction; markers end transactions."""
         aborted, dropping = chunk.aborted, chunk.dropping
         while aborted and aborted[-1][0] <= header.last_offset:
             dropping.add(aborted.pop()[1])
@@ -304,7 +303,7 @@ class RecordReader:
             raise _corrupt(chunk, header, str(error)) from error
 
     def _rows(self, chunk: Chunk, batches: list[tuple[int, BatchHeader]]) -> Rows:
-        """The records of batches from the chunk's offset on; the chunk goes past them, or up to a bad record."""
+        """The records of batches from the chunk's offset on; moves the chunk past them, or to a bad record."""
         columns = self.columns(chunk, batches)
         offsets: Sequence[int] = columns.offsets
         timestamps: Sequence[int] = columns.timestamps
@@ -347,9 +346,9 @@ class RecordReader:
         raw_keys: Sequence[bytes | None],
         raw_values: Sequence[bytes | None],
     ) -> tuple[list[Any], list[Any]]:
-        """Keys and values of the records before the one that a deserializer refuses.
+        """Keys and values of the records before the one that a deserializer fails on.
 
-        Raises DeserializationError where that is the first.
+        Raises DeserializationError if that is the first.
         """
         keys: list[Any] = []
         values: list[Any] = []
@@ -365,7 +364,7 @@ class RecordReader:
                 partition = chunk.state.partition
                 raise DeserializationError(
                     f"the {part}_deserializer raised {type(error).__name__} for the record at offset {offset} of "
-                    f"{partition}: {error}; seek to {offset + 1} to go past it",
+                    f"{partition}: {error}; seek to {offset + 1} to skip it",
                     partition,
                     offset,
                     raw_key,
@@ -378,7 +377,7 @@ class RecordReader:
 
 def deserialized(deserializer: Deserializer, column: Sequence[bytes | None]) -> list[Any]:
     """The column's objects; None stays None."""
-    # Without empty values or nulls, which nearly all columns are, there is no check a record.
+    # Most columns have no empty values and no nulls, and need no check per record.
     if all(column):
         return list(map(deserializer, column))  # type: ignore[arg-type]
     return [None if raw is None else deserializer(raw) for raw in column]
@@ -386,7 +385,7 @@ def deserialized(deserializer: Deserializer, column: Sequence[bytes | None]) -> 
 
 def _corrupt(chunk: Chunk, header: BatchHeader | None, why: str) -> CorruptBatchError:
     following = None if header is None else header.last_offset + 1
-    hint = "" if following is None else f"; seek to {following} to go past it"
+    hint = "" if following is None else f"; seek to {following} to skip it"
     return CorruptBatchError(
         f"{chunk.state.partition}: the record batch for offset {chunk.offset} can't be read: {why}{hint}",
         chunk.state.partition,

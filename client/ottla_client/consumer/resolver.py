@@ -1,7 +1,7 @@
-"""Finding positions: what the group committed, where the log begins or ends, and whether a new leader agrees.
+"""Looks positions up: committed offsets, the ends of logs, and whether a new leader confirms a position.
 
-Each request is a task of its own, so a broker that doesn't answer holds up its own partitions only. A partition
-is ``busy`` while it is asked about; an answer for a version that has gone is dropped. Source: Java's
+Each request is a task of its own, so that a broker that doesn't answer delays only its own partitions. A partition is
+``busy`` during a request; a response for an old version of it is dropped. Source: Java's
 ``ConsumerCoordinator.initWithCommittedOffsetsIfNeeded``, ``OffsetFetcher``, ``OffsetFetcherUtils``.
 """
 
@@ -47,7 +47,7 @@ class Resolver:
         changed: Callable[[], None],
         fail: Callable[[PartitionState, ClientError], None],
     ) -> None:
-        """``committed`` asks the group, None where there is none. ``changed`` is called after each answer."""
+        """``committed`` asks the group; None without one. ``changed`` is called after each response."""
         self._cluster = cluster
         self._settings = settings
         self._positions = positions
@@ -58,7 +58,7 @@ class Resolver:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def wake(self) -> None:
-        """Ask for what is needed and not being asked for."""
+        """Send the requests that partitions need."""
         now = monotonic()
         offsets: list[PartitionState] = []
         by_leader: dict[tuple[Stage, int], list[PartitionState]] = defaultdict(list)
@@ -74,7 +74,7 @@ class Resolver:
                 if self._committed is not None:
                     offsets.append(state)
                     continue
-                self.reset_by_policy(state, "there is no group to have committed one")
+                self.reset_by_policy(state, "there is no group")
                 if state.error is not None:
                     continue
             leader = self._cluster.leader(*state.partition)
@@ -92,7 +92,7 @@ class Resolver:
 
     @property
     def busy(self) -> bool:
-        """Whether positions are being asked for."""
+        """Whether requests are in flight."""
         return bool(self._tasks)
 
     def stop(self) -> None:
@@ -104,16 +104,16 @@ class Resolver:
             await asyncio.wait(tuple(self._tasks))
 
     def reset_by_policy(self, state: PartitionState, why: str) -> None:
-        """Go where auto_offset_reset says."""
+        """Apply auto_offset_reset."""
         if self._policy is not None:
             state.reset(self._policy)
             return
-        at = "no position" if state.position is None else f"offset {state.position}"
+        at = "no position" if state.position is None else f"the position {state.position}"
         self._fail(
             state,
             OffsetOutOfRangeError(
-                f'{state.partition} has {at} to read from ({why}), and auto_offset_reset is "none"; seek to an '
-                "offset, or set it to earliest or latest",
+                f'{state.partition} has {at} ({why}), and auto_offset_reset is "none"; seek to an offset, or set it '
+                "to earliest or latest",
                 {} if state.position is None else {state.partition: state.position},
             ),
         )
@@ -132,13 +132,13 @@ class Resolver:
             self._changed()
 
     async def _guard(self, coroutine: Coroutine[Any, Any, None], states: list[PartitionState]) -> None:
-        """Run a request; what fails for all of its partitions is dealt with here."""
+        """Run a request, and handle an error of the whole request."""
         versions = [state.version for state in states]
         try:
             await coroutine
         except ClientError as error:
             if is_retriable(error):
-                log.info("positions can't be found yet: %s", error)
+                log.info("looking up positions failed: %s", error)
                 self._cluster.stale()
             for state, version in zip(states, versions, strict=True):
                 if state.version == version:
@@ -165,7 +165,7 @@ class Resolver:
                 continue
             committed = offsets.get(state.partition)
             if committed is None:
-                self.reset_by_policy(state, "the group has committed none")
+                self.reset_by_policy(state, "the group has committed no offset")
             else:
                 state.found(committed.offset, committed.leader_epoch)
                 state.committed = committed.offset
@@ -183,10 +183,10 @@ class Resolver:
                 code = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else answer.code
                 self._refused(state, code, "its offsets can't be looked up")
             elif answer.offset < 0:
-                # Only a time has no answer: there is no record as late, so the next one to come is it.
+                # No record is as late as the timestamp, so the next one written is the first.
                 state.reset(OffsetSpec.LATEST)
             else:
-                # The epoch that comes with an end of the log is the leader's, not that of a record before it.
+                # The epoch in the response is the leader's, not that of the record before the offset.
                 state.found(answer.offset, None)
 
     async def _validate(self, leader: int, states: list[PartitionState]) -> None:
@@ -210,7 +210,7 @@ class Resolver:
                 self._check(state, answer)
 
     def _check(self, state: PartitionState, end: EpochEnd) -> None:
-        """Compare a position with where its epoch ended; the log may have lost what was read."""
+        """Compare a position with the end of its epoch; the log may have lost records that were read."""
         position = state.position
         assert position is not None
         known = end.end_offset >= 0 and end.epoch >= 0
@@ -218,15 +218,16 @@ class Resolver:
             state.validated()
             return
         what = (
-            f"{state.partition}: the log was truncated below the position {position}; what was read and is not "
-            f"there any more begins at {end.end_offset if known else 'an unknown offset'}"
+            f"{state.partition}: the log was truncated below the position {position}; the records that were read "
+            f"and lost begin at {end.end_offset if known else 'an unknown offset'}"
         )
         if self._policy is None:
             self._fail(
-                state, LogTruncatedError(f"{what}; seek to where to go on", {state.partition: position})
+                state,
+                LogTruncatedError(f"{what}; seek to an offset to continue", {state.partition: position}),
             )
             return
-        log.warning("%s; going on %s", what, "there" if known else "by auto_offset_reset")
+        log.warning("%s; continuing %s", what, "there" if known else "by auto_offset_reset")
         if known:
             state.seek(end.end_offset, end.epoch)
         else:

@@ -1,4 +1,4 @@
-"""A consumer's options, checked before anything is sent."""
+"""The consumer's options and their checks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..group.assignors import Assignor
 from ..settings import ConnectionOptions, ConnectionSettings
 
 Deserializer: TypeAlias = Callable[[bytes], Any]
-"""Makes an object of a record's key or value; null is not given to it, it stays None."""
+"""Makes an object from a record's key or value. Null stays None without a call."""
 
 OffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
 IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
-# In milliseconds, bytes or records: what can't be below 0, and what can't be below 1.
+# Milliseconds, bytes or records: options with the minimum 0, and with the minimum 1.
 _NOT_NEGATIVE = ("fetch_max_wait_ms",)
 _POSITIVE = (
     "auto_commit_interval_ms",
@@ -97,7 +97,7 @@ class ConsumerSettings(ConnectionSettings):
                 value = getattr(self, name)
                 if not isinstance(value, int) or not least <= value <= _INT32_MAX:
                     raise ConfigurationError(
-                        f"{name} is {value!r}; it has to be a whole number from {least} to {_INT32_MAX}"
+                        f"{name} is {value!r}; it must be a whole number from {least} to {_INT32_MAX}"
                     )
         for name, allowed in (
             ("auto_offset_reset", get_args(OffsetReset)),
@@ -105,23 +105,23 @@ class ConsumerSettings(ConnectionSettings):
         ):
             if getattr(self, name) not in allowed:
                 raise ConfigurationError(
-                    f"{name} is {getattr(self, name)!r}; it can be {', '.join(map(repr, allowed))}"
+                    f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(map(repr, allowed))}"
                 )
         for name in ("key_deserializer", "value_deserializer"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
-                raise ConfigurationError(f"{name} has to be a callable that takes bytes")
+                raise ConfigurationError(f"{name} must be a callable that takes bytes")
         if self.group_id is not None and not self.group_id:
-            raise ConfigurationError("group_id is empty; leave it out to consume without a group")
+            raise ConfigurationError("group_id is empty; leave it out to read without a group")
         if self.group_instance_id is not None and self.group_id is None:
             raise ConfigurationError("group_instance_id needs a group_id")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigurationError(
-                f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) has to be below session_timeout_ms "
+                f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be below session_timeout_ms "
                 f"({self.session_timeout_ms}); a third of it is usual"
             )
         if self.fetch_max_wait_ms >= self.request_timeout_ms:
             raise ConfigurationError(
-                f"fetch_max_wait_ms ({self.fetch_max_wait_ms}) has to be below request_timeout_ms "
+                f"fetch_max_wait_ms ({self.fetch_max_wait_ms}) must be below request_timeout_ms "
                 f"({self.request_timeout_ms})"
             )
 
@@ -131,5 +131,5 @@ class ConsumerSettings(ConnectionSettings):
 
     @property
     def isolation(self) -> int:
-        """The level's number on the wire."""
+        """The isolation level's number in requests."""
         return 1 if self.read_committed else 0
