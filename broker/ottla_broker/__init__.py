@@ -1,6 +1,6 @@
-"""Ottla's broker: the daemon that serves Kafka's wire protocol from an on-disk log.
+"""The Ottla broker, which serves Kafka's wire protocol from an on-disk log.
 
-:class:`EmbeddedBroker` is one inside a test; it is imported when it is first used.
+:class:`EmbeddedBroker`, imported on first use, runs one inside a test.
 """
 
 from __future__ import annotations

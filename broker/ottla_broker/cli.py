@@ -1,4 +1,4 @@
-"""``ottla broker``: the daemon in the foreground."""
+"""``ottla broker``: runs a broker in the foreground."""
 
 from __future__ import annotations
 
@@ -19,50 +19,50 @@ import click
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Set a configuration key; goes before the file.",
+    help="Set a configuration key, overriding the file and the environment. Repeatable.",
 )
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
-    help="Where the data lives (log.dirs). Default: ./ottla-data",
+    help="Keep the data in this folder (log.dirs). Default: ./ottla-data",
 )
 @click.option(
-    "--listen", metavar="HOST:PORT", help="Address to listen on (listeners). Default: 127.0.0.1:9092"
+    "--listen", metavar="HOST:PORT", help="Listen on this address (listeners). Default: 127.0.0.1:9092"
 )
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
-    help="Default: info; warning with --ephemeral.",
+    help="Log events of this level and above. Default: info; with --ephemeral: warning.",
 )
 @click.option(
     "--log-format",
     type=click.Choice(["auto", "json", "text"]),
     default="auto",
     show_default=True,
-    help="auto: text at a terminal, JSON lines otherwise.",
+    help="Format of log events; auto means text on a terminal, JSON lines otherwise.",
 )
 @click.option(
     "--ephemeral",
     is_flag=True,
-    help="A broker for a test: a temporary folder, any free port, no waiting; all gone at the end. Standard output"
-    " has one line, the address for clients.",
+    help="Run a broker for a test, in a temporary folder that is removed at the end, on any free port, without"
+    " waiting for other members or the disk. Prints one line, the address for clients.",
 )
 @click.option(
     "--topic",
     "topics",
     multiple=True,
     metavar="NAME[:PARTITIONS]",
-    help="With --ephemeral: a topic to make before the broker says that it is ready.",
+    help="With --ephemeral: create this topic before the broker is ready. Repeatable.",
 )
 @click.option(
     "--exit-with-stdin",
     is_flag=True,
-    help="With --ephemeral: end when standard input does, as it does when the program that holds it ends.",
+    help="With --ephemeral: stop at the end of standard input, which also comes when the parent process ends.",
 )
 @click.option(
     "--ready-file",
     type=click.Path(path_type=Path),
-    help="With --ephemeral: a file to write the address to when the broker is ready; removed at the end.",
+    help="With --ephemeral: write the address to this file when the broker is ready, and remove it at the end.",
 )
 def broker(
     config_file: Path | None,
@@ -78,9 +78,9 @@ def broker(
 ) -> None:
     """Run a broker in the foreground.
 
-    CONFIG.properties is a file as Kafka's own server.properties; its keys are Kafka's. OTTLA_NUM_PARTITIONS in the
-    environment sets num.partitions, and so on for every key; it goes before the file, and --set before both. One line
-    is printed when the broker accepts clients. SIGTERM or Ctrl-C stops it cleanly.
+    CONFIG.properties has the format and keys of Kafka's server.properties. An environment variable such as
+    OTTLA_NUM_PARTITIONS overrides the file's num.partitions, and --set overrides both. The broker prints one line when
+    it accepts clients. SIGTERM or Ctrl-C stops it cleanly.
 
     \b
     ottla broker
@@ -106,7 +106,7 @@ def broker(
     )
     if ephemeral:
         if data_dir is not None:
-            raise click.UsageError("--ephemeral has a folder of its own; leave --data-dir out")
+            raise click.UsageError("--ephemeral uses a temporary folder; leave out --data-dir")
         _run_ephemeral(config_file, overrides, counts, exit_with_stdin, ready_file)
         return
     for given, name in (
@@ -115,9 +115,10 @@ def broker(
         (ready_file, "--ready-file"),
     ):
         if given:
-            raise click.UsageError(f"{name} goes with --ephemeral alone")
+            raise click.UsageError(f"{name} requires --ephemeral")
     from ottla_broker.config import ConfigError, load_config
-    from ottla_broker.server import StartError, run
+    from ottla_broker.daemon import run
+    from ottla_broker.server import StartError
 
     try:
         run(load_config(config_file, overrides, environ=os.environ))
@@ -136,17 +137,18 @@ def _run_ephemeral(
 
     with ephemeral.temporary_folder() as folder:
         from ottla_broker.config import ConfigError, load_config
-        from ottla_broker.server import Broker, StartError, say
+        from ottla_broker.daemon import say
+        from ottla_broker.server import Broker, StartError
 
         def announce(broker: Broker) -> None:
             address = ephemeral.address(broker)
             if ready_file is not None:
-                _write_at_once(ready_file, f"{address}\n")
+                _write_atomically(ready_file, f"{address}\n")
             say(address)
 
         try:
             if ready_file is not None:
-                # One that was left by a broker which was killed would tell of this one too early.
+                # A file that a killed broker left would announce this one too early.
                 ready_file.unlink(missing_ok=True)
             config = load_config(
                 config_file,
@@ -168,15 +170,15 @@ def _run_ephemeral(
                     ready_file.unlink(missing_ok=True)
 
 
-def _write_at_once(path: Path, text: str) -> None:
-    """Write a file in one step: who waits for it to be there finds it whole. Raises OSError."""
+def _write_atomically(path: Path, text: str) -> None:
+    """Write a file atomically, so that readers never see a part of it. Raises OSError."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     unfinished.write_text(text)
     unfinished.replace(path)
 
 
 def _settings(given: tuple[str, ...]) -> dict[str, str]:
-    """``--set KEY=VALUE`` as a mapping."""
+    """Parse ``--set KEY=VALUE``."""
     found: dict[str, str] = {}
     for setting in given:
         key, equals, value = setting.partition("=")
@@ -187,7 +189,7 @@ def _settings(given: tuple[str, ...]) -> dict[str, str]:
 
 
 def _partitions(given: tuple[str, ...]) -> dict[str, int]:
-    """``--topic NAME:PARTITIONS`` as a mapping; one partition where no number is given."""
+    """Parse ``--topic NAME[:PARTITIONS]``; the default is one partition."""
     found: dict[str, int] = {}
     for topic in given:
         name, colon, count = topic.partition(":")
@@ -203,12 +205,12 @@ def _fail(error: Exception | str) -> NoReturn:
 
 
 def _open_standard_descriptors() -> None:
-    """Give a process started with a closed standard stream something in its place.
+    """Open /dev/null in place of closed standard streams.
 
-    Otherwise a data file gets the number of standard error, and whatever some library writes there.
+    Otherwise a data file could get the descriptor of standard error, and with it the messages of libraries.
     """
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is fd

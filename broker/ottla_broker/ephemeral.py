@@ -1,6 +1,6 @@
-"""A broker for a test: a temporary folder, a free port, settings that don't make a test wait; gone at its end.
+"""Runs a broker for a test: in a temporary folder, on a free port, with settings that avoid waiting.
 
-``ottla broker --ephemeral`` and :class:`ottla_broker.testing.EmbeddedBroker` both run this.
+Both ``ottla broker --ephemeral`` and :class:`ottla_broker.testing.EmbeddedBroker` use it.
 """
 
 from __future__ import annotations
@@ -22,29 +22,31 @@ if TYPE_CHECKING:
 HOST: Final = "127.0.0.1"
 
 SETTINGS: Final[Mapping[str, str]] = {
-    # A new group doesn't wait for further members: 3 s by default.
+    # A new group doesn't wait for further members; the default is 3 s.
     "group.initial.rebalance.delay.ms": "0",
-    # Members may have short sessions, so that a test of one that dies need not wait for 6 s.
+    # Short sessions are allowed; the default of 6 s would slow down a test of a dying member.
     "group.min.session.timeout.ms": "100",
-    # One partition instead of 50: the first group of a test is there sooner.
+    # One partition instead of 50 makes the first group quicker.
     "offsets.topic.num.partitions": "1",
 }
-"""What differs from ``ottla broker``; what is given for a key goes before this."""
+"""Defaults that differ from those of ``ottla broker``."""
 
 FOLDER_PREFIX: Final = "ottla-broker-"
+
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True)
 class Ephemeral:
-    """How a broker that doesn't last lives.
+    """How to run such a broker.
 
     Attributes:
-        config: of the broker.
-        topics: name → partitions, made before it says that it is ready; one that exists is left alone.
-        announce: is told when clients are accepted.
-        lifeline: a descriptor whose end stops the broker, or ``None``.
-        durable: whether what is acknowledged has to bear a crash of the machine. It bears a kill of the broker in any
-            case.
+        config: the broker's configuration.
+        announce: called when the broker accepts clients.
+        topics: partitions by name of topics to create first; existing ones are left alone.
+        lifeline: a descriptor whose end of file stops the broker, or None.
+        durable: whether acknowledged records must survive a crash of the machine. They survive a kill of the broker
+            in any case.
     """
 
     config: BrokerConfig
@@ -55,55 +57,59 @@ class Ephemeral:
 
 
 def run(life: Ephemeral) -> None:
-    """Run it until SIGTERM, SIGINT or the end of its lifeline.
+    """Run the broker until SIGTERM, SIGINT or the end of its lifeline.
 
     Raises:
-        StartError: it can't start, or a topic can't be made.
+        StartError: the broker can't start, or can't create a topic.
     """
-    from ottla_broker import server
+    from ottla_broker import daemon
     from ottla_broker.controller.api import NewTopic
+    from ottla_broker.server import StartError
     from ottla_protocol.errors import ErrorCode
 
     if not life.durable:
-        _sync_nothing()
+        _disable_fsync()
 
     async def prepare(broker: Broker) -> None:
         topics = [NewTopic(name, partitions) for name, partitions in life.topics.items()]
         for made in await broker.controller.create_topics(topics, validate_only=False):
             if made.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                raise server.StartError(f"topic {made.name}: {made.message or made.error.name}")
+                raise StartError(f"topic {made.name}: {made.message or made.error.name}")
 
-    server.run(life.config, prepare=prepare, announce=life.announce, lifeline=life.lifeline)
+    daemon.run(life.config, prepare=prepare, announce=life.announce, lifeline=life.lifeline)
 
 
 def address(broker: Broker) -> str:
-    """``host:port``, as clients take it for ``bootstrap_servers``."""
+    """Return ``host:port``, a value for clients' ``bootstrap_servers``."""
     return ",".join(endpoint.advertised.partition("://")[2] for endpoint in broker.endpoints)
 
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A folder for the time of the block, removed also when SIGTERM or SIGINT end it."""
+    """Make a temporary folder for the block, and remove it even after SIGTERM or SIGINT."""
 
     def end(number: int, _frame: object) -> NoReturn:
         raise SystemExit(128 + number)
 
-    # Until the broker's loop takes them over: a signal must not end the process without the removal.
-    for number in (signal.SIGTERM, signal.SIGINT):
+    # Until the broker's loop handles the signals, they must not end the process without the removal.
+    for number in _STOP_SIGNALS:
         signal.signal(number, end)
+    # A signal between the folder's creation and the block would leave the folder.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX)
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
         yield Path(folder)
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _sync_nothing() -> None:
-    """Have nothing in this process wait for the device.
+def _disable_fsync() -> None:
+    """Turn fsync off in this process.
 
-    The data goes with the process, and what a process has written is there for the next one without fsync.
+    The data is temporary, and without fsync a write is still visible to the next process.
     """
 
     def nothing(*_: object) -> None:

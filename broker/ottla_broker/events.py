@@ -1,10 +1,9 @@
-"""The broker's log of events: structlog behind a proxy.
+"""The broker's event log: structlog behind a proxy.
 
-One line an event, with what it is about as key-value pairs: readable at a terminal, a JSON object a line otherwise.
+It writes one line per event, with key-value pairs: text on a terminal, JSON otherwise.
 
-Importing structlog costs a third of the broker's whole start. So while the broker starts (:func:`hold`) events are kept
-in memory, and written with the times at which they happened when somebody calls :func:`release`, or as soon as one of
-them is a warning.
+Importing structlog takes a third of the broker's start. So while the broker starts, :func:`hold` keeps events in
+memory, until :func:`release` or the first warning writes them with their original times.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ _Event = tuple[str, float, str, dict[str, object]]
 
 
 class _Settings:
-    """Where events go. One a process, as a process has one standard error."""
+    """Where events go: one per process, like standard error."""
 
     def __init__(self) -> None:
         self.level = LEVELS["info"]
         self.stream: TextIO | None = None
         self.json: bool | None = None
         self.logger: Any = None
-        # How many could not be written since one last was.
+        # Events lost since the last successful write.
         self.lost = 0
-        # Events that wait for release(), while there is a list to put them in.
+        # Events that wait for release(); None writes them at once.
         self.held: list[_Event] | None = None
 
 
@@ -40,31 +39,31 @@ _settings = _Settings()
 
 
 def configure(level: str = "info", stream: TextIO | None = None, json: bool | None = None) -> None:
-    """Choose what is written, from now on.
+    """Set the level, stream and format of all further events.
 
-    ``level`` is one of ``debug``, ``info``, ``warning``, ``error``; ``stream`` is standard error unless given;
-    ``json`` is chosen by whether the stream is a terminal unless given.
+    ``level`` is ``debug``, ``info``, ``warning`` or ``error``. ``stream`` defaults to standard error. ``json``
+    defaults to whether the stream is not a terminal.
     """
     _settings.level, _settings.stream, _settings.json = LEVELS[level], stream, json
     _settings.logger = None
 
 
 def hold() -> None:
-    """Keep events in memory until :func:`release`, or until a warning."""
+    """Keep events in memory until :func:`release` or a warning."""
     _settings.held = []
 
 
 def load() -> None:
-    """Import structlog and build the logger; may run on any thread."""
+    """Import structlog and build the logger, on any thread."""
     import structlog
 
     stream: TextIO | None = _settings.stream if _settings.stream is not None else sys.stderr
     if stream is None:
-        # Standard error is closed: there is nowhere to write to.
+        # Standard error is closed.
         _settings.level = sys.maxsize
         return
     as_json = not stream.isatty() if _settings.json is None else _settings.json
-    # Without local variables: they may hold records of clients.
+    # Without local variables, which may hold clients' records.
     tracebacks = structlog.processors.ExceptionRenderer(
         structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
     )
@@ -81,12 +80,12 @@ def load() -> None:
 
 
 def _in_order(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Time, level and event come first in a line, what it is about after them."""
+    """Put time, level and event first."""
     return {"timestamp": event["timestamp"], "level": event["level"], "event": event["event"], **event}
 
 
 def release() -> None:
-    """Write what was held, and from now on every event at once."""
+    """Write the events held, and from now on each event at once."""
     held, _settings.held = _settings.held, None
     for level, seconds, event, about in held or ():
         _write(level, seconds, event, about)
@@ -101,9 +100,8 @@ def _write(level: str, seconds: float, event: str, about: dict[str, object]) -> 
             return
         getattr(_settings.logger, level)(event, timestamp=when, level=level, **about)
     except OSError:
-        # Standard error goes to a disk that is full, or to a reader that has gone; or the log can't be loaded, as there
-        # are no descriptors left. What the event was about must not fail for that; that there was something is said
-        # as soon as something can be said again.
+        # The disk behind standard error is full, its reader has gone, or importing structlog ran out of descriptors.
+        # That must not fail the caller; the next successful write reports the loss.
         _settings.lost += 1
         return
     if _settings.lost:
@@ -126,12 +124,12 @@ def _log(level: str, event: str, about: dict[str, object]) -> None:
 
 
 class EventLogger:
-    """What the modules log with: ``log.info("segment rolled", topic=topic, partition=3)``."""
+    """A module's logger: ``log.info("segment rolled", topic=topic, partition=3)``."""
 
     __slots__ = ()
 
     def debug(self, event: str, **about: object) -> None:
-        """For who asked for it."""
+        """Log at level debug, which is off by default."""
         _log("debug", event, about)
 
     def info(self, event: str, **about: object) -> None:
@@ -141,14 +139,14 @@ class EventLogger:
         _log("warning", event, about)
 
     def error(self, event: str, **about: object) -> None:
-        """``exc_info=error`` adds the traceback of an exception."""
+        """Log an error; ``exc_info=error`` adds an exception's traceback."""
         _log("error", event, about)
 
     def exception(self, event: str, **about: object) -> None:
-        """An error with the traceback of the exception that is being handled."""
+        """Log an error with the traceback of the exception being handled."""
         _log("error", event, {"exc_info": True, **about})
 
 
 def get_logger() -> EventLogger:
-    """A logger for a module; costs nothing until it is used."""
+    """Return a logger for a module."""
     return EventLogger()

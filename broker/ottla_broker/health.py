@@ -1,7 +1,7 @@
-"""Whether a broker serves: ``python -m ottla_broker.health [HOST:PORT]``, the health check of the container image.
+"""The health check of the container image: ``python -m ottla_broker.health [HOST:PORT]``.
 
-Healthy is one that answers Metadata and knows of a broker; one in a cluster does when it has joined. Exits with 0,
-or with 1 and a line that says what is wrong.
+A broker is healthy if its Metadata response lists a broker; in a cluster that means that it has joined. Exits with 0,
+or with 1 and one line with the reason.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from ottla_protocol.header import RequestHeader, encode_request_header, parse_re
 from ottla_protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 _TIMEOUT_SECONDS: Final = 5.0
-_VERSION: Final = 1  # the oldest that can ask for no topics
-_LARGEST_ANSWER: Final = 1 << 20
+_VERSION: Final = 1  # the oldest version that can request no topics
+_MAX_RESPONSE: Final = 1 << 20
 
 
-def trouble(host: str, port: int, timeout: float = _TIMEOUT_SECONDS) -> str | None:
-    """What is wrong with the broker at this address, ``None`` for nothing."""
+def find_problem(host: str, port: int, timeout: float = _TIMEOUT_SECONDS) -> str | None:
+    """Return what is wrong with the broker at this address, or None."""
     header = RequestHeader(int(ApiKey.METADATA), _VERSION, 1, "health")
     request = encode_request_header(header) + MetadataRequest(topics=[]).encode(_VERSION)
     try:
         with socket.create_connection((host, port), timeout) as sock:
             sock.sendall(struct.pack(">i", len(request)) + request)
-            with sock.makefile("rb") as answers:
-                (size,) = struct.unpack(">i", answers.read(4))
-                if not 4 < size <= _LARGEST_ANSWER:
-                    return f"an answer of {size} bytes"
-                answer = answers.read(size)
+            with sock.makefile("rb") as responses:
+                (size,) = struct.unpack(">i", responses.read(4))
+                if not 4 < size <= _MAX_RESPONSE:
+                    return f"a response of {size} bytes"
+                response = responses.read(size)
     except (OSError, struct.error) as error:
-        return f"no answer: {error}"
+        return f"no response: {error}"
     try:
-        _, body = parse_response_header(answer, int(ApiKey.METADATA), _VERSION)
-        brokers = MetadataResponse.decode(answer, _VERSION, body).brokers
+        _, body = parse_response_header(response, int(ApiKey.METADATA), _VERSION)
+        brokers = MetadataResponse.decode(response, _VERSION, body).brokers
     except ProtocolError as error:
-        return f"no broker's answer: {error}"
+        return f"not a broker's response: {error}"
     return None if brokers else "it has not joined its cluster"
 
 
 def main(arguments: list[str]) -> int:
     host, _, port = (arguments[0] if arguments else "127.0.0.1:9092").rpartition(":")
-    wrong = trouble(host, int(port))
-    if wrong is not None:
-        print(f"{host}:{port} is not healthy: {wrong}", file=sys.stderr)
-    return 0 if wrong is None else 1
+    problem = find_problem(host, int(port))
+    if problem is not None:
+        print(f"{host}:{port} is not healthy: {problem}", file=sys.stderr)
+    return 0 if problem is None else 1
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""``ottla log dump`` and ``ottla log verify``: a look into the files of a data folder.
+"""``ottla log dump`` and ``ottla log verify``: read the files of a data folder.
 
-They only read, so they may run beside the broker and after a crash.
+They write nothing, so you can run them beside a broker and after a crash.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ import click
 
 @click.group()
 def log() -> None:
-    """Look into the files of a data folder; beside a running broker, or after a crash."""
+    """Inspect the files of a data folder, beside a running broker or after a crash."""
 
 
 @log.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True))
-@click.option("--records", is_flag=True, help="Show the records in the batches too.")
-@click.option("--offsets", "group_records", is_flag=True, help="Read records as those of __consumer_offsets.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--records", is_flag=True, help="Show the records of each batch.")
+@click.option(
+    "--offsets", "group_records", is_flag=True, help="Decode the records as those of __consumer_offsets."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def dump(files: tuple[str, ...], records: bool, group_records: bool, as_json: bool) -> None:
-    """Show what files hold: segments, indexes, snapshots, checkpoints, the store's journal.
+    """Show the contents of segments, indexes, snapshots, checkpoints and the store's journal.
 
-    A folder stands for the files in it.
+    A folder stands for all files in it.
 
     \b
     ottla log dump ottla-data/flights-0 --records
@@ -61,11 +63,11 @@ def _files(paths: tuple[str, ...]) -> Iterator[str]:
 
 @log.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True))
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a finding.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per finding.")
 def verify(paths: tuple[str, ...], as_json: bool) -> None:
-    """Check files, or all of a data folder: CRCs, bounds, order of offsets, indexes, epochs.
+    """Check files or a whole data folder: CRCs, bounds, order of offsets, indexes, epochs.
 
-    Prints what is wrong, with file and position; exits with 1 if anything is.
+    Prints each finding with its file and position, and exits with 1 if there are any.
 
     \b
     ottla log verify ottla-data

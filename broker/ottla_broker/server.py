@@ -1,28 +1,22 @@
-"""The composition root: builds a broker out of its rooms, starts and stops them in order.
+"""The composition root: builds the parts of a broker, starts them in order, and stops them in reverse order.
 
-Start: listeners are bound first, so that a port in use is told before anything is touched; then the data folders are
-locked and loaded, the controller has the partitions led, and only then clients are accepted. Stop is the other way
-round: no new connections, answers under way are finished, those who wait are told, and the logs are closed with the
-clean-shutdown marker last.
+The start binds the listeners first, so that a port in use is reported before anything is touched. Then it locks and
+loads the data folders, makes the partitions available, and only then accepts clients. The stop refuses new connections,
+finishes responses, answers waiting requests, and closes the logs, with the clean-shutdown marker last.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
 import os
-import random
-import signal
-import sys
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING
 
 from ottla_broker import events
 from ottla_broker.background import Background
-from ottla_broker.clock import Clock, SystemClock
+from ottla_broker.clock import Clock
 from ottla_broker.config.topics import log_config
 from ottla_broker.controller.standalone import StandaloneController
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
@@ -58,55 +52,49 @@ if TYPE_CHECKING:
 
 log = get_logger()
 
-START_SECONDS = 3.0
-"""How long a broker that is told to stop while it starts may take to get that far; then it just ends."""
-QUIET_SECONDS = 1.0
-"""How long after the start the log of events is loaded."""
 DRAIN_SECONDS = 1.0
-"""How long answers under way may take when the broker stops."""
+"""Time to finish pending responses when the broker stops."""
 
 
 class StartError(Exception):
-    """The broker can't start; the message is one line that says why and what to do."""
+    """The broker can't start; the message is one line with the reason and what to do."""
 
 
 class Broker:
     """A running broker. Owned by the loop thread."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, config: BrokerConfig, clock: Clock, random: Random) -> None:
         self.config = config
         self.clock = clock
-        self.random = rng
+        self.random = random
         self.background = Background(config.background_threads)
         self.metadata = MetadataCache()
         self.controller: Controller
         self.member: ClusterMember | None = None
         self.replicas: ReplicaManager
-        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock, rng)
+        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock, random)
         self.logs = LogManager(
             config.data_dirs,
             log_config(config, {}),
             clock,
             self.background,
-            rng,
+            random,
             recovery_threads=config.num_recovery_threads_per_data_dir,
             producer_id_expiration_ms=config.producer_id_expiration_ms,
             intervals=_intervals(config),
         )
-        # What has been started, to be stopped in the opposite order.
+        # Undo the steps of the start, last first.
         self._stopping: list[Callable[[], Awaitable[None]]] = []
         self._loaded = False
         self._quotas = ConnectionQuotas(
             config.max_connections, config.max_connections_per_ip, config.connection_limits
         )
 
-    # ---- start
-
     async def start(self) -> None:
-        """Come up to where clients are accepted.
+        """Start everything, and accept clients.
 
         Raises:
-            StartError: with one line for the operator. What was started by then is stopped again.
+            StartError: a step failed; the steps before it are undone.
         """
         try:
             await self._start()
@@ -120,27 +108,43 @@ class Broker:
     async def _start(self) -> None:
         self._stopping.append(self._close_background)
         sockets = self._bind()
+        self.logs.lock()
+        self._stopping.append(self._close_logs)
         if self.config.zookeeper_connect:
-            await self._start_member(sockets)
-            return
-        await self._open_data()
-        self._start_groups(self.standalone.on_topic_deleted, self.standalone.on_broker_configs)
-        await self.standalone.start()
-        self._run(self.logs.run(), "log maintenance")
-        self._run(self._checkpoint_high_watermarks(), "high watermarks")
-        self._start_cleaner(self.standalone.on_broker_configs)
-        self._listen(sockets)
-        await self.standalone.register(self.endpoints)
-        for acceptor in self._acceptors:
-            acceptor.start()
+            await self._start_in_cluster(sockets)
+        else:
+            await self._start_standalone(sockets)
 
-    async def _start_member(self, sockets: list[socket.socket]) -> None:
-        """The same in a cluster: the controller tells what is led here, once this broker is registered."""
+    async def _start_standalone(self, sockets: list[socket.socket]) -> None:
+        """Load topics from the embedded store, lead all partitions, and accept clients."""
+        config = self.config
+        cluster_id, broker_id = self.logs.identity()
+        if broker_id is not None and not config.broker_id_given:
+            config.use_broker_id(broker_id)
+        store = EmbeddedStore.open(config.data_dirs, self.background)
+        self._stopping.append(store.close)
+        self.replicas = ReplicaManager(ReplicaEnvironment(config.broker_id, self.logs, self.clock))
+        self._stopping.append(self._checkpoint_last)
+        controller = StandaloneController(
+            config, store, self.metadata, self.replicas, self.logs, self.clock, self.random
+        )
+        self.controller = controller
+        await controller.load(cluster_id)
+        self.logs.claim(self.metadata.cluster_id, config.broker_id)
+        await self.logs.load(self.metadata.log_config)
+        self._loaded = True
+        self._start_groups(controller.on_topic_deleted, controller.on_broker_configs)
+        await controller.start()
+        self._start_maintenance(controller.on_broker_configs)
+        self._listen(sockets)
+        await controller.register(self.endpoints)
+        self._accept()
+
+    async def _start_in_cluster(self, sockets: list[socket.socket]) -> None:
+        """Connect to ZooKeeper, accept clients, and register; then the controller says which partitions to lead."""
         from ottla_broker.cluster.member import ClusterMember
 
         config = self.config
-        self.logs.lock()
-        self._stopping.append(self._close_logs)
         member = self.member = ClusterMember(config, self.logs, self.metadata, self.clock, self.random)
         self._stopping.append(member.close)
         await member.open(*self.logs.identity())
@@ -149,21 +153,18 @@ class Broker:
         self._loaded = True
         self.replicas = member.replicas
         member.replicas.on_all_failed = partial(_halt, "all data folders have failed")
-        member.on_failed = partial(_halt, "it can't be a member of its cluster any more")
+        member.on_failed = partial(_halt, "it can't rejoin its cluster")
         self._stopping.append(self._checkpoint_last)
         self.controller = member.controller
         self._start_groups(member.controller_requests.on_topic_deleted, member.on_broker_configs)
-        self._run(self.logs.run(), "log maintenance")
-        self._run(self._checkpoint_high_watermarks(), "high watermarks")
-        self._start_cleaner(member.on_broker_configs)
+        self._start_maintenance(member.on_broker_configs)
         self._listen(sockets)
-        for acceptor in self._acceptors:
-            acceptor.start()
+        self._accept()
         await member.join(self.endpoints)
         self._stopping.append(member.leave)
 
     def _bind(self) -> list[socket.socket]:
-        """Take the listeners' ports; nobody is accepted yet."""
+        """Bind the listeners' ports without accepting clients."""
         config = self.config
         sockets: list[socket.socket] = []
 
@@ -172,7 +173,7 @@ class Broker:
                 sock.close()
 
         self._stopping.append(close_sockets)
-        # One by one, so that those which are open already are closed when the next one fails.
+        # extend() adds one at a time, so that close_sockets() closes them if the next one fails.
         sockets.extend(
             open_listener(
                 endpoint.host,
@@ -184,32 +185,12 @@ class Broker:
         )
         return sockets
 
-    async def _open_data(self) -> None:
-        """Lock and load the data folders, with what the store says of their topics."""
-        config = self.config
-        self.logs.lock()
-        self._stopping.append(self._close_logs)
-        cluster_id, broker_id = self.logs.identity()
-        if broker_id is not None and not config.broker_id_given:
-            config.use_broker_id(broker_id)
-        self.store = EmbeddedStore.open(config.data_dirs, self.background)
-        self._stopping.append(self.store.close)
-        self.replicas = ReplicaManager(ReplicaEnvironment(config.broker_id, self.logs, self.clock))
-        self._stopping.append(self._checkpoint_last)
-        self.controller = self.standalone = StandaloneController(
-            config, self.store, self.metadata, self.replicas, self.logs, self.clock, self.random
-        )
-        await self.standalone.load(cluster_id)
-        self.logs.claim(self.metadata.cluster_id, config.broker_id)
-        await self.logs.load(self.metadata.log_config)
-        self._loaded = True
-
     def _start_groups(
         self,
         on_topic_deleted: list[Callable[[str, Sequence[int]], None]],
         on_broker_configs: list[Callable[[], None]],
     ) -> None:
-        """The lists are where to be told of deleted topics, and of changed settings."""
+        """Start the group coordinator. The lists take callbacks for deleted topics and changed broker configs."""
         settings = GroupSettings.from_config(self.config)
 
         def partitions() -> int:
@@ -219,11 +200,14 @@ class Broker:
         self.groups = GroupCoordinator(settings, self.clock, self.random, partitions)
         self.replicas.listeners.append(self.groups)
         on_topic_deleted.append(self.groups.on_partitions_deleted)
-        on_broker_configs.append(self._take_connection_limits)
+        on_broker_configs.append(self._update_connection_limits)
         self.groups.start()
         self._stopping.append(self._stop_groups)
 
-    def _start_cleaner(self, on_broker_configs: list[Callable[[], None]]) -> None:
+    def _start_maintenance(self, on_broker_configs: list[Callable[[], None]]) -> None:
+        """Start the log's background tasks, checkpoints of high watermarks, and compaction."""
+        self._run(self.logs.run(), "log maintenance")
+        self._run(self._checkpoint_high_watermarks(), "high watermarks")
         config = self.config
         if not config.log_cleaner_enable:
             return
@@ -249,7 +233,7 @@ class Broker:
             config=self.config,
             clock=self.clock,
             served=served_apis(in_cluster=member is not None, log_dirs=len(self.config.data_dirs)),
-            # A broker that stands alone takes no requests of other brokers.
+            # A standalone broker accepts no requests from other brokers.
             authorizer=Authorizer(None if member is None else member.listener),
             metadata=self.metadata,
             controller=self.controller,
@@ -301,10 +285,12 @@ class Broker:
         self._stopping.append(close)
         self._stopping.append(self._drain)
 
-    # ---- while it runs
+    def _accept(self) -> None:
+        for acceptor in self._acceptors:
+            acceptor.start()
 
     def _run(self, work: Awaitable[None], name: str) -> None:
-        """Have a chore run until the broker stops; one that dies is logged, the broker goes on."""
+        """Run a task until the broker stops. If it fails, log that; the broker continues."""
         task = asyncio.ensure_future(work)
 
         def ended(task: asyncio.Future[None]) -> None:
@@ -326,23 +312,21 @@ class Broker:
             except KafkaError as error:
                 log.error("high watermarks not written", reason=error.message)
 
-    def _take_connection_limits(self) -> None:
-        """Dynamic configs of connections have changed."""
+    def _update_connection_limits(self) -> None:
+        """Apply changed dynamic configs."""
         config = self.config
         self._quotas.update(config.max_connections, config.max_connections_per_ip, config.connection_limits)
 
-    # ---- stop
-
     async def stop(self) -> None:
-        """Stop cleanly, in the opposite order of the start, whatever part of that was reached."""
+        """Stop cleanly, undoing every step of the start that was reached."""
         while self._stopping:
             step = self._stopping.pop()
             try:
                 await step()
             except Exception as error:
-                # The other rooms must be closed all the same.
+                # The other parts must be closed anyway.
                 log.error(
-                    "stopping went wrong", step=getattr(step, "__qualname__", str(step)), exc_info=error
+                    "a step of the stop failed", step=getattr(step, "__qualname__", str(step)), exc_info=error
                 )
 
     async def _drain(self) -> None:
@@ -359,7 +343,7 @@ class Broker:
         if self._loaded:
             await self.logs.close()
         else:
-            # The marker of a clean stop would vouch for logs that nobody has looked at.
+            # A clean-shutdown marker would vouch for logs that were never loaded.
             for folder in self.logs.folders:
                 folder.unlock()
 
@@ -371,9 +355,9 @@ class Broker:
 
 
 def _halt(why: str) -> None:
-    """End at once, with status 1: no data folder can be used any more (Kafka's ``LogManager`` does the same), say.
+    """Exit at once with status 1, as Kafka's ``LogManager`` does when all data folders have failed.
 
-    There is nothing that could still be written down; and the controller, whose connection breaks, lets others lead.
+    Nothing could be written any more. The controller notices the broken connection and elects other leaders.
     """
     log.error("the broker ends", reason=why)
     events.release()
@@ -389,120 +373,3 @@ def _intervals(config: BrokerConfig) -> Intervals:
         producers_ms=config.producer_id_expiration_check_interval_ms,
         initial_delay_ms=config.log_initial_task_delay_ms,
     )
-
-
-def run(
-    config: BrokerConfig,
-    *,
-    prepare: Callable[[Broker], Awaitable[None]] | None = None,
-    announce: Callable[[Broker], None] | None = None,
-    lifeline: int | None = None,
-) -> None:
-    """Run a broker until SIGTERM or SIGINT.
-
-    ``prepare`` has its turn when the broker is up, before ``announce`` tells so (else a line is printed).
-    ``lifeline`` is a descriptor whose end (EOF) stops the broker as a signal does: somebody's end of a pipe.
-
-    Raises:
-        StartError: it can't start.
-    """
-    try:
-        import uvloop
-    except ImportError as missing:
-        raise StartError(
-            f"the broker needs a package that isn't installed ({missing.name}): pip install 'ottla[broker]'"
-        ) from missing
-
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(config, prepare, announce or _print_line, lifeline))
-    finally:
-        events.release()
-
-
-async def _serve(
-    config: BrokerConfig,
-    prepare: Callable[[Broker], Awaitable[None]] | None,
-    announce: Callable[[Broker], None],
-    lifeline: int | None,
-) -> None:
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    started = False
-
-    def on_signal(number: int) -> None:
-        # A second one changes nothing: terminals and supervisors often send both at once.
-        if not started and not stopping.is_set():
-            loop.call_later(START_SECONDS, give_up, number)
-        stopping.set()
-
-    def give_up(number: int) -> None:
-        if not started:
-            log.warning("stopped while starting, the next start recovers", seconds=START_SECONDS)
-            # Recovery runs on threads that can't be interrupted. No client has been accepted, and what is on the
-            # disk bears a kill at any point.
-            os._exit(128 + number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number)
-    if lifeline is not None:
-        _watch(lifeline, loop, lambda: on_signal(signal.SIGTERM))
-    events.hold()
-    for warning in config.warnings:
-        log.warning("configuration", what=warning)
-    broker = Broker(config, SystemClock(loop), random.SystemRandom())
-    await broker.start()
-    started = True
-    # What has been made by now lives as long as the broker does: the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
-    try:
-        if prepare is not None:
-            await prepare(broker)
-        announce(broker)
-        # By now the first clients are being served; the log of events is loaded beside them.
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stopping.wait(), QUIET_SECONDS)
-        if not stopping.is_set():
-            await broker.background.run(events.load)
-            events.release()
-        await stopping.wait()
-    finally:
-        await broker.stop()
-
-
-def _watch(lifeline: int, loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:
-    """Have ``ended`` called on the loop when the descriptor has come to its end; what is written to it is nothing.
-
-    By a thread, as the loop can't wait for every kind of file: a redirected ``/dev/null`` is one that it can't.
-    """
-
-    def read() -> None:
-        # One that can't be read (any more) has come to its end as well.
-        with contextlib.suppress(OSError):
-            while os.read(lifeline, 4096):
-                pass
-        # The broker may have stopped for another reason, and its loop with it.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(ended)
-
-    threading.Thread(target=read, name="lifeline", daemon=True).start()
-
-
-def _print_line(broker: Broker) -> None:
-    config = broker.config
-    say(
-        f"ottla: broker {config.broker_id} accepts clients at {', '.join(e.advertised for e in broker.endpoints)}"
-        f" (cluster {broker.metadata.cluster_id}, data in {', '.join(map(str, config.data_dirs))})"
-    )
-
-
-def say(line: str) -> None:
-    """Print the line that tells of a started broker; that nobody reads it is no reason not to run."""
-    try:
-        print(line, flush=True)
-    except OSError as error:
-        log.warning("standard output is closed", error=str(error))
-        # What is in its buffer would fail once more when the interpreter ends.
-        sys.stdout = None

@@ -240,7 +240,8 @@ class FileBroker(BrokerProcess):
 
 def test_without_its_packages_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     from ottla_broker.config.broker import BrokerConfig
-    from ottla_broker.server import StartError, run
+    from ottla_broker.daemon import run
+    from ottla_broker.server import StartError
 
     monkeypatch.setitem(sys.modules, "uvloop", None)
     with pytest.raises(StartError, match=r"uvloop.*ottla\[broker\]"):

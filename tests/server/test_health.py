@@ -13,7 +13,7 @@ import pytest
 from tests.support.processes import BrokerProcess
 from tests.support.wire import frame
 
-from ottla_broker.health import trouble
+from ottla_broker.health import find_problem
 from ottla_protocol.messages.metadata import MetadataResponse
 
 
@@ -35,14 +35,14 @@ def answering(answer: bytes) -> Iterator[int]:
 
 
 def test_a_broker_that_serves_is_healthy(broker: BrokerProcess) -> None:
-    assert trouble("127.0.0.1", broker.port) is None
+    assert find_problem("127.0.0.1", broker.port) is None
     done = subprocess.run(
         [sys.executable, "-m", "ottla_broker.health", f"127.0.0.1:{broker.port}"], timeout=60, check=False
     )
     assert done.returncode == 0
 
 
-def test_nobody_there_is_one_line() -> None:
+def test_no_broker_is_one_line() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -54,25 +54,25 @@ def test_nobody_there_is_one_line() -> None:
             text=True,
         )
     assert done.returncode == 1
-    assert done.stderr.startswith(f"{address} is not healthy: no answer: ")
+    assert done.stderr.startswith(f"{address} is not healthy: no response: ")
     assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("answer", "wrong"),
+    ("response", "problem"),
     [
-        (b"", "no answer"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "an answer of 1213486160 bytes"),
-        (frame(b"\0\0\0\1\0\0\0\7nonsense"), "no broker's answer"),
-        (b"\0\0\0\x20cut", "no broker's answer"),
+        (b"", "no response"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "a response of 1213486160 bytes"),
+        (frame(b"\0\0\0\1\0\0\0\7nonsense"), "not a broker's response"),
+        (b"\0\0\0\x20cut", "not a broker's response"),
         (frame(b"\0\0\0\1" + MetadataResponse().encode(1)), "it has not joined its cluster"),
     ],
 )
-def test_what_is_no_healthy_broker(answer: bytes, wrong: str) -> None:
-    with answering(answer) as port:
-        assert (trouble("127.0.0.1", port) or "").startswith(wrong)
+def test_what_is_not_healthy(response: bytes, problem: str) -> None:
+    with answering(response) as port:
+        assert (find_problem("127.0.0.1", port) or "").startswith(problem)
 
 
 def test_a_broker_that_says_nothing_is_not_waited_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        assert trouble("127.0.0.1", server.getsockname()[1], timeout=0.1) == "no answer: timed out"
+        assert find_problem("127.0.0.1", server.getsockname()[1], timeout=0.1) == "no response: timed out"

@@ -74,7 +74,7 @@ def test_topics_come_and_go(embedded: EmbeddedBroker) -> None:
     embedded.create_topic("ledger", 2, {"cleanup.policy": "compact", "preallocate": False})
     assert partitions(embedded) == {"ledger": 2}
     assert configs(embedded, 2, "ledger")["cleanup.policy"] == "compact"
-    with pytest.raises(EmbeddedBrokerError, match=r"ledger was not made: TOPIC_ALREADY_EXISTS"):
+    with pytest.raises(EmbeddedBrokerError, match=r"ledger was not created: TOPIC_ALREADY_EXISTS"):
         embedded.create_topic("ledger")
     with pytest.raises(EmbeddedBrokerError, match=r"INVALID_CONFIG.*cleanup\.policy"):
         embedded.create_topic("other", configs={"cleanup.policy": "shred"})

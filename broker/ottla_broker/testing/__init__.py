@@ -1,7 +1,6 @@
-"""A real broker inside a test: :class:`EmbeddedBroker`, and a plugin for pytest (``ottla_broker.testing.plugin``).
+"""A real broker inside a test: :class:`EmbeddedBroker`, and the pytest plugin ``ottla_broker.testing.plugin``.
 
-Names are imported when they are first used: pytest imports this package in every session, also where nobody asks for a
-broker.
+Names are imported on first use, because pytest imports this package in every session, even without a broker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The process of an embedded broker: what :mod:`ottla_broker.testing.embedded` runs."""
+"""The child process that :mod:`ottla_broker.testing.embedded` starts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ if TYPE_CHECKING:
 
 READY = b"ready\n"
 LIFELINE = 0
-"""The descriptor by which it knows that whoever started it is there: standard input."""
+"""Standard input: its end of file means that the parent has ended."""
 
 
 class Spec(TypedDict):
-    """What it is told, as JSON.
-
-    ``path`` is ``sys.path``, ``remove`` the folder that goes when whoever started it has gone.
-    """
+    """The child's JSON argument: ``path`` is ``sys.path``, ``remove`` the folder to remove when the parent has gone."""
 
     path: list[str]
     settings: Mapping[str, str]
@@ -32,8 +29,8 @@ class Spec(TypedDict):
 
 
 def main(spec: Spec) -> None:
-    """Serve until told to stop; ``ready`` on standard output says that clients are accepted."""
-    # What is imported stays: collections on the way would find nothing, and take a tenth of the start.
+    """Run the broker until it is stopped; print ``ready`` when it accepts clients."""
+    # Imported objects stay, so collections would find nothing and take a tenth of the start.
     gc.disable()
     from ottla_broker import ephemeral, events
     from ottla_broker.config import BrokerConfig, ConfigError
@@ -49,7 +46,7 @@ def main(spec: Spec) -> None:
     except (ConfigError, StartError) as error:
         sys.exit(str(error))
     finally:
-        if _left_alone():
+        if _parent_gone():
             shutil.rmtree(spec["remove"], ignore_errors=True)
 
 
@@ -57,8 +54,8 @@ def _say_ready(_broker: Broker) -> None:
     os.write(1, READY)
 
 
-def _left_alone() -> bool:
-    """Whether the other end of the lifeline is closed. It has to be looked at without waiting for it."""
+def _parent_gone() -> bool:
+    """Whether the other end of the lifeline is closed, without waiting."""
     os.set_blocking(LIFELINE, False)
     try:
         return not os.read(LIFELINE, 1)

@@ -1,4 +1,4 @@
-"""A broker in a process of its own, for as long as a block of code."""
+"""A broker in its own process, for the duration of a block of code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ottla_broker.testing.requests import Requests
 
 LOG_LINES: Final = 30
-"""How many of the broker's last lines an error ends with."""
+"""Last lines of the broker's log that an error shows."""
 
 _PROGRAM = """import json, sys
 spec = json.loads(sys.argv[1])
@@ -38,11 +38,11 @@ main(spec)
 
 
 class EmbeddedBrokerError(Exception):
-    """The broker did not start, has gone, or refused something; the message says what, with its last lines."""
+    """The broker did not start, has ended, or refused a request; the message has its last lines."""
 
 
 class TopicMissingError(EmbeddedBrokerError):
-    """There is no topic of that name."""
+    """No topic has that name."""
 
 
 class EmbeddedBroker:
@@ -53,23 +53,20 @@ class EmbeddedBroker:
         with EmbeddedBroker(topics={"orders": 3}) as broker:
             Producer(bootstrap_servers=broker.bootstrap_servers)
 
-    ``async with`` does the same without blocking the event loop. Without ``with``: :meth:`start`, and :meth:`close`
-    at the end. May be used from any thread.
+    ``async with`` does the same without blocking the event loop. Without ``with``, call :meth:`start`, and
+    :meth:`close` at the end. You can use it from any thread.
 
-    The port is the kernel's choice unless given, and belongs to this object until it is closed: a broker that was
-    killed comes back on the same one. When this process ends, however it ends, the broker ends too, and its folder is
-    removed.
+    This object owns its port until it is closed, so a killed broker restarts on the same one. When this process ends,
+    even by SIGKILL, the broker ends too and its folder is removed.
 
     Args:
-        settings: broker configs by their Kafka names; they go before the settings for tests
-            (``ottla_broker.ephemeral.SETTINGS``), and those before Kafka's defaults.
-        topics: name → partitions, made before the broker is ready.
-        port: to listen on, at 127.0.0.1; 0 for any that is free.
-        data_dir: where the data lives and stays, written durably; else it lives in a temporary folder, and no time is
-            spent on fsync.
-        log: the least level of what the broker logs. Below ``warning``, what happens in its first second is written
-            at the end of that.
-        start_timeout: seconds that a start may take.
+        settings: configuration keys by their Kafka names. They override the settings for tests
+            (``ottla_broker.ephemeral.SETTINGS``), which override Kafka's defaults.
+        topics: partitions by name of topics to create before the broker is ready.
+        port: the port to listen on, at 127.0.0.1; 0 means any free port.
+        data_dir: keep the data in this folder, durably. By default the broker uses a temporary folder without fsync.
+        log: level of the broker's log. Events below ``warning`` in its first second are written at its end.
+        start_timeout: the longest start, in seconds.
     """
 
     def __init__(
@@ -89,27 +86,25 @@ class EmbeddedBroker:
         self._log_level = log
         self._start_timeout = start_timeout
         self._lock = threading.RLock()
-        self._remains: _Remains | None = None
-        self._finalizer: weakref.finalize[[_Remains], EmbeddedBroker] | None = None
-
-    # ---- what it is
+        self._resources: _Resources | None = None
+        self._finalizer: weakref.finalize[[_Resources], EmbeddedBroker] | None = None
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port``, for a client's setting of that name. Known, and the same, also while it is down."""
+        """``host:port`` for a client. It stays the same while the broker is down."""
         return f"{HOST}:{self.port}"
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The broker's port."""
         return self._own().port
 
     @property
     def pid(self) -> int:
-        """The id of its process.
+        """The process id.
 
         Raises:
-            EmbeddedBrokerError: it is down.
+            EmbeddedBrokerError: the broker is down.
         """
         process = self._own().process
         if process is None:
@@ -118,17 +113,17 @@ class EmbeddedBroker:
 
     @property
     def running(self) -> bool:
-        """Whether its process is there."""
-        remains = self._remains
-        return remains is not None and remains.process is not None and remains.process.poll() is None
+        """Whether the broker's process is running."""
+        resources = self._resources
+        return resources is not None and resources.process is not None and resources.process.poll() is None
 
     @property
     def data_dir(self) -> Path:
-        """Its data folder (``log.dirs``)."""
+        """The data folder (``log.dirs``)."""
         return self._data_dir or self._own().folder / "data"
 
     def log(self, lines: int | None = None) -> str:
-        """What it has logged, over all its starts; the last ``lines`` of that."""
+        """Return the broker's log since the first start, or its last ``lines``."""
         try:
             text = self._log_file.read_text(errors="replace")
         except FileNotFoundError:
@@ -139,106 +134,101 @@ class EmbeddedBroker:
     def _log_file(self) -> Path:
         return self._own().folder / "broker.log"
 
-    # ---- its life
-
     def start(self) -> Self:
-        """Run it, and come back when it accepts clients; at once when it does already.
+        """Start the broker, unless it runs, and wait until it accepts clients.
 
-        After :meth:`stop` or :meth:`kill` it comes back with the same data on the same port.
+        After :meth:`stop` or :meth:`kill` it has the same data and port.
 
         Raises:
-            EmbeddedBrokerError: it doesn't start; with its last lines.
+            EmbeddedBrokerError: it doesn't start; the message has its last lines.
         """
         with self._lock:
             if self.running:
                 return self
-            if self._remains is None:
-                self._remains = _Remains(self._wanted_port)
-                self._finalizer = weakref.finalize(self, _Remains.clear, self._remains)
-            remains = self._own()
-            remains.reap()
+            if self._resources is None:
+                self._resources = _Resources(self._wanted_port)
+                self._finalizer = weakref.finalize(self, _Resources.clear, self._resources)
+            resources = self._own()
+            resources.reap()
             try:
-                self._spawn(remains)
-                self._await_ready(remains)
+                self._spawn(resources)
+                self._await_ready(resources)
             except BaseException:
-                remains.kill()
+                resources.kill()
                 raise
             return self
 
-    def _spawn(self, remains: _Remains) -> None:
-        # Those two are this object's, whatever the settings say.
-        own = {"listeners": f"PLAINTEXT://{HOST}:{remains.port}", "log.dirs": str(self.data_dir)}
+    def _spawn(self, resources: _Resources) -> None:
+        # This object decides these two, whatever the settings say.
+        own = {"listeners": f"PLAINTEXT://{HOST}:{resources.port}", "log.dirs": str(self.data_dir)}
         spec: Spec = {
             "path": [os.path.abspath(folder) for folder in sys.path],
             "settings": {**self._settings, **own},
             "topics": self._topics,
             "log_level": self._log_level,
             "durable": self._data_dir is not None,
-            "remove": str(remains.folder),
+            "remove": str(resources.folder),
         }
         with self._log_file.open("ab") as log:
-            remains.process = subprocess.Popen(
+            resources.process = subprocess.Popen(
                 [sys.executable, *_interpreter_options(), "-c", _PROGRAM, json.dumps(spec)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                cwd=remains.folder,
-                # Ctrl-C at a terminal is for whoever runs the tests: the broker is there until they have cleaned up.
+                cwd=resources.folder,
+                # Ctrl-C on a terminal must reach only the test runner, which needs the broker for its cleanup.
                 process_group=0,
             )
 
-    def _await_ready(self, remains: _Remains) -> None:
-        process = remains.process
+    def _await_ready(self, resources: _Resources) -> None:
+        process = resources.process
         assert process is not None
         assert process.stdout is not None
-        with process.stdout as told:
+        with process.stdout as output:
             deadline = time.monotonic() + self._start_timeout
             poll = select.poll()
-            poll.register(told, select.POLLIN)
+            poll.register(output, select.POLLIN)
             if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 raise self._failure(f"the broker was not ready within {self._start_timeout:g} s")
-            if told.readline() != READY:
+            if output.readline() != READY:
                 code = process.wait()
                 raise self._failure(f"the broker did not start (exit code {code})")
 
     def stop(self, timeout: float = 10.0) -> None:
-        """Stop it cleanly; data and port stay, so that it can be started again. Nothing happens when it is down.
-
-        ``timeout`` is in seconds; after that it is killed.
-        """
+        """Stop the broker cleanly, if it runs, and kill it after ``timeout`` seconds. You can start it again."""
         with self._lock:
-            remains = self._own()
-            process = remains.process
+            resources = self._own()
+            process = resources.process
             if process is not None:
                 process.send_signal(signal.SIGTERM)
                 try:
                     process.wait(timeout)
                 except subprocess.TimeoutExpired:
                     process.kill()
-                remains.reap()
+                resources.reap()
 
     def kill(self) -> None:
-        """Kill it (SIGKILL), as a crash would; data and port stay. Nothing happens when it is down."""
+        """Kill the broker with SIGKILL, if it runs. You can start it again."""
         with self._lock:
             self._own().kill()
 
     def restart(self) -> Self:
-        """Stop it cleanly and start it again, with the same data on the same port."""
+        """Stop the broker cleanly and start it again."""
         with self._lock:
             self.stop()
             return self.start()
 
     def close(self) -> None:
-        """End it and remove what it leaves: process, temporary folder, port. A second call does nothing."""
+        """End the broker, remove its temporary folder and release its port. A second call does nothing."""
         with self._lock:
-            if self._remains is None:
+            if self._resources is None:
                 return
-            if self._data_dir is not None and not self._remains.foreign:
+            if self._data_dir is not None and not self._resources.foreign:
                 self.stop()
-            self._remains.clear()
+            self._resources.clear()
             if self._finalizer is not None:
                 self._finalizer.detach()
-            self._remains = None
+            self._resources = None
 
     def __enter__(self) -> Self:
         try:
@@ -253,15 +243,15 @@ class EmbeddedBroker:
         self.close()
 
     async def __aenter__(self) -> Self:
-        import asyncio  # takes as long as half a start, so only where it is there already
+        import asyncio  # takes half as long as a start
 
-        # In a thread, that can't be interrupted: who is cancelled waits for its end, which is near.
+        # A thread can't be interrupted, so a cancelled call waits for its end.
         starting = asyncio.ensure_future(asyncio.to_thread(self.__enter__))
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
             await asyncio.wait([starting])
-            starting.exception()  # has been looked at: nobody else will
+            starting.exception()  # mark it as retrieved
             await asyncio.to_thread(self.close)
             raise
 
@@ -272,15 +262,13 @@ class EmbeddedBroker:
 
         await asyncio.to_thread(self.close)
 
-    # ---- its topics
-
     def create_topic(
         self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None
     ) -> None:
-        """Make a topic. When this returns, it can be written and read.
+        """Create a topic, which is ready for clients when this returns.
 
         Raises:
-            EmbeddedBrokerError: the broker refuses it, or is down.
+            EmbeddedBrokerError: the broker refuses, or is down.
         """
         texts = {key: _text(value) for key, value in (configs or {}).items()}
         self._ask(lambda requests: requests.create_topic(name, partitions, texts))
@@ -289,7 +277,7 @@ class EmbeddedBroker:
         """Delete a topic.
 
         Raises:
-            TopicMissingError: there is none of that name.
+            TopicMissingError: no topic has that name.
             EmbeddedBrokerError: the broker is down.
         """
         self._ask(lambda requests: requests.delete_topic(name))
@@ -306,31 +294,28 @@ class EmbeddedBroker:
         except OSError as error:
             raise self._failure(f"the broker does not answer ({error})") from error
 
-    # ---- parts
-
-    def _own(self) -> _Remains:
-        """What this process holds of the broker."""
-        if self._remains is None:
-            raise EmbeddedBrokerError("the broker is not started, or closed: use `with`, or start()")
-        return self._remains
+    def _own(self) -> _Resources:
+        """Return the broker's resources in this process."""
+        if self._resources is None:
+            raise EmbeddedBrokerError("the broker is not started, or is closed: use `with` or start()")
+        return self._resources
 
     def _failure(self, what: str) -> EmbeddedBrokerError:
         lines = self.log(LOG_LINES).strip()
         return EmbeddedBrokerError(f"{what}; its last lines:\n{lines}" if lines else what)
 
     def __repr__(self) -> str:
-        state = "closed" if self._remains is None else "running" if self.running else "down"
-        where = "" if self._remains is None else f" at {self.bootstrap_servers}"
+        state = "closed" if self._resources is None else "running" if self.running else "down"
+        where = "" if self._resources is None else f" at {self.bootstrap_servers}"
         return f"<EmbeddedBroker {state}{where}>"
 
 
-class _Remains:
-    """What has to go at the end: the process, the folder, the port that is kept.
+class _Resources:
+    """The resources to release at the end: process, folder and port.
 
-    A socket that is bound and doesn't listen keeps the port: the kernel gives it to nobody else meanwhile, neither to a
-    listener that asks for any nor to an outgoing connection, and the broker may listen there all the same, as both
-    sockets have ``SO_REUSEADDR``. So there is no moment at which somebody could take the port of a broker that starts,
-    or that is down for a while.
+    A bound socket that doesn't listen reserves the port: the kernel gives it to no other listener or connection. The
+    broker can listen on it because both sockets have ``SO_REUSEADDR``. So no other program can take the port while the
+    broker starts or is down.
     """
 
     def __init__(self, port: int) -> None:
@@ -348,7 +333,7 @@ class _Remains:
         _all.add(self)
 
     def reap(self) -> None:
-        """Let go of a process that has ended, or is about to."""
+        """Wait for a process that has ended or is about to."""
         process, self.process = self.process, None
         if process is not None:
             process.wait()
@@ -361,39 +346,39 @@ class _Remains:
             self.reap()
 
     def clear(self) -> None:
-        """Have everything gone; in a process forked off the one that it belongs to, only what that would keep."""
+        """Release everything; in a forked process, only its copies."""
         self._reserved.close()
         if not self.foreign:
             self.kill()
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def disown(self) -> None:
-        """Be the copy in a forked process, which must not keep the port, nor the broker alive."""
+        """Release the copies in a forked process, which must keep neither the port nor the broker alive."""
         self.foreign = True
         self._reserved.close()
         process, self.process = self.process, None
         if process is not None:
-            process.returncode = 0  # It is no child of this process: nothing to wait for.
+            process.returncode = 0  # It isn't this process's child, so there is nothing to wait for.
             assert process.stdin is not None
             process.stdin.close()
 
 
-_all: weakref.WeakSet[_Remains] = weakref.WeakSet()
+_all: weakref.WeakSet[_Resources] = weakref.WeakSet()
 
 
 def _disown_all() -> None:
-    for remains in list(_all):
-        remains.disown()
+    for resources in list(_all):
+        resources.disown()
 
 
 os.register_at_fork(after_in_child=_disown_all)
 
 
 def _interpreter_options() -> list[str]:
-    """Without ``site``, and without what the environment says to Python: the start takes a tenth less.
+    """Return options that skip ``site`` and Python's environment variables, which saves a tenth of the start.
 
-    The child is told ``sys.path``, so it finds the modules that this process has. Only a package installed as editable
-    by an import hook needs ``site``, which installs the hook.
+    The child gets ``sys.path`` from this process. Only a package installed as editable through an import hook needs
+    ``site``, which installs the hook.
     """
     if any("__editable__" in getattr(finder, "__module__", "") for finder in sys.meta_path):
         return []
@@ -404,5 +389,5 @@ def _interpreter_options() -> list[str]:
 
 
 def _text(value: object) -> str:
-    """As Kafka writes it."""
+    """Write a value as Kafka does."""
     return str(value).lower() if isinstance(value, bool) else str(value)

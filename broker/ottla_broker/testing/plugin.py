@@ -1,6 +1,6 @@
-"""The plugin for pytest: fixtures ``ottla_broker``, ``ottla_topic`` and ``ottla_broker_factory``.
+"""The pytest plugin: fixtures ``ottla_broker``, ``ottla_topic`` and ``ottla_broker_factory``.
 
-pytest loads this in every session of an environment that has Ottla, so it imports nothing until a fixture is asked for.
+pytest loads it in every session of an environment with Ottla, so it imports nothing until a test uses a fixture.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ if TYPE_CHECKING:
     from ottla_broker.testing.embedded import EmbeddedBroker
 
 LOG_LINES = 50
-"""How many of the broker's last lines a failed test shows."""
+"""Last lines of the broker's log that a failed test shows."""
 
 _numbers = itertools.count(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("ottla", "a Kafka broker for the tests (Ottla)")
+    group = parser.getgroup("ottla", "Ottla, a Kafka broker for tests")
     group.addoption(
         "--ottla-set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a config of the broker; goes before ottla_settings; may be given several times",
+        help="set a configuration key of the broker, overriding ottla_settings; repeatable",
     )
     group.addoption(
         "--ottla-log",
         choices=["debug", "info", "warning", "error"],
         default="warning",
-        help="the least level of what the broker logs (default: warning); a failed test shows the last lines",
+        help="level of the broker's log, of which a failed test shows the last lines (default: warning)",
     )
     parser.addini(
-        "ottla_settings", "configs of the broker of ottla_broker, KEY=VALUE a line", type="linelist"
+        "ottla_settings", "configuration keys of the broker, one KEY=VALUE per line", type="linelist"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "ottla_topic(partitions=1, configs={}): how the topic of the fixture ottla_topic is made"
+        "markers", "ottla_topic(partitions=1, configs={}): partitions and configs of the fixture ottla_topic"
     )
 
 
 @pytest.fixture(scope="session")
 def ottla_broker(pytestconfig: pytest.Config) -> Iterator[EmbeddedBroker]:
-    """A Kafka broker for the whole session: clients connect to ``ottla_broker.bootstrap_servers``."""
+    """A Kafka broker for the whole session. Clients connect to ``ottla_broker.bootstrap_servers``."""
     with _new_broker(pytestconfig, {}) as broker:
         name = f"ottla-log-{broker.port}"
         pytestconfig.pluginmanager.register(_LogOfFailures(broker), name)
@@ -59,7 +59,7 @@ def ottla_broker(pytestconfig: pytest.Config) -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture
 def ottla_topic(request: pytest.FixtureRequest, ottla_broker: EmbeddedBroker) -> Iterator[str]:
-    """The name of a new topic, deleted after the test; ``@pytest.mark.ottla_topic(partitions=3)`` says how it is."""
+    """The name of a new topic, deleted after the test. ``@pytest.mark.ottla_topic(partitions=3)`` configures it."""
     mark = request.node.get_closest_marker("ottla_topic")
     given: dict[str, Any] = _topic_arguments(*mark.args, **mark.kwargs) if mark is not None else {}
     name = f"{_plain(request.node.name)}-{next(_numbers)}"
@@ -67,7 +67,7 @@ def ottla_topic(request: pytest.FixtureRequest, ottla_broker: EmbeddedBroker) ->
     yield name
     from ottla_broker.testing.embedded import TopicMissingError
 
-    # A test that has the broker down at its end, or has deleted the topic itself, has nothing to delete.
+    # The test may have stopped the broker, or deleted the topic itself.
     if ottla_broker.running:
         with contextlib.suppress(TopicMissingError):
             ottla_broker.delete_topic(name)
@@ -75,9 +75,9 @@ def ottla_topic(request: pytest.FixtureRequest, ottla_broker: EmbeddedBroker) ->
 
 @pytest.fixture
 def ottla_broker_factory(pytestconfig: pytest.Config) -> Iterator[Callable[..., EmbeddedBroker]]:
-    """Start brokers of the test's own: ``ottla_broker_factory(settings={…}, topics={…}, …)``.
+    """Start brokers for one test: ``ottla_broker_factory(settings={…}, topics={…}, …)``.
 
-    They take what :class:`ottla_broker.EmbeddedBroker` takes, and are closed after the test.
+    The arguments are those of :class:`ottla_broker.EmbeddedBroker`. The brokers are closed after the test.
     """
     made: list[EmbeddedBroker] = []
 
@@ -92,7 +92,7 @@ def ottla_broker_factory(pytestconfig: pytest.Config) -> Iterator[Callable[..., 
 
 
 class _LogOfFailures:
-    """Shows what the broker has logged meanwhile beside a test that fails. Registered while there is a broker."""
+    """Adds the broker's log during a failed test to its report. Registered while the broker exists."""
 
     def __init__(self, broker: EmbeddedBroker) -> None:
         self._broker = broker
@@ -130,7 +130,7 @@ def _topic_arguments(partitions: int = 1, configs: Mapping[str, object] | None =
 
 
 def _plain(name: str) -> str:
-    """A test's name as far as it may stand in a topic's."""
+    """Turn a test's name into a valid topic name."""
     return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name)[:200].strip(
         "-"
     )

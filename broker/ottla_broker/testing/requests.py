@@ -1,4 +1,4 @@
-"""The two requests that an embedded broker's owner makes: create a topic, delete a topic."""
+"""The requests of :class:`EmbeddedBroker`: create a topic, delete a topic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DELETE_VERSION: Final = 5
 
 
 class RefusedError(Exception):
-    """The broker's answer is an error; the message says which, ``missing`` whether it is for want of a topic."""
+    """The broker returned an error; ``missing`` means that the topic doesn't exist."""
 
     def __init__(self, message: str, missing: bool) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class RefusedError(Exception):
 
 
 class Requests:
-    """A connection to a broker of this very version. Every method raises OSError when it breaks or stalls."""
+    """A connection to a broker of this version. Every method raises OSError if it breaks or times out."""
 
     def __init__(self, host: str, port: int) -> None:
         self._socket = socket.create_connection((host, port), TIMEOUT_SECONDS)
@@ -50,7 +50,7 @@ class Requests:
         request = CreateTopicsRequest(topics=[topic], timeout_ms=int(TIMEOUT_SECONDS * 1000))
         data, position = self._call(ApiKey.CREATE_TOPICS, _CREATE_VERSION, request)
         (result,) = CreateTopicsResponse.decode(data, _CREATE_VERSION, position).topics
-        _check(f"topic {name} was not made", result.error_code, result.error_message)
+        _check(f"topic {name} was not created", result.error_code, result.error_message)
 
     def delete_topic(self, name: str) -> None:
         """Raises RefusedError."""
@@ -60,16 +60,16 @@ class Requests:
         _check(f"topic {name} was not deleted", result.error_code, result.error_message)
 
     def _call(self, api_key: ApiKey, version: int, request: Message) -> tuple[bytes, int]:
-        """The answer, and where its body begins."""
+        """Return the response, and the position of its body."""
         header = encode_request_header(RequestHeader(api_key, version, 1, "ottla-testing"))
         body = header + request.encode(version)
         self._socket.sendall(struct.pack(">i", len(body)) + body)
         with self._socket.makefile("rb") as stream:
             size = stream.read(4)
-            answer = stream.read(struct.unpack(">i", size)[0]) if len(size) == 4 else b""
-        if not answer:
-            raise ConnectionError("it closed the connection")
-        return answer, parse_response_header(answer, api_key, version)[1]
+            response = stream.read(struct.unpack(">i", size)[0]) if len(size) == 4 else b""
+        if not response:
+            raise ConnectionError("the broker closed the connection")
+        return response, parse_response_header(response, api_key, version)[1]
 
     def __enter__(self) -> Self:
         return self
