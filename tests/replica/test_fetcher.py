@@ -15,7 +15,7 @@ from tests.support.clock import FakeClock
 
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.fetcher import Fetcher, FetcherSettings
-from ottla_broker.replica.isr import LeaderState
+from ottla_broker.replica.leadership import LeaderState
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.fetch import (

@@ -11,7 +11,7 @@ import pytest
 
 from ottla_broker.replica.delayed_fetch import DelayedFetch
 from ottla_broker.replica.environment import ReplicaEnvironment
-from ottla_broker.replica.isr import LeaderState
+from ottla_broker.replica.leadership import LeaderState
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
 

@@ -19,8 +19,9 @@ from ottla_broker.handlers import list_offsets
 from ottla_broker.log.config import LogConfig
 from ottla_broker.replica.delayed_fetch import DelayedFetch
 from ottla_broker.replica.environment import ReplicaEnvironment
-from ottla_broker.replica.isr import IsrChange, IsrOutcome, LeaderState
+from ottla_broker.replica.isr import IsrChange, IsrOutcome
 from ottla_broker.replica.leader_lease import LeaderLease
+from ottla_broker.replica.leadership import LeaderState
 from ottla_broker.replica.partition import Partition, Role
 from ottla_broker.replica.selector import RackAwareSelector
 from ottla_broker.store.api import Lease

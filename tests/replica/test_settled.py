@@ -11,7 +11,7 @@ from tests.support.handlers import INTER_BROKER, request_context
 
 from ottla_broker.handlers import fetch as fetch_handler
 from ottla_broker.log.reader import LogReader
-from ottla_broker.replica.isr import LeaderState
+from ottla_broker.replica.leadership import LeaderState
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode

@@ -22,7 +22,8 @@ from ottla_broker.log.log import Log
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_broker.replica.fetcher import Fetcher, FetcherSettings
-from ottla_broker.replica.isr import IsrChange, IsrOutcome, LeaderState
+from ottla_broker.replica.isr import IsrChange, IsrOutcome
+from ottla_broker.replica.leadership import LeaderState
 from ottla_broker.replica.partition import Partition, Role
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.fetch import FetchRequest, FetchResponse

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla_broker import events
 from ottla_protocol.errors import KafkaError
@@ -36,8 +35,7 @@ _LONGEST_SLEEP_SECONDS: Final = 24 * 60 * 60.0
 _log = events.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class Intervals:
+class Intervals(NamedTuple):
     """How often each task runs, in ms, with Kafka's keys and defaults."""
 
     # log.retention.check.interval.ms

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from ottla_broker.replica.isr import IsrChange
 from ottla_broker.replica.leader_lease import UNLIMITED, LeaderLease
 
 if TYPE_CHECKING:
     from ottla_broker.clock import Clock
     from ottla_broker.log.manager import LogManager
+    from ottla_broker.replica.isr import IsrChange
 
 
 def _no_controller(change: IsrChange) -> None:
@@ -19,7 +19,7 @@ def _no_controller(change: IsrChange) -> None:
     )
 
 
-class ReplicaEnvironment(NamedTuple):
+class ReplicaEnvironment:
     """What a partition needs of its broker; the defaults suit a broker that stands alone.
 
     Attributes:
@@ -29,10 +29,22 @@ class ReplicaEnvironment(NamedTuple):
         leader_lease: whether another broker may have replaced this one as leader.
     """
 
-    broker_id: int
-    logs: LogManager
-    clock: Clock
-    max_lag_seconds: float = 30.0
-    is_eligible: Callable[[int, int], bool] = lambda broker_id, broker_epoch: True
-    propose: Callable[[IsrChange], None] = _no_controller
-    leader_lease: LeaderLease = UNLIMITED
+    __slots__ = ("broker_id", "clock", "is_eligible", "leader_lease", "logs", "max_lag_seconds", "propose")
+
+    def __init__(
+        self,
+        broker_id: int,
+        logs: LogManager,
+        clock: Clock,
+        max_lag_seconds: float = 30.0,
+        is_eligible: Callable[[int, int], bool] = lambda broker_id, broker_epoch: True,
+        propose: Callable[[IsrChange], None] = _no_controller,
+        leader_lease: LeaderLease = UNLIMITED,
+    ) -> None:
+        self.broker_id = broker_id
+        self.logs = logs
+        self.clock = clock
+        self.max_lag_seconds = max_lag_seconds
+        self.is_eligible = is_eligible
+        self.propose = propose
+        self.leader_lease = leader_lease

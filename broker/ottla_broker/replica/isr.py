@@ -1,22 +1,11 @@
-"""A partition's state as its leader and the controller exchange it: LeaderAndIsr one way, AlterPartition the other."""
+"""Changes of the in-sync replicas, which a leader proposes and the controller decides (AlterPartition)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla_protocol.errors import ErrorCode
-
-
-class LeaderState(NamedTuple):
-    """What the controller says of a partition; ``partition_epoch`` is the version of its node in the store."""
-
-    controller_epoch: int
-    leader: int
-    leader_epoch: int
-    isr: Sequence[int]
-    partition_epoch: int
-    replicas: Sequence[int]
 
 
 class IsrOutcome(NamedTuple):

@@ -6,12 +6,23 @@ have it, so that whichever holds in the end, no replica of it lacks a committed 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.follower_state import FollowerState
-from ottla_broker.replica.isr import LeaderState
 from ottla_broker.replica.offset_waiters import OffsetWaiters
+
+
+class LeaderState(NamedTuple):
+    """What the controller says of a partition; ``partition_epoch`` is the version of its node in the store."""
+
+    controller_epoch: int
+    leader: int
+    leader_epoch: int
+    isr: Sequence[int]
+    partition_epoch: int
+    replicas: Sequence[int]
 
 
 class Leadership:

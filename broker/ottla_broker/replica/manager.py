@@ -15,7 +15,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.log import Log
 from ottla_broker.replica.environment import ReplicaEnvironment
-from ottla_broker.replica.isr import LeaderState
+from ottla_broker.replica.leadership import LeaderState
 from ottla_broker.replica.partition import Partition, Role
 from ottla_protocol.errors import ErrorCode, KafkaError
 

@@ -16,12 +16,11 @@ import asyncio
 from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla_broker.events import get_logger
 from ottla_broker.replica.environment import ReplicaEnvironment
-from ottla_broker.replica.isr import IsrChange, IsrOutcome, LeaderState
-from ottla_broker.replica.leadership import Leadership
+from ottla_broker.replica.leadership import Leadership, LeaderState
 from ottla_broker.replica.offset_waiters import OffsetWaiters
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from ottla_broker.log.validator import AppendInfo
     from ottla_broker.replica.delayed_fetch import DelayedFetch
     from ottla_broker.replica.follower_state import FollowerState
+    from ottla_broker.replica.isr import IsrChange, IsrOutcome
 
 _log = get_logger()
 
@@ -46,25 +46,17 @@ class Role(Enum):
     OFFLINE = "offline"
 
 
-class _Refusals(NamedTuple):
-    """What a role answers instead of serving; None: it serves."""
-
-    as_leader: ErrorCode | None
-    """To appends, to fetches of followers, and to clients that want the leader."""
-    as_replica: ErrorCode | None
-    """To clients that accept any replica (KIP-392)."""
-
-
 _NOT_LEADER: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
 _OFFLINE: Final = ErrorCode.KAFKA_STORAGE_ERROR
 
-_REFUSALS: Final[Mapping[Role, _Refusals]] = {
-    #                        as leader    as replica   left by
-    Role.NONE: _Refusals(_NOT_LEADER, _NOT_LEADER),  # lead(), follow(), go_offline()
-    Role.LEADER: _Refusals(None, None),  # follow(), stop(), go_offline()
-    Role.FOLLOWER: _Refusals(_NOT_LEADER, None),  # lead(), stop(), go_offline()
-    Role.OFFLINE: _Refusals(_OFFLINE, _OFFLINE),  # a restart of the broker
+_REFUSALS: Final[Mapping[Role, tuple[ErrorCode | None, ErrorCode | None]]] = {
+    #               leader only, any replica: answers; None serves
+    Role.NONE: (_NOT_LEADER, _NOT_LEADER),  # left by lead(), follow(), go_offline()
+    Role.LEADER: (None, None),  # left by follow(), stop(), go_offline()
+    Role.FOLLOWER: (_NOT_LEADER, None),  # left by lead(), stop(), go_offline()
+    Role.OFFLINE: (_OFFLINE, _OFFLINE),  # left by a restart of the broker
 }
+"""What each role answers to requests that only a leader serves, and to clients that accept any replica (KIP-392)."""
 
 _AWAITING_CONTROLLER: Final = frozenset(
     {
@@ -296,7 +288,7 @@ class Partition:
     def _led(self) -> Leadership:
         """What is known as the leader. Raises KafkaError unless this broker leads the partition."""
         if self._leadership is None:
-            raise KafkaError(_REFUSALS[self.role].as_leader or _NOT_LEADER)
+            raise KafkaError(_REFUSALS[self.role][0] or _NOT_LEADER)
         return self._leadership
 
     def check_leader(self) -> None:
@@ -326,7 +318,7 @@ class Partition:
         """
         self.check_epoch(current_leader_epoch)
         if any_replica and self._leadership is None:
-            code = _REFUSALS[self.role].as_replica
+            code = _REFUSALS[self.role][1]
             if code is not None:
                 raise KafkaError(code)
         else:
@@ -561,6 +553,8 @@ class Partition:
             self._propose(tuple(each for each in leadership.isr if each != follower.broker_id))
 
     def _propose(self, isr: tuple[int, ...]) -> None:
+        from ottla_broker.replica.isr import IsrChange
+
         leadership = self._led()
         leadership.pending_isr = tuple({*leadership.isr, *isr})
         self._environment.propose(

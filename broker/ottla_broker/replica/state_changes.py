@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla_broker.events import get_logger
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.names import is_topic_name
-from ottla_broker.replica.isr import LeaderState
+from ottla_broker.replica.leadership import LeaderState
 from ottla_broker.replica.partition import Partition, Role
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.leader_and_isr import (
