@@ -116,7 +116,7 @@ class Node:
             partition=lambda topic, index: self.partition if (topic, index) == (TOPIC, 0) else None,
             topic_name=lambda topic_id: TOPIC if topic_id == TOPIC_ID else None,
             selector=None,
-            leader_throttle=None,
+            leader_quota=None,
         )
         self.services = services(
             replicas=replicas,

@@ -40,9 +40,9 @@ from ottla_broker.replica.fetcher import FetcherSettings
 from ottla_broker.replica.fetcher_manager import FetcherManager
 from ottla_broker.replica.leader_lease import DOUBT_SECONDS, LeaderLease
 from ottla_broker.replica.manager import ReplicaManager
+from ottla_broker.replica.replication_quota import ReplicationQuota
 from ottla_broker.replica.selector import RackAwareSelector
 from ottla_broker.replica.state_changes import ReplicaStateChanges
-from ottla_broker.replica.throttle import Throttle
 from ottla_broker.store.api import Lease, StoreError
 from ottla_broker.store.keys import (
     DEFAULT_ENTITY,
@@ -161,8 +161,8 @@ class ClusterMember:
             )
         )
         self.replicas.share_with_cluster()
-        self.replicas.leader_throttle = self._throttle("leader")
-        self._follower_throttle = self._throttle("follower")
+        self.replicas.leader_quota = self._replication_quota("leader")
+        self._follower_quota = self._replication_quota("follower")
         self._fetchers = self.replicas.fetchers = FetcherManager(
             number,
             self._clock,
@@ -178,7 +178,7 @@ class ClusterMember:
             broker_epoch=self._broker_epoch,
             connect=self._links.to_leader,
             on_disk_error=self.replicas.partition_failed,
-            throttle=self._follower_throttle,
+            quota=self._follower_quota,
         )
         self._take_rates()
         self.on_broker_configs.append(self._take_rates)
@@ -456,8 +456,8 @@ class ClusterMember:
         for callback in self.on_broker_configs:
             callback()
 
-    def _throttle(self, side: str) -> Throttle:
-        return Throttle(
+    def _replication_quota(self, side: str) -> ReplicationQuota:
+        return ReplicationQuota(
             self._clock,
             self._config.broker_id,
             lambda topic: self.configs.topic(topic).get(f"{side}.replication.throttled.replicas", ""),
@@ -466,9 +466,9 @@ class ClusterMember:
         )
 
     def _take_rates(self) -> None:
-        assert self.replicas.leader_throttle is not None
-        self.replicas.leader_throttle.limit = self._config.leader_replication_throttled_rate
-        self._follower_throttle.limit = self._config.follower_replication_throttled_rate
+        assert self.replicas.leader_quota is not None
+        self.replicas.leader_quota.limit = self._config.leader_replication_throttled_rate
+        self._follower_quota.limit = self._config.follower_replication_throttled_rate
 
     # ---- chores
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from ottla_broker.handlers.fetch_request import Fetch
-from ottla_broker.replica.throttle import UNLIMITED
+from ottla_broker.replica.replication_quota import UNLIMITED
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class FollowerFetch(Fetch):
     """One fetch request of a follower while it is served."""
 
-    __slots__ = ("_epoch", "_held_up", "_registered", "_replica_id", "_throttle", "_told")
+    __slots__ = ("_epoch", "_held_up", "_quota", "_registered", "_replica_id", "_told")
 
     NON_IMMEDIATE_ERRORS: Collection[ErrorCode] = ()
 
@@ -40,7 +40,7 @@ class FollowerFetch(Fetch):
         self._told = False
         # Partitions that are copied too fast already: nothing is read of them, nor waited for.
         self._held_up: set[Partition] = set()
-        self._throttle = ctx.services.replicas.leader_throttle
+        self._quota = ctx.services.replicas.leader_quota
 
     def read(self) -> int:
         self._held_up.clear()
@@ -75,11 +75,11 @@ class FollowerFetch(Fetch):
         return [partition.follower_fetches for partition in self.readable if partition not in self._held_up]
 
     def response(self) -> FetchResponse:
-        throttle = self._throttle
-        if throttle is not None and throttle.limit != UNLIMITED:
+        quota = self._quota
+        if quota is not None and quota.limit != UNLIMITED:
             for spec, answer in self._answers:
-                if answer.records and throttle.marked(spec.name or "", spec.partition):
-                    throttle.count(len(answer.records))
+                if answer.records and quota.is_throttled(spec.name or "", spec.partition):
+                    quota.record(len(answer.records))
         return super().response()
 
     def _find(self, topic: str, index: int) -> Partition:
@@ -120,10 +120,10 @@ class FollowerFetch(Fetch):
 
     def _is_too_fast(self, partition: Partition) -> bool:
         """Whether a follower that isn't in sync has to wait for more (KIP-73)."""
-        throttle = self._throttle
+        quota = self._quota
         return (
-            throttle is not None
-            and throttle.exceeded
+            quota is not None
+            and quota.exceeded
             and self._replica_id not in partition.isr
-            and throttle.marked(partition.topic, partition.partition)
+            and quota.is_throttled(partition.topic, partition.partition)
         )

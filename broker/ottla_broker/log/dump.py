@@ -1,8 +1,8 @@
-"""What the log's files hold, one entry after the other: the matter of ``ottla log dump``.
+"""The contents of the log's files, entry by entry, for ``ottla log dump``.
 
-An entry is a dict of what JSON can say. Its keys are those of Kafka's ``kafka-dump-log``, so that eyes and
-scripts that know one know the other; ``kind`` says what the entry is. Damage does not end a dump: an entry of
-kind ``damage`` says what is wrong, and reading goes on where that is possible.
+An entry is a dict that JSON can represent. Its keys are those of Kafka's ``kafka-dump-log``, so that people and scripts
+can read either; ``kind`` says what the entry is. Damage doesn't end a dump: an entry of kind ``damage`` says what is
+wrong, and reading goes on where that is possible.
 
 Files are opened for reading only, so a dump may run beside the broker.
 """
@@ -23,8 +23,8 @@ from .producer_state import CorruptSnapshotError, decode_snapshot
 from .segment import LogSegment
 
 Entry = dict[str, Any]
-# Makes text or a structure of a record's key and value; None leaves the record to the usual rendering.
 RecordDecoder = Callable[[bytes | None, bytes | None], Entry | None]
+"""Decodes a record's key and value to text or a structure; None: the record is shown as any other."""
 
 CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
 OFFSET_CHECKPOINTS: Final = frozenset(
@@ -39,7 +39,7 @@ _UNPRINTABLE: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
 
 
 def plain_name(path: str) -> str:
-    """The file's name without ``.cleaned``, ``.swap`` or ``.deleted`` behind it."""
+    """The file's name without a suffix ``.cleaned``, ``.swap`` or ``.deleted``."""
     name = os.path.basename(path)
     for suffix in TEMPORARY:
         name = name.removesuffix(suffix)
@@ -47,7 +47,7 @@ def plain_name(path: str) -> str:
 
 
 def base_offset_of(path: str) -> int:
-    """The offset in a file's name; 0 for a file that was renamed to something without one."""
+    """The offset in a file's name; 0 for a name without one."""
     return names.offset_of(plain_name(path)) or 0
 
 
@@ -72,7 +72,7 @@ def dump_log(
 
 
 def open_segment(files: Files, path: str) -> LogSegment:
-    """The segment of a ``.log`` file under whatever name, for reading. Raises OSError."""
+    """The segment of a ``.log`` file of any name, for reading. Raises OSError."""
     folder, name = os.path.split(path)
     stem = plain_name(path)
     segment = LogSegment(files, folder or ".", base_offset_of(path), suffix=name[len(stem) :])
@@ -82,7 +82,7 @@ def open_segment(files: Files, path: str) -> LogSegment:
 
 
 def is_zero_from(segment: LogSegment, position: int) -> bool:
-    """Whether nothing but zeros stands from there on, as behind the end of a preallocated file."""
+    """Whether the rest is only zeros, as after the end of a preallocated file."""
     while position < segment.size:
         data = segment.file.read(position, 1 << 20)
         if not data or data.count(0) != len(data):
@@ -155,7 +155,7 @@ def _record_entries(header: BatchHeader, batch: memoryview, decode: RecordDecode
 
 
 def control_entry(key: bytes | None, value: bytes | None) -> Entry:
-    """What a control record says: the end of a transaction."""
+    """The fields of a control record, which ends a transaction."""
     if key is None or len(key) < 4:
         return {"controlType": "UNKNOWN"}
     kind = int.from_bytes(key[2:4], "big", signed=True)
@@ -311,7 +311,7 @@ _BY_NAME: Final[dict[str, _Reader]] = {
 def dump_file(
     files: Files, path: str, *, records: bool = False, decode: RecordDecoder | None = None
 ) -> Iterator[Entry] | None:
-    """The entries of a file of the log, by its name; None for a name that no file of the log has. Raises OSError."""
+    """The entries of a file, chosen by its name; None for a name that no file of a log has. Raises OSError."""
     name = plain_name(path)
     suffix = os.path.splitext(name)[1]
     if suffix == names.LOG:
@@ -321,7 +321,7 @@ def dump_file(
 
 
 def as_line(entry: Entry) -> str:
-    """An entry as a line for people: ``key: value key: value``; records begin with a bar, as Kafka's tool has it."""
+    """An entry as a line of text, ``key: value key: value``; records begin with a bar, as in Kafka's tool."""
     parts = [f"{key}: {_as_word(value)}" for key, value in entry.items() if key != "kind"]
     line = " ".join(parts)
     if entry["kind"] == "record":

@@ -1,21 +1,20 @@
-"""Whether the log's files are what they should be: the matter of ``ottla log verify``.
+"""Whether the log's files are sound, for ``ottla log verify``.
 
-Each check yields findings: file, position in it where that makes sense, and what is wrong. Nothing is
-changed, and files are opened for reading only. A folder should be verified while no broker writes to it:
-beside a running one, the indexes and checkpoints of the active segment are behind its batches, which is not a
-finding, but a batch may be seen half written.
+Each check yields findings: the file, a position in it where that makes sense, and what is wrong. Files are opened for
+reading only. Verify a folder while no broker writes to it: beside a running one, a batch may be read half written. It is
+no finding that the active segment's indexes and checkpoints lag behind its batches.
 
-What is checked:
+What is checked::
 
-``.log``                     framing, checksums, offsets that grow and fit the segment, the records of a batch
-``.index``                   entries that grow; a batch begins there, and one ends at the offset
-``.timeindex``               entries that grow, each the largest timestamp up to its offset
-``.txnindex``                whole entries, markers in order and inside the segment
-``.snapshot``                checksum; no producer's last batch at or behind the offset in the file's name
-``leader-epoch-checkpoint``  both columns grow; the batches carry the epochs that it says
-offset checkpoints           format
-``partition.metadata``       format
-a partition's folder         segments that do not overlap
+    .log                     framing, checksums, offsets that grow and fit the segment, the records of a batch
+    .index                   entries that grow; a batch begins there, and one ends at the offset
+    .timeindex               entries that grow, each the largest timestamp up to its offset
+    .txnindex                whole entries, markers in order and inside the segment
+    .snapshot                checksum; no producer's last batch at or above the offset in the file's name
+    leader-epoch-checkpoint  both columns grow; the batches carry its epochs
+    offset checkpoints       format
+    partition.metadata       format
+    a partition's folder     segments that do not overlap
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ _MOST_RELATIVE: Final = 2**31 - 1
 
 
 class Finding(NamedTuple):
-    """Something that is wrong. ``position`` is in bytes; None where the whole file is meant."""
+    """A problem. ``position`` is in bytes; None for the whole file."""
 
     file: str
     position: int | None
@@ -71,7 +70,7 @@ class Finding(NamedTuple):
 
 
 class Tally:
-    """How much was looked at."""
+    """How much was checked, and the number of findings."""
 
     __slots__ = ("batches", "bytes", "files", "findings", "records")
 
@@ -84,11 +83,11 @@ class Tally:
 
 
 class SegmentMap:
-    """The batches of one segment, for its indexes to be held against: columns, in order of position."""
+    """The batches of one segment, to compare its indexes with: columns, in order of position."""
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
-        # The offset behind the last batch.
+        # The offset after the last batch.
         self.end_offset = base_offset
         self.positions = array("q")
         self.first_offsets = array("q")
@@ -114,7 +113,7 @@ class SegmentMap:
 
 
 def verify_log(files: Files, path: str, found: SegmentMap, tally: Tally) -> Iterator[Finding]:
-    """Findings about a ``.log`` file; ``found`` is filled with its batches. Raises OSError."""
+    """Findings about a ``.log`` file; its batches are added to ``found``. Raises OSError."""
     segment = open_segment(files, path)
     good = 0
     try:
@@ -170,7 +169,7 @@ def _record_problems(header: BatchHeader, batch: memoryview, tally: Tally) -> It
 
 
 def verify_offset_index(files: Files, path: str, found: SegmentMap) -> Iterator[Finding]:
-    """Findings about an ``.index`` file, held against its segment's batches. Raises OSError."""
+    """Findings about an ``.index`` file, compared with its segment's batches. Raises OSError."""
     yield from _whole_entries(files, path, _OFFSET_ENTRY)
     previous = (-1, -1)
     for number, (relative, position) in enumerate(index_entries(files.read_all(path), _OFFSET_ENTRY)):
@@ -198,7 +197,7 @@ def _is_last_offset(found: SegmentMap, offset: int) -> bool:
 
 
 def verify_time_index(files: Files, path: str, found: SegmentMap) -> Iterator[Finding]:
-    """Findings about a ``.timeindex`` file, held against its segment's batches. Raises OSError."""
+    """Findings about a ``.timeindex`` file, compared with its segment's batches. Raises OSError."""
     yield from _whole_entries(files, path, _TIME_ENTRY)
     previous = (-1, -1)
     for number, (timestamp, relative) in enumerate(index_entries(files.read_all(path), _TIME_ENTRY)):
@@ -268,7 +267,7 @@ def verify_snapshot(files: Files, path: str) -> Iterator[Finding]:
 
 
 def verify_leader_epochs(files: Files, path: str, segments: list[SegmentMap]) -> Iterator[Finding]:
-    """Findings about a ``leader-epoch-checkpoint``, held against the batches. Raises OSError.
+    """Findings about a ``leader-epoch-checkpoint``, compared with the batches. Raises OSError.
 
     Epochs above the file's last one are no finding: it is written before the recovery point passes them, not
     before.
@@ -360,7 +359,7 @@ def verify_partition(files: Files, folder: str, tally: Tally) -> Iterator[Findin
 
 
 def verify_file(files: Files, path: str, tally: Tally) -> Iterator[Finding] | None:
-    """Findings about one file of the log, by its name; None for a name that no such file has. Raises OSError.
+    """Findings about one file, chosen by its name; None for a name that no file of a log has. Raises OSError.
 
     An index is held against the ``.log`` file beside it.
     """
@@ -385,7 +384,7 @@ def verify_file(files: Files, path: str, tally: Tally) -> Iterator[Finding] | No
 
 
 def _segment_beside(files: Files, path: str) -> SegmentMap | None:
-    """The batches of an index's segment; None when it is not there."""
+    """The batches of an index's segment; None when the segment is missing."""
     name = plain_name(path)
     log = path.replace(name, os.path.splitext(name)[0] + names.LOG)
     if not files.exists(log):
@@ -408,7 +407,7 @@ def _verify_index(files: Files, path: str, found: SegmentMap | None) -> Iterator
 
 
 def _counted(files: Files, path: str | None, tally: Tally, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """``findings``, with the file (if one is given) and them counted."""
+    """Pass ``findings`` on, counting them and, if given, the file."""
     if path is not None:
         tally.files += 1
         tally.bytes += files.size(path)

@@ -33,7 +33,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
 from ottla_broker.replica.partition import Partition, Role
-from ottla_broker.replica.throttle import Throttle
+from ottla_broker.replica.replication_quota import ReplicationQuota
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, KafkaError, error_code
 from ottla_protocol.fetch_session import SESSION_ERRORS, FetchSession, SessionRequest
@@ -148,7 +148,7 @@ class Fetcher:
         settings: FetcherSettings,
         clock: Clock,
         on_disk_error: Callable[[Partition, KafkaError], None],
-        throttle: Throttle | None = None,
+        quota: ReplicationQuota | None = None,
     ) -> None:
         """``connect`` opens a connection to a broker or raises ConnectionError."""
         self.leader_id = leader_id
@@ -158,7 +158,7 @@ class Fetcher:
         self._settings = settings
         self._clock = clock
         self._on_disk_error = on_disk_error
-        self._throttle = throttle
+        self._quota = quota
         self._followed: dict[Key, _Followed] = {}
         self._session: FetchSession[Key, _Position] = FetchSession()
         self._connection: Leader | None = None
@@ -257,7 +257,7 @@ class Fetcher:
         if not by_id:
             version = min(version, _BY_ID_SINCE - 1)
         positions: dict[Key, _Position] = {}
-        exceeded = self._throttle is not None and self._throttle.exceeded
+        exceeded = self._quota is not None and self._quota.exceeded
         for key, each in ready.items():
             if exceeded and not each.in_sync and self._is_throttled(key):
                 continue
@@ -330,7 +330,7 @@ class Fetcher:
             self._pause(followed)
 
     def _is_throttled(self, key: Key) -> bool:
-        return self._throttle is not None and self._throttle.marked(*key)
+        return self._quota is not None and self._quota.is_throttled(*key)
 
     @staticmethod
     def _position_of(followed: _Followed) -> _Position:
@@ -421,10 +421,10 @@ class Fetcher:
                     self._truncate(followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
                 else:
                     records = memoryview(b"") if data.records is None else data.records
-                    if len(records) and self._throttle is not None:
+                    if len(records) and self._quota is not None:
                         key = (partition.topic, partition.partition)
                         if self._is_throttled(key):
-                            self._throttle.count(len(records))
+                            self._quota.record(len(records))
                     flushed = partition.append_from_leader(
                         records, data.high_watermark, data.log_start_offset
                     )

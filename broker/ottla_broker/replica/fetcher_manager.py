@@ -8,7 +8,7 @@ from zlib import crc32
 from ottla_broker.clock import Clock
 from ottla_broker.replica.fetcher import Fetcher, FetcherSettings, Leader
 from ottla_broker.replica.partition import Partition
-from ottla_broker.replica.throttle import Throttle
+from ottla_broker.replica.replication_quota import ReplicationQuota
 from ottla_protocol.errors import KafkaError
 
 
@@ -25,7 +25,7 @@ class FetcherManager:
         broker_epoch: Callable[[], int],
         connect: Callable[[int], Awaitable[Leader]],
         on_disk_error: Callable[[Partition, KafkaError], None],
-        throttle: Throttle | None = None,
+        quota: ReplicationQuota | None = None,
     ) -> None:
         """``per_leader`` is ``num.replica.fetchers``; ``connect`` opens a connection or raises ConnectionError."""
         self._broker_id = broker_id
@@ -35,7 +35,7 @@ class FetcherManager:
         self._broker_epoch = broker_epoch
         self._connect = connect
         self._on_disk_error = on_disk_error
-        self._throttle = throttle
+        self._quota = quota
         # By leader and share of its partitions.
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._is_adding = True
@@ -55,7 +55,7 @@ class FetcherManager:
                 self._settings,
                 self._clock,
                 self._on_disk_error,
-                self._throttle,
+                self._quota,
             )
         fetcher.add(partition)
 

@@ -20,7 +20,7 @@ from ottla_broker.replica.partition import Partition, Role
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla_broker.replica.throttle import Throttle
+    from ottla_broker.replica.replication_quota import ReplicationQuota
 
 _log = get_logger()
 
@@ -57,7 +57,7 @@ class ReplicaManager:
     Attributes:
         listeners: learn which partitions are led here.
         selector: where consumers are sent to read, None for here.
-        leader_throttle: how fast replicas are copied from here, None where there are no followers.
+        leader_quota: how fast replicas are copied from here, None where there are no followers.
         fetchers: stop to fetch partitions that go offline, None where nothing is followed.
         on_folder_failed: called with a data folder whose disk has failed and its partitions, which are offline by then.
         on_all_failed: called when that was the last data folder.
@@ -67,7 +67,7 @@ class ReplicaManager:
         self.broker_id = environment.broker_id
         self.listeners: list[ReplicaListener] = []
         self.selector: ReplicaSelector | None = None
-        self.leader_throttle: Throttle | None = None
+        self.leader_quota: ReplicationQuota | None = None
         self.fetchers: Fetchers | None = None
         self.on_folder_failed: list[Callable[[str, Sequence[Partition]], None]] = []
         self.on_all_failed: Callable[[], None] = lambda: None

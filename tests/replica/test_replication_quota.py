@@ -12,7 +12,7 @@ from tests.support.handlers import INTER_BROKER, request_context
 
 from ottla_broker.handlers import fetch as fetch_handler
 from ottla_broker.handlers.context import Deferred
-from ottla_broker.replica.throttle import UNLIMITED, Throttle
+from ottla_broker.replica.replication_quota import UNLIMITED, ReplicationQuota
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.fetch import (
     FetchPartition,
@@ -25,63 +25,63 @@ from ottla_protocol.messages.fetch import (
 __all__ = ["bench"]
 
 
-def throttle_of(clock: FakeClock, marks: str = "*", broker_id: int = 1) -> Throttle:
-    made = Throttle(clock, broker_id, lambda topic: marks if topic == TOPIC else "")
+def quota_of(clock: FakeClock, setting: str = "*", broker_id: int = 1) -> ReplicationQuota:
+    made = ReplicationQuota(clock, broker_id, lambda topic: setting if topic == TOPIC else "")
     made.limit = 100
     return made
 
 
-def too_much(throttle: Throttle) -> bool:
-    return throttle.exceeded
+def is_exceeded(quota: ReplicationQuota) -> bool:
+    return quota.exceeded
 
 
 @pytest.mark.parametrize(
-    ("marks", "partitions"),
+    ("setting", "partitions"),
     [("*", {0, 1, 2}), ("", set()), ("0:1, 1:2,2:1", {0, 2}), ("1:2", set()), (" * ", {0, 1, 2})],
 )
-def test_what_a_topic_names(marks: str, partitions: set[int]) -> None:
-    throttle = throttle_of(FakeClock(), marks)
-    assert {number for number in range(3) if throttle.marked(TOPIC, number)} == partitions
-    assert not throttle.marked("another", 0)
-    throttle.limit = UNLIMITED
-    assert not throttle.marked(TOPIC, 0)
+def test_what_a_topic_names(setting: str, partitions: set[int]) -> None:
+    quota = quota_of(FakeClock(), setting)
+    assert {number for number in range(3) if quota.is_throttled(TOPIC, number)} == partitions
+    assert not quota.is_throttled("another", 0)
+    quota.limit = UNLIMITED
+    assert not quota.is_throttled(TOPIC, 0)
 
 
 def test_what_is_too_much_now_is_made_up_for() -> None:
     clock = FakeClock()
-    throttle = throttle_of(clock)
-    assert not too_much(throttle)
-    throttle.count(100)
-    assert not too_much(throttle)
-    throttle.count(400)
+    quota = quota_of(clock)
+    assert not is_exceeded(quota)
+    quota.record(100)
+    assert not is_exceeded(quota)
+    quota.record(400)
     for second in range(5):
-        assert too_much(throttle) == (second < 5), second
+        assert is_exceeded(quota) == (second < 5), second
         clock.time += 1
     # 500 bytes in 5 s are what is allowed, and not more.
-    assert not too_much(throttle)
-    throttle.count(1)
-    assert too_much(throttle)
-    throttle.limit = UNLIMITED
-    assert not too_much(throttle)
+    assert not is_exceeded(quota)
+    quota.record(1)
+    assert is_exceeded(quota)
+    quota.limit = UNLIMITED
+    assert not is_exceeded(quota)
 
 
 def test_what_is_long_ago_counts_no_more() -> None:
     clock = FakeClock()
-    throttle = throttle_of(clock)
-    throttle.count(1_000_000)
+    quota = quota_of(clock)
+    quota.record(1_000_000)
     clock.time += 10.9
-    assert too_much(throttle)
+    assert is_exceeded(quota)
     clock.time += 0.2
-    assert not too_much(throttle)
+    assert not is_exceeded(quota)
     for _ in range(1000):
-        throttle.count(1)
+        quota.record(1)
         clock.time += 0.1
-    assert len(throttle._windows) <= 11
-    assert not too_much(throttle)
+    assert len(quota._windows) <= 11
+    assert not is_exceeded(quota)
 
 
 async def test_a_follower_leaves_out_what_it_copies_too_fast(bench: Bench) -> None:
-    throttle = bench.fetcher._throttle = throttle_of(bench.clock, "0:1,1:1")
+    quota = bench.fetcher._quota = quota_of(bench.clock, "0:1,1:1")
     for index in range(3):
         bench.follow(index)
     assert {each.partition for each in (await bench.asked()).topics[0].partitions} == {0, 1, 2}
@@ -91,7 +91,7 @@ async def test_a_follower_leaves_out_what_it_copies_too_fast(bench: Bench) -> No
         fetched(1, records=memoryview(batch(0)), high_watermark=1).responses[0].partitions
     )
     await bench.answer(answer)
-    assert too_much(throttle)
+    assert is_exceeded(quota)
     wanted = await bench.asked()
     assert {each.partition for each in wanted.topics[0].partitions} == {1, 2}
     bench.clock.time += 20
@@ -101,11 +101,11 @@ async def test_a_follower_leaves_out_what_it_copies_too_fast(bench: Bench) -> No
 
 
 async def test_a_fetcher_with_nothing_else_to_ask_for_rests(bench: Bench) -> None:
-    throttle = bench.fetcher._throttle = throttle_of(bench.clock)
+    quota = bench.fetcher._quota = quota_of(bench.clock)
     bench.follow()
     await bench.asked()
     await bench.answer(fetched(records=memoryview(batch(0, count=20)), high_watermark=1000))
-    assert too_much(throttle)
+    assert is_exceeded(quota)
     assert await bench.asked() is None
     for _ in range(40):
         await bench.rested()
@@ -116,7 +116,7 @@ async def test_a_fetcher_with_nothing_else_to_ask_for_rests(bench: Bench) -> Non
 async def test_a_leader_sends_nothing_too_fast_but_to_who_is_in_sync(tmp_path: Any) -> None:
     world = World(tmp_path)
     node = world.nodes[1]
-    throttle = node.services.replicas.leader_throttle = throttle_of(world.clock)
+    quota = node.services.replicas.leader_quota = quota_of(world.clock)
     world.state = world.state._replace(isr=(1, 2), leader_epoch=1)
     node.told(world.state)
     world.produce(1, 5)
@@ -140,7 +140,7 @@ async def test_a_leader_sends_nothing_too_fast_but_to_who_is_in_sync(tmp_path: A
         return len(answer.responses[0].partitions[0].records or b"")
 
     assert size(ask(3)) > 0
-    assert too_much(throttle)
+    assert is_exceeded(quota)
     assert size(ask(3)) == 0
     assert size(ask(2)) > 0
     # It is known where the follower is, though nothing is sent, and nothing wakes it before its time is up.

@@ -1,9 +1,9 @@
-"""How fast replicas are copied that are not in sync: Kafka's ``ReplicationQuotaManager`` (KIP-73).
+"""A limit on copying replicas that are not in sync: Kafka's ``ReplicationQuotaManager`` (KIP-73).
 
-A limit counts for the replicas that topics name: as ``PARTITION:BROKER,…``, or ``*`` for all. Leaders and followers
-have one each. What has been sent or received of them is added up in windows; while there is more of it than the limit
-allows, partitions are left out of fetches whose follower is not in sync. A fetch may go beyond the limit, the next ones
-make up for it. Who is in sync is never held up, as acks=all waits for it, but what it copies counts.
+Topics name the replicas that are limited, as ``PARTITION:BROKER,…``, or ``*`` for all. A broker has one limit as leader
+and one as follower. The bytes copied are added up in windows; while they exceed the limit, fetches leave out partitions
+whose follower is not in sync. One fetch may exceed the limit, the next ones make up for it. In-sync replicas are never
+delayed, because acks=all waits for them, but their bytes count.
 """
 
 from __future__ import annotations
@@ -19,41 +19,39 @@ ALL: Final = "*"
 UNLIMITED: Final = 2**63 - 1
 
 
-class Throttle:
-    """One side's limit. Owned by the loop thread.
-
-    ``marks`` gives what a topic's setting names. Without a limit nothing is asked for and nothing counted.
-    """
+class ReplicationQuota:
+    """The limit of one side, leader or follower. Owned by the loop thread."""
 
     def __init__(
         self,
         clock: Clock,
         broker_id: int,
-        marks: Callable[[str], str],
+        throttled_replicas: Callable[[str], str],
         windows: int = 11,
         window_seconds: float = 1.0,
     ) -> None:
+        """``throttled_replicas`` returns a topic's ``leader.`` or ``follower.replication.throttled.replicas``."""
         self.limit = UNLIMITED
         self._clock = clock
         self._broker_id = broker_id
-        self._marks = marks
-        self._most_seconds = windows * window_seconds
+        self._throttled_replicas = throttled_replicas
+        self._span_seconds = windows * window_seconds
         self._window_seconds = window_seconds
-        # The windows that count, oldest first: when each began, and how many bytes were in it.
+        # Start and bytes of each window that counts, oldest first.
         self._windows: deque[list[float]] = deque()
 
-    def marked(self, topic: str, partition: int) -> bool:
-        """Whether the limit is for this broker's replica of a partition."""
+    def is_throttled(self, topic: str, partition: int) -> bool:
+        """Whether the limit applies to this broker's replica of a partition."""
         if self.limit == UNLIMITED:
             return False
-        text = self._marks(topic)
+        text = self._throttled_replicas(topic)
         if not text:
             return False
         named = _named(text, self._broker_id)
         return named is None or partition in named
 
-    def count(self, size: int) -> None:
-        """So many bytes of marked replicas have been copied."""
+    def record(self, size: int) -> None:
+        """Count bytes that were copied of throttled replicas."""
         now = self._clock.monotonic()
         windows = self._windows
         if not windows or now - windows[-1][0] >= self._window_seconds:
@@ -74,13 +72,13 @@ class Throttle:
         return sum(size for _, size in self._windows) / seconds > self.limit
 
     def _forget(self, now: float) -> None:
-        while self._windows and now - self._windows[0][0] >= self._most_seconds:
+        while self._windows and now - self._windows[0][0] >= self._span_seconds:
             self._windows.popleft()
 
 
 @lru_cache(maxsize=1000)
 def _named(text: str, broker_id: int) -> frozenset[int] | None:
-    """The partitions whose replica on a broker is named; None for all of them."""
+    """The partitions whose replica on a broker is named; None for all partitions."""
     if text.strip() == ALL:
         return None
     pairs = (entry.strip().partition(":") for entry in text.split(",") if entry.strip())
