@@ -1,8 +1,8 @@
 """Whether the log's files are sound, for ``ottla log verify``.
 
 Each check yields findings: the file, a position in it where that makes sense, and what is wrong. Files are opened for
-reading only. Verify a folder while no broker writes to it: beside a running one, a batch may be read half written. It is
-no finding that the active segment's indexes and checkpoints lag behind its batches.
+reading only. Verify a folder while no broker writes to it: beside a running one, a batch may be read half written. The
+active segment's indexes and checkpoints may lag behind its batches, which is no finding.
 
 What is checked::
 
