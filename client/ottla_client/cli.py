@@ -1,8 +1,7 @@
 """The command ``ottla``: a group whose subcommands come from entry points.
 
-A package that has something to offer at the command line names it in the entry-point group ``ottla.commands``; it is
-imported only when its command is called, so that ``ottla broker`` starts without the others, and without them
-installed.
+A package adds subcommands with the entry-point group ``ottla.commands``. Each is imported only when it is called, so
+``ottla broker`` neither loads nor needs the other packages.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import click
 GROUP = "ottla.commands"
 
 
-# How `ottla --help` groups what there is; commands of other packages come last.
+# The sections of `ottla --help`; commands of other packages come last.
 SECTIONS = {
     "Records": ("produce", "consume"),
     "Cluster": ("topics", "groups", "configs", "cluster"),
@@ -25,11 +24,11 @@ SECTIONS = {
     "Tools": ("bench", "completion"),
 }
 _OTHERS = "Others"
-_SHORT = 200  # letters; a sentence that has more is cut
+_SHORT = 200  # characters of a short help; longer sentences are cut
 
 
 class Commands(click.Group):
-    """Finds commands by entry point, and loads the one that is called."""
+    """Finds commands by entry point and loads the one that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         from importlib.metadata import entry_points
@@ -46,7 +45,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As in click, but an unknown name is answered with the nearest ones."""
+        """As in click, but with a suggestion for an unknown name."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
@@ -57,7 +56,7 @@ class Commands(click.Group):
             raise click.UsageError(f"No such command {args[0]!r}{hint}", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """What there is, in sections. A command whose packages aren't installed says so."""
+        """List commands in sections. A command whose packages aren't installed says so."""
         left = self.list_commands(ctx)
         for title, wanted in {**SECTIONS, _OTHERS: tuple(left)}.items():
             names = [name for name in wanted if name in left]
@@ -77,7 +76,7 @@ class Commands(click.Group):
 def _installed_commands() -> Iterator[tuple[str, str]]:
     """Name and target (``module:attribute``) of the commands in the folders of ``sys.path``.
 
-    Reads ``*.dist-info/entry_points.txt`` itself: importlib.metadata costs a fifth of the broker's whole start.
+    Reads ``*.dist-info/entry_points.txt`` directly, because importlib.metadata costs a fifth of the broker's start.
     """
     for folder in sys.path:
         for file in sorted(Path(folder).glob("*.dist-info/entry_points.txt")) if folder else ():
@@ -91,7 +90,7 @@ def _installed_commands() -> Iterator[tuple[str, str]]:
 
 
 def _registered_command(name: str) -> str | None:
-    """The same by importlib.metadata, which knows also packages that aren't in a plain folder."""
+    """The target of a command by importlib.metadata, which also finds packages that aren't in a plain folder."""
     from importlib.metadata import entry_points
 
     for found in entry_points(group=GROUP, name=name):
@@ -115,15 +114,15 @@ def _load(name: str, target: str) -> click.Command:
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="ottla", prog_name="ottla")
 def main() -> None:
-    """A Kafka broker in Python, and what goes with it.
+    """A Kafka broker in Python, with a client, command line and Spark pipeline.
 
-    Everything but "broker" and "log" works with any Kafka cluster: -b HOST:PORT or OTTLA_BOOTSTRAP_SERVER says which,
-    by default 127.0.0.1:9092. "ottla COMMAND --help" shows examples.
+    All commands except "broker" and "log" work with any Kafka cluster. Choose it with -b HOST:PORT or
+    OTTLA_BOOTSTRAP_SERVER; the default is 127.0.0.1:9092. "ottla COMMAND --help" shows examples.
 
     \b
     ottla broker                                   run a broker here
     ottla topics create flights --partitions 4
     ottla produce flights flights.csv -F csv --key tailnum
     ottla consume flights --from -5 --exit         the last five of each partition
-    ottla groups describe billing                  how far a group is behind
+    ottla groups describe billing                  a group's lag
     """

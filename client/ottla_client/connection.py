@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from ottla_protocol.errors import KafkaError, LocalProtocolError, ProtocolError
 from ottla_protocol.exchange import Exchange, UnsupportedVersionError, api_name
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
-from ottla_protocol.registry import DECLARED
 
 from .errors import (
     BrokerError,
@@ -192,11 +191,6 @@ class Connection(asyncio.BufferedProtocol):
                 ) from error
 
     # ---- what the broker speaks
-
-    @property
-    def versions(self) -> dict[int, tuple[int, int]]:
-        """By API key: the lowest and highest version that both sides speak; APIs with none are left out."""
-        return {int(key): both for key in DECLARED if (both := self._exchange.common(key)) is not None}
 
     def version_of(self, api_key: int) -> int:
         """The highest version that both sides speak. Raises UnsupportedApiError where there is none."""

@@ -138,7 +138,7 @@ def test_the_cluster(cluster: Cluster, ottla: Ottla) -> None:
     cluster.brokers[1].kill()
     wait_for(lambda: ottla.json("cluster")["under_replicated"] == 2, "two partitions to miss a replica")
     shown = ottla("cluster")
-    assert "Brokers     2, and not there: 1" in shown
+    assert "Brokers     2 (not running: 1)" in shown
     assert "Leaders     1 not the preferred replica" in shown
     assert "0 offline, 0 below-min-isr, 2 under-replicated" in shown
 
@@ -159,7 +159,7 @@ def test_a_broker_is_drained_and_gets_its_share_again(cluster: Cluster, ottla: O
     assert "4 partitions changed" in ottla.run("cluster", "drain", "3", "--execute").stderr
     assert all(3 not in each for each in placed(cluster, "t"))
     assert Counter(broker for each in placed(cluster, "t") for broker in each) == {1: 6, 2: 6}
-    assert "everything is where it should be" in ottla.run("cluster", "drain", "3", "--execute").stderr
+    assert "nothing to move" in ottla.run("cluster", "drain", "3", "--execute").stderr
     assert sorted(consume(ottla)) == sorted(sent)
 
     plan = ottla.json("cluster", "reassign")
@@ -214,7 +214,7 @@ def test_moves_that_hang_are_seen_and_stopped(frozen: Cluster, awake: Ottla, tmp
     assert json.loads(moving.stdout) == [
         {"topic": "t", "partition": 0, "replicas": [3, 1], "adding": [3], "removing": [1]}
     ]
-    assert "t:0 is moving already" in awake.fails("cluster", "reassign", "--file", str(plan), "--execute")
+    assert "t:0 is already moving" in awake.fails("cluster", "reassign", "--file", str(plan), "--execute")
     assert awake.json("cluster", "reassign", "--cancel", "--topic", "t:1") == []
     (stopped,) = awake.json("cluster", "reassign", "--cancel")
     assert (stopped["plan"], stopped["replicas"]) == ([3], [1])
@@ -237,16 +237,16 @@ def test_waiting_can_be_interrupted_and_the_moves_go_on(
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the moves go on" in said
+    assert "the moves continue" in said
     frozen.thaw(3)
     wait_for(lambda: placed(frozen, "t") == [(3,), (2,)], "the replica to be where it should", 60)
 
 
 def test_plans_that_can_not_be(cluster: Cluster, ottla: Ottla, tmp_path: Path) -> None:
     create(cluster, "t", (1, 2, 3))
-    assert "t-0 has 3 replicas, and there would be 2 brokers" in ottla.fails("cluster", "drain", "3")
+    assert "t-0 has 3 replicas, but would have only 2 brokers" in ottla.fails("cluster", "drain", "3")
     assert "unknown broker 7" in ottla.fails("cluster", "drain", "7")
-    assert "broker 9 is not there; the cluster has 1, 2, 3" in ottla.fails(
+    assert "broker 9 isn't running; the cluster has 1, 2, 3" in ottla.fails(
         "cluster", "reassign", "--brokers", "1,9"
     )
     assert "unknown topic tt; did you mean t?" in ottla.fails("cluster", "reassign", "--topic", "tt")
@@ -268,13 +268,13 @@ def test_plans_that_can_not_be(cluster: Cluster, ottla: Ottla, tmp_path: Path) -
         ({"partitions": [{**there, "log_dirs": ["/data"]}]}, "log_dirs"),
         ({"partitions": [there, there]}, "t-0 is there twice"),
         ({"partitions": [{**there, "partition": 5}]}, "topic t has 1 partition, no 5"),
-        ({"partitions": [{**there, "replicas": [9]}]}, "broker 9 is not there"),
+        ({"partitions": [{**there, "replicas": [9]}]}, "broker 9 isn't running"),
     ):
         text = document if isinstance(document, str) else json.dumps(document)
         assert reason in ottla.fails("cluster", "reassign", "--file", "-", stdin=text)
     cluster.brokers[3].kill()
     wait_for(lambda: len(ottla.json("cluster")["brokers"][2]["address"] or "") == 0, "broker 3 to be gone")
-    assert "broker 3 has replicas and is not there" in ottla.fails("cluster", "reassign")
+    assert "broker 3 has replicas and isn't running" in ottla.fails("cluster", "reassign")
 
 
 def test_preferred_replicas_lead_again(cluster: Cluster, ottla: Ottla) -> None:
@@ -302,10 +302,10 @@ def test_an_unclean_election_is_asked_for_twice(cluster: Cluster, ottla: Ottla, 
     cluster.brokers[2].start()
     wait_for(lambda: ottla.json("cluster")["offline"] == 1, "the partition to have no leader")
     assert "PREFERRED_LEADER_NOT_AVAILABLE" in ottla.run("cluster", "elect").stdout
-    assert "Nobody can be asked" in ottla.fails("cluster", "elect", "--unclean", code=2)
+    assert "Can't ask for confirmation" in ottla.fails("cluster", "elect", "--unclean", code=2)
     code, shown = ottla.at_terminal("cluster", "elect", "--unclean", answer="n\n")
     assert code == 1
-    assert "loses the records" in shown
+    assert "loses records" in shown
     assert leaders(cluster, "t") == [None]
     (elected,) = ottla.json("cluster", "elect", "--unclean", "--yes")
     assert (elected["leader_before"], elected["leader"]) == (None, 2)

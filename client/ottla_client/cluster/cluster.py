@@ -166,10 +166,6 @@ class Cluster:
         """What is known of a topic; None where nothing is, or where it has gone. Asks nobody."""
         return self._cache.topics.get(name)
 
-    def topic_by_id(self, id: bytes) -> TopicMetadata | None:
-        """As ``topic``, by the topic's id."""
-        return self._cache.by_id.get(id)
-
     def topic_error(self, name: str) -> ErrorCode | None:
         """Why the last answer didn't tell of a topic; None where it did, or where nobody has asked."""
         return self._cache.errors.get(name)

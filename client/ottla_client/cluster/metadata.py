@@ -47,7 +47,6 @@ class MetadataCache:
         self.controller_id: int | None = None
         self.cluster_id: str | None = None
         self.topics: dict[str, TopicMetadata] = {}
-        self.by_id: dict[bytes, TopicMetadata] = {}
         self.leaders: dict[tuple[str, int], int | None] = {}
         self.errors: dict[str, ErrorCode] = {}
         """What was answered last for topics that are not in the cache because of it."""
@@ -87,15 +86,11 @@ class MetadataCache:
         if topic is not None:
             for partition in topic.partitions:
                 del self.leaders[name, partition]
-            if topic.id is not None:
-                self.by_id.pop(topic.id, None)
 
     def _put(self, topic: TopicMetadata) -> None:
         self.forget(topic.name)
         self.errors.pop(topic.name, None)
         self.topics[topic.name] = topic
-        if topic.id is not None:
-            self.by_id[topic.id] = topic
         for partition in topic.partitions.values():
             self.leaders[topic.name, partition.partition] = partition.leader
 

@@ -1,4 +1,4 @@
-"""What the commands that look after a cluster share: their Admin, what users write, and how values are shown."""
+"""Shared by the administrative commands: their Admin, parsing of arguments, and formatting of values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def admin_of(console: Console) -> AsyncIterator[Admin]:
 
 
 async def topics_of(admin: Admin, names: Collection[str]) -> dict[str, TopicMetadata]:
-    """Topics by name. One that isn't there ends the command, with the names nearest to it."""
+    """Topics by name. An unknown one ends the command, with a suggestion."""
     from ..admin import PartialError
 
     try:
@@ -54,11 +54,8 @@ async def topics_of(admin: Admin, names: Collection[str]) -> dict[str, TopicMeta
 
 
 async def unknown_group(admin: Admin, group_id: str) -> click.ClickException:
-    """The error for a group that isn't there, with the names nearest to it."""
+    """The error for an unknown group, with a suggestion."""
     return unknown("group", group_id, await admin.list_groups())
-
-
-# What users write ---------------------------------------------------------------------------------------------------
 
 
 def partitions_in(text: str, option: str) -> tuple[str, list[int] | None]:
@@ -83,9 +80,9 @@ def numbers_in(text: str, option: str, things: str = "partitions") -> list[int]:
     return sorted(found)
 
 
-# More partitions than any topic has, so that a slip of the finger doesn't fill the memory.
+# More than any topic has, so that a typo doesn't exhaust the memory.
 _LAST_PARTITION: Final = 1_000_000
-# What the protocol's numbers of 64 bits can say, in milliseconds.
+# The greatest 64-bit timestamp of the protocol, in milliseconds.
 _LAST_MOMENT: Final = 2**63 - 1
 
 _ISO_DURATION: Final = re.compile(
@@ -94,7 +91,7 @@ _ISO_DURATION: Final = re.compile(
 
 
 def duration_in(text: str, option: str) -> int:
-    """``PT1H30M`` as ISO 8601 and Kafka's tools have it, or ``1h30m``, in milliseconds"""
+    """Milliseconds of ``PT1H30M``, as in ISO 8601 and Kafka's tools, or ``1h30m``. Raises click.BadParameter."""
     found = _ISO_DURATION.fullmatch(text.strip())
     try:
         if found is not None and any(found.groups()):
@@ -108,17 +105,15 @@ def duration_in(text: str, option: str) -> int:
 
 
 def moment_in(text: str, option: str) -> int:
-    """``2026-03-01T12:00:00``, in local time unless it names a zone, as milliseconds since 1970"""
+    """Milliseconds since 1970 of ``2026-03-01T12:00:00``, in local time by default. Raises click.BadParameter."""
     try:
         moment = parse_time(text)
     except (ValueError, OverflowError) as error:
         raise click.BadParameter(str(error), param_hint=option) from None
     if not 0 <= moment <= _LAST_MOMENT:
-        raise click.BadParameter(f"{text!r}: records have times from 1970 on", param_hint=option)
+        raise click.BadParameter(f"{text!r}: timestamps start in 1970", param_hint=option)
     return moment
 
-
-# How values are shown -----------------------------------------------------------------------------------------------
 
 _STEPS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s"))
 
@@ -133,7 +128,7 @@ def show_seconds(seconds: float) -> str:
 
 
 def without_repeats(console: Console, rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """At a terminal, rows whose first cell is empty where the row above has the same; else the rows as they are."""
+    """At a terminal, the rows with a first cell that is empty where it repeats; otherwise the rows unchanged."""
     before: object = None
     shown = []
     for row in rows:
@@ -144,7 +139,7 @@ def without_repeats(console: Console, rows: Iterable[tuple[Any, ...]]) -> list[t
 
 
 def count_of(console: Console) -> Callable[[int], str]:
-    """Numbers with commas for people at a terminal, and without for whatever reads a pipe."""
+    """Formats numbers with commas at a terminal, and without in a pipe."""
     return (lambda number: f"{number:,}") if console.is_terminal else str
 
 
@@ -175,7 +170,7 @@ def show_partitions(partitions: Iterable[TopicPartition]) -> str:
 def known_partitions(
     wanted: Mapping[str, Collection[int] | None], topics: Mapping[str, TopicMetadata]
 ) -> list[TopicPartition]:
-    """The partitions that are wanted (None: all of a topic); one that isn't there ends the command."""
+    """The wanted partitions (None for all of a topic). An unknown one ends the command."""
     found: list[TopicPartition] = []
     for name, numbers in wanted.items():
         existing = topics[name].partitions

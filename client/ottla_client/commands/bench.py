@@ -1,4 +1,4 @@
-"""``ottla bench``: what a broker does, measured with this client. Works with any Kafka cluster."""
+"""``ottla bench``: measure a broker with this client. Works with any Kafka cluster."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-# Records a call of send_batch, and calls that may be unanswered: what a program that sends in bulk would do.
+# Records per send_batch call, and calls in flight, as in a program that sends in bulk.
 _IN_A_CALL = 1_000
 _OPEN_CALLS = 64
-# Different values that are sent in turn, so that making them isn't what is measured.
+# The number of values to cycle through, so that making them isn't measured.
 _VALUES = 997
 _PERCENTILES = (50, 95, 99)
 
 
 @click.group()
 def bench() -> None:
-    """Measure a broker: what it takes and gives a second, and how long a record is on its way.
+    """Measure a broker's throughput and latency.
 
-    Each makes a topic of its own and deletes it afterwards.
+    Each benchmark creates its own topic and deletes it afterwards.
 
     \b
     ottla bench produce
@@ -51,7 +51,7 @@ def bench() -> None:
 
 
 def _with_topic(records: int) -> Callable[[Command], Command]:
-    """The options that all benches have; ``records`` is the default of how many."""
+    """The options of all benchmarks; ``records`` is the default number of records."""
 
     def decorate(command: Command) -> Command:
         for option in reversed(
@@ -72,7 +72,7 @@ def _with_topic(records: int) -> Callable[[Command], Command]:
                     default=100,
                     show_default=True,
                     metavar="BYTES",
-                    help="Of a value; records have no key.",
+                    help="Set the size of a value. Records have no key.",
                 ),
                 click.option(
                     "--partitions",
@@ -80,21 +80,21 @@ def _with_topic(records: int) -> Callable[[Command], Command]:
                     default=1,
                     show_default=True,
                     metavar="N",
-                    help="Of the topic.",
+                    help="Set the topic's number of partitions.",
                 ),
                 click.option(
                     "--replication-factor",
                     "replication",
                     type=click.IntRange(min=1, max=32767),
                     metavar="N",
-                    help="The broker's default if not given.",
+                    help="Set the topic's replication factor. Without it, the broker's default applies.",
                 ),
                 click.option(
                     "--acks",
                     type=click.Choice(["0", "1", "all"]),
                     default="all",
                     show_default=True,
-                    help="Whose answer makes a record sent.",
+                    help="Wait for no acknowledgement, the leader's, or all in-sync replicas'.",
                 ),
                 click.option(
                     "-z",
@@ -102,7 +102,7 @@ def _with_topic(records: int) -> Callable[[Command], Command]:
                     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
                     default="none",
                     show_default=True,
-                    help="Of the batches.",
+                    help="Compress batches with this codec.",
                 ),
             )
         ):
@@ -120,9 +120,9 @@ def _with_topic(records: int) -> Callable[[Command], Command]:
     default=5,
     show_default=True,
     metavar="MS",
-    help="How long batches fill.",
+    help="Set how long a batch waits for more records.",
 )
-@click.option("--single", is_flag=True, help="Send records one by one, not in lists.")
+@click.option("--single", is_flag=True, help="Send records one by one instead of in lists.")
 @options
 def produce(
     console: Console,
@@ -135,14 +135,14 @@ def produce(
     linger: int,
     single: bool,
 ) -> None:
-    """Records a second that the broker takes, and how long it takes until they are acknowledged."""
+    """Measure how many records per second the broker accepts, and the time to their acknowledgement."""
     run(_Bench(console, records, size, partitions, replication, acks, compression, linger).produce(single))
 
 
 @bench.command("consume")
 @_with_topic(1_000_000)
 @click.option(
-    "--topic", shell_complete=complete_topics, help="Consume this one, from its beginning; --records at most."
+    "--topic", shell_complete=complete_topics, help="Consume this topic from its beginning, up to --records."
 )
 @options
 def consume(
@@ -155,7 +155,7 @@ def consume(
     compression: str,
     topic: str | None,
 ) -> None:
-    """Records a second that the broker gives."""
+    """Measure how many records per second the broker delivers."""
     run(_Bench(console, records, size, partitions, replication, acks, compression, 5).consume(topic))
 
 
@@ -171,7 +171,7 @@ def roundtrip(
     acks: str,
     compression: str,
 ) -> None:
-    """How long a record takes from a producer to a consumer, one at a time."""
+    """Measure the time of single records from a producer to a consumer."""
     run(_Bench(console, records, size, partitions, replication, acks, compression, 0).roundtrip())
 
 
@@ -206,7 +206,7 @@ class _Bench:
 
     async def produce(self, single: bool) -> None:
         async with self._topic() as topic, self._producer() as producer:
-            # The first record brings metadata, connections and a producer id, which aren't to be measured.
+            # The first record fetches metadata, a connection and a producer id, which aren't to be measured.
             await producer.send_and_wait(topic, self._values[0])
             with self._console.progress("produce", total=self._records) as bar:
                 started = perf_counter()
@@ -216,7 +216,7 @@ class _Bench:
         self._report("produce", seconds, latencies, "Acknowledged")
 
     async def _send_lists(self, producer: Producer, topic: str, bar: Progress) -> list[float]:
-        """Send all, in lists. Seconds until each list was acknowledged."""
+        """Send all in lists. Returns the seconds until each list was acknowledged."""
         latencies: list[float] = []
         waiting: deque[tuple[float, BatchDelivery]] = deque()
         for first in range(0, self._records, _IN_A_CALL):
@@ -235,7 +235,7 @@ class _Bench:
         latencies.append(perf_counter() - sent)
 
     async def _send_singly(self, producer: Producer, topic: str, bar: Progress) -> list[float]:
-        """The same one by one; the latencies are those of every hundredth record."""
+        """Send all one by one. Returns the latencies of every hundredth record."""
         latencies: list[float] = []
         failures: list[Exception] = []
 
@@ -370,7 +370,7 @@ class _Bench:
 
     @asynccontextmanager
     async def _topic(self, name: str | None = None) -> AsyncIterator[str]:
-        """A topic for this run, deleted afterwards; one that is there already (``name``) is left alone."""
+        """A topic for this run, deleted afterwards; an existing one (``name``) is kept."""
         if name is not None:
             yield name
             return

@@ -1,4 +1,4 @@
-"""``ottla cluster``: what it looks like, once or all the time. `reassign` and `elect` have what changes it."""
+"""``ottla cluster``: the state of the cluster, once or continuously. `reassign` and `elect` change it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def _looking(command: Any) -> Any:
             default=2,
             show_default=True,
             metavar="SECONDS",
-            help="How often --watch looks.",
+            help="Set the interval of --watch.",
         ),
-        click.option("--watch", is_flag=True, help="Go on showing it, until Ctrl-C."),
-        click.option("--apis", is_flag=True, help="The APIs that brokers serve, with versions."),
+        click.option("--watch", is_flag=True, help="Keep showing the state until Ctrl-C."),
+        click.option("--apis", is_flag=True, help="Show the APIs that brokers serve, with versions."),
     ):
         command = option(command)
     return command
@@ -46,14 +46,14 @@ def _looking(command: Any) -> Any:
 @options
 @click.pass_context
 def cluster(context: click.Context, console: Console, apis: bool, watch: bool, interval: float) -> None:
-    """The cluster: brokers, what is wrong with partitions, and where they are. Without a subcommand: describe.
+    """Show brokers and unhealthy partitions, move partitions, and elect leaders. The default subcommand is describe.
 
     \b
     ottla cluster
     ottla cluster --watch
     ottla cluster reassign --execute          spread partitions evenly
-    ottla cluster drain 3 --execute           before broker 3 is taken away
-    ottla cluster elect                       let preferred replicas lead
+    ottla cluster drain 3 --execute           move everything off broker 3
+    ottla cluster elect                       make preferred replicas leaders
     """
     if context.invoked_subcommand is None:
         _run(console, apis, watch, interval)
@@ -64,18 +64,18 @@ cluster.add_command(drain)
 cluster.add_command(elect)
 
 
-@cluster.command(short_help="Show brokers, sizes, and what is wrong.")
+@cluster.command(short_help="Show brokers, sizes and unhealthy partitions.")
 @_looking
 @options
 def describe(console: Console, apis: bool, watch: bool, interval: float) -> None:
-    """Show the cluster's id, controller, brokers with their sizes, and partitions with something wrong.
+    """Show the cluster's id, controller, brokers with their sizes, and unhealthy partitions.
 
-    A partition is offline without a leader; below-min-isr with fewer replicas in sync than the topic's
-    min.insync.replicas, so that acks=all fails; under-replicated with fewer in sync than it has. On KRaft, any
-    broker may be named as the controller: it passes requests on.
+    A partition is offline when it has no leader; below-min-isr when fewer replicas are in sync than the topic's
+    min.insync.replicas, so that acks=all fails; under-replicated when not all of its replicas are in sync. On KRaft,
+    any broker may be shown as the controller, because brokers forward requests to it.
 
-    With --watch, the view is kept up to date at a terminal. Elsewhere there is a line each time, with --json a
-    document a line.
+    With --watch, the view is refreshed at a terminal. Elsewhere one line is printed each time, with --json one
+    document per line.
 
     \b
     ottla cluster describe
@@ -87,7 +87,7 @@ def describe(console: Console, apis: bool, watch: bool, interval: float) -> None
 
 def _run(console: Console, apis: bool, watch: bool, interval: float) -> None:
     if apis and watch:
-        raise click.UsageError("--apis don't change while one watches; leave out --watch")
+        raise click.UsageError("--apis and --watch exclude each other: APIs don't change while a broker runs")
     run(_watch(console, interval) if watch else _describe(console, apis))
 
 
@@ -109,16 +109,14 @@ async def _describe(console: Console, apis: bool) -> None:
         _show_apis(console, served)
 
 
-# The view -----------------------------------------------------------------------------------------------------------
-
 Table = tuple[Sequence[Column], Sequence[tuple[Any, ...]]]
 
 
 def _facts(state: ClusterState) -> dict[str, Any]:
     facts = {
-        "Cluster id": state.told.cluster_id,
-        "Controller": state.told.controller_id,
-        "Brokers": f"{len(state.told.nodes)}" + _and_not_there(state, ", and not there: "),
+        "Cluster id": state.description.cluster_id,
+        "Controller": state.description.controller_id,
+        "Brokers": f"{len(state.description.nodes)}" + _not_running(state),
         "Topics": f"{len(state.topics):,}, {plural(state.partitions, 'partition')}",
         "Partitions": _health(state),
     }
@@ -129,8 +127,9 @@ def _facts(state: ClusterState) -> dict[str, Any]:
     return facts
 
 
-def _and_not_there(state: ClusterState, words: str) -> str:
-    return words + ", ".join(map(str, state.down)) if state.down else ""
+def _not_running(state: ClusterState) -> str:
+    """``" (not running: 3)"``, or nothing while all brokers run."""
+    return f" (not running: {', '.join(map(str, state.down))})" if state.down else ""
 
 
 def _health(state: ClusterState) -> str:
@@ -168,11 +167,8 @@ def _tables(console: Console, state: ClusterState) -> list[Table]:
     return [brokers, problems] if state.problems else [brokers]
 
 
-# --watch ------------------------------------------------------------------------------------------------------------
-
-
 async def _watch(console: Console, interval: float) -> None:
-    """Look until Ctrl-C. A cluster that doesn't answer any more is told of, and asked again."""
+    """Show the state until Ctrl-C. Failures to reach the cluster are shown, and retried."""
     live = _live_view(console)
     async with admin_of(console) as admin:
         with live or nullcontext():
@@ -185,7 +181,7 @@ async def _watch(console: Console, interval: float) -> None:
 
 
 def _live_view(console: Console) -> LiveView | None:
-    """A view that replaces itself; None where output is no terminal, and without rich."""
+    """A live view; None without rich, and where the output isn't a terminal."""
     if console.as_json or not console.is_terminal:
         return None
     try:
@@ -201,8 +197,8 @@ def _show(console: Console, live: LiveView | None, state: ClusterState) -> None:
         console.print(to_json({"time": now, **document(state)}))
     elif live is None:
         facts = [
-            plural(len(state.told.nodes), "broker") + _and_not_there(state, " and not there: "),
-            f"controller {'-' if state.told.controller_id is None else state.told.controller_id}",
+            plural(len(state.description.nodes), "broker") + _not_running(state),
+            f"controller {'-' if state.description.controller_id is None else state.description.controller_id}",
             plural(state.partitions, "partition"),
             _health(state),
         ]
@@ -249,11 +245,8 @@ def _now() -> str:
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-# --apis -------------------------------------------------------------------------------------------------------------
-
-
 def _show_apis(console: Console, served: Mapping[int, Mapping[int, VersionRange]]) -> None:
-    """A column for all brokers that serve the same; usually that is one."""
+    """One column for all brokers that serve the same versions."""
     alike: dict[tuple[tuple[int, VersionRange], ...], list[int]] = {}
     for node, ranges in served.items():
         alike.setdefault(tuple(ranges.items()), []).append(node)

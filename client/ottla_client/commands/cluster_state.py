@@ -1,4 +1,4 @@
-"""What a cluster looks like at a moment: gathered by several calls, as `ottla cluster describe` shows it."""
+"""The state of a cluster at one moment, gathered by several calls for `ottla cluster describe`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from ..types import PartitionMetadata, TopicMetadata, TopicPartition
 
 _MIN_ISR: Final = "min.insync.replicas"
-# How long brokers may take to tell sizes, which are the least of what is wanted: one may be frozen.
+# How long brokers may take to report sizes, which matter least: a broker may be frozen.
 _SIZES_SECONDS: Final = 3.0
 KINDS: Final = ("offline", "below-min-isr", "under-replicated")
 
 
 class Problem(NamedTuple):
-    """A partition with something wrong; ``problem`` is one of KINDS."""
+    """An unhealthy partition; ``problem`` is one of KINDS."""
 
     topic: str
     partition: int
@@ -34,9 +34,9 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """``moving`` is None where the brokers don't move partitions; ``remarks`` tells what could not be found out."""
+    """``moving`` is None where brokers don't support reassignment; ``remarks`` says what could not be found out."""
 
-    told: ClusterDescription
+    description: ClusterDescription
     topics: Mapping[str, TopicMetadata]
     minimums: Mapping[str, int]
     folders: Mapping[int, tuple[LogDir, ...]]
@@ -47,7 +47,7 @@ class ClusterState:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "problems", list(problems_of(self.topics, self.minimums)))
-        object.__setattr__(self, "brokers", _brokers(self.told, self.topics, self.folders))
+        object.__setattr__(self, "brokers", _brokers(self.description, self.topics, self.folders))
 
     @property
     def partitions(self) -> int:
@@ -55,12 +55,12 @@ class ClusterState:
 
     @property
     def down(self) -> list[int]:
-        """The brokers that have replicas and are not there."""
+        """The brokers that have replicas but aren't running."""
         return [row["broker"] for row in self.brokers if row["address"] is None]
 
     @property
     def not_preferred(self) -> int:
-        """How many partitions are led by another replica than their first one."""
+        """The number of partitions that aren't led by their preferred replica, the first."""
         return sum(
             partition.leader is not None and partition.leader != partition.replicas[0]
             for topic in self.topics.values()
@@ -75,17 +75,17 @@ class ClusterState:
 async def look(admin: Admin) -> ClusterState:
     """Ask for all of it. Raises ClientError; what a user may not see becomes a remark."""
     remarks: list[str] = []
-    # First what a broker that has just gone may hold up; what is told of brokers is then the newest.
+    # Brokers come last, so that they are up to date: a broker that just failed delays the calls before.
     folders = await log_dirs(admin, remarks)
-    told = await admin.describe_cluster()
+    description = await admin.describe_cluster()
     topics = await admin.list_topics(include_internal=True)
     minimums = await _minimums(admin, topics, remarks)
     moving = await _moving(admin, remarks)
-    return ClusterState(told, topics, minimums, folders, moving, tuple(remarks))
+    return ClusterState(description, topics, minimums, folders, moving, tuple(remarks))
 
 
 async def _minimums(admin: Admin, topics: Collection[str], remarks: list[str]) -> dict[str, int]:
-    """min.insync.replicas by topic; empty, with a remark, if the cluster doesn't tell it to this user."""
+    """min.insync.replicas by topic; empty, with a remark, if this user may not see it."""
     from ..admin import ConfigResource
 
     if not topics:
@@ -106,7 +106,7 @@ async def _minimums(admin: Admin, topics: Collection[str], remarks: list[str]) -
 async def log_dirs(
     admin: Admin, remarks: list[str], brokers: Collection[int] | None = None
 ) -> dict[int, tuple[LogDir, ...]]:
-    """What these brokers, or all, have on disk; of those that don't tell, nothing, with a remark."""
+    """The log folders of these brokers, or of all; a broker that doesn't answer is left out, with a remark."""
     from ..admin import PartialError
 
     try:
@@ -145,7 +145,9 @@ def problem_of(partition: PartitionMetadata, minimum: int | None) -> str | None:
 
 
 def _brokers(
-    told: ClusterDescription, topics: Mapping[str, TopicMetadata], folders: Mapping[int, tuple[LogDir, ...]]
+    description: ClusterDescription,
+    topics: Mapping[str, TopicMetadata],
+    folders: Mapping[int, tuple[LogDir, ...]],
 ) -> list[dict[str, Any]]:
     leads: dict[int, int] = {}
     holds: dict[int, int] = {}
@@ -155,7 +157,7 @@ def _brokers(
                 leads[partition.leader] = leads.get(partition.leader, 0) + 1
             for replica in partition.replicas:
                 holds[replica] = holds.get(replica, 0) + 1
-    known = {node.id: node for node in told.nodes}
+    known = {node.id: node for node in description.nodes}
     rows = []
     for node_id in sorted({*known, *holds}):
         node = known.get(node_id)
@@ -166,7 +168,7 @@ def _brokers(
                 "broker": node_id,
                 "address": None if node is None else f"{node.host}:{node.port}",
                 "rack": None if node is None else node.rack,
-                "controller": node_id == told.controller_id,
+                "controller": node_id == description.controller_id,
                 "leads": leads.get(node_id, 0),
                 "replicas": holds.get(node_id, 0),
                 "size": None
@@ -178,13 +180,10 @@ def _brokers(
     return rows
 
 
-# As JSON -------------------------------------------------------------------------------------------------------------
-
-
 def document(
     state: ClusterState, served: Mapping[int, Mapping[int, VersionRange]] | None = None
 ) -> dict[str, Any]:
-    """All of it; ``served`` adds the APIs of each broker."""
+    """The whole state; ``served`` adds the APIs of each broker."""
     brokers = [
         {
             **row,
@@ -206,8 +205,8 @@ def document(
         if served and row["broker"] in served:
             row["apis"] = {api_name(key): list(versions) for key, versions in served[row["broker"]].items()}
     return {
-        "cluster_id": state.told.cluster_id,
-        "controller": state.told.controller_id,
+        "cluster_id": state.description.cluster_id,
+        "controller": state.description.controller_id,
         "topics": len(state.topics),
         "partitions": state.partitions,
         **{kind.replace("-", "_"): state.count(kind) for kind in KINDS},
@@ -219,7 +218,7 @@ def document(
 
 
 def api_name(key: int) -> str:
-    """``ListOffsets``; for one that is newer than this client, its number."""
+    """``ListOffsets``; its number for an API that this client doesn't know."""
     try:
         return "".join(map(str.capitalize, ApiKey(key).name.split("_")))
     except ValueError:

@@ -1,4 +1,4 @@
-"""``ottla completion``: the shell's completion, and what completes topics and groups."""
+"""``ottla completion``: scripts for shell completion, and completion of topics and groups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from ..settings import DEFAULT_BOOTSTRAP
 from .console import ENVIRONMENT
 
-# Seconds that the cluster gets while somebody waits behind the tabulator key.
+# Seconds that the cluster may take while the user waits after pressing Tab.
 _PATIENCE = 1.0
 
 _HOW = {
@@ -28,9 +28,9 @@ _HOW = {
 @click.argument("shell", type=click.Choice(list(_HOW)))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script that makes a shell complete commands, options, and names of topics and groups.
+    """Print a shell script that completes commands, options, topics and groups.
 
-    Names are asked of the brokers of --bootstrap-server or OTTLA_BOOTSTRAP_SERVER.
+    Topics and groups come from the brokers of --bootstrap-server or OTTLA_BOOTSTRAP_SERVER.
     """
     kind = get_completion_class(shell)
     assert kind is not None  # the three are click's own
@@ -42,14 +42,14 @@ def completion(context: click.Context, shell: str) -> None:
 def complete_topics(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Names of topics; none when no broker answers at once."""
+    """Names of topics; none if no broker answers at once."""
     return _complete(context, incomplete, "topics")
 
 
 def complete_groups(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Names of groups; none when no broker answers at once."""
+    """Names of groups; none if no broker answers at once."""
     return _complete(context, incomplete, "groups")
 
 
@@ -59,7 +59,7 @@ def _complete(context: click.Context, incomplete: str, what: str) -> list[Comple
     try:
         names = asyncio.run(_names(servers, what))
     except Exception:
-        return []  # whatever it is, a shell's prompt is no place to tell of it
+        return []  # a shell's prompt is no place for an error
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 _TAG: Final = re.compile(r"</?[a-z][^>]*>", re.IGNORECASE)
 _WIDEST: Final = 100
 _SETTLE_SECONDS: Final = 1.0
-"""How long a change may take to show; one that changes nothing is waited for as long."""
+"""How long to wait for a change to show. Changes that have no effect take this long."""
 
-_BROKER_HELP = "A broker's id instead of a topic; `default` stands for what is set for all brokers."
+_BROKER_HELP = "Use a broker instead of a topic: its id, or `default` for the settings of all brokers."
 
 
 @click.group()
 def configs() -> None:
-    """Configs of topics and brokers: describe, alter.
+    """Show and change the configs of topics and brokers.
 
     \b
     ottla configs describe orders
@@ -45,7 +45,7 @@ def _resource(topic: str | None, broker: str | None) -> ConfigResource:
     from ..admin import ConfigResource
 
     if (topic is None) is (broker is None):
-        raise click.UsageError("one of TOPIC and --broker ID is needed")
+        raise click.UsageError("give TOPIC or --broker ID")
     if topic is not None:
         return ConfigResource.topic(topic)
     if broker != "default" and not str(broker).isdecimal():
@@ -54,11 +54,11 @@ def _resource(topic: str | None, broker: str | None) -> ConfigResource:
 
 
 async def _checked(admin: Admin, resource: ConfigResource) -> None:
-    """End the command for a broker that isn't there, with those that are."""
+    """An unknown broker ends the command, with the ids of the brokers."""
     if resource.node is not None:
         nodes = [str(node.id) for node in (await admin.describe_cluster()).nodes]
         if resource.name not in nodes:
-            raise click.ClickException(f"unknown broker {resource.name}; there are: {', '.join(nodes)}")
+            raise click.ClickException(f"unknown broker {resource.name}; the cluster has {', '.join(nodes)}")
 
 
 async def _configs_of(
@@ -74,17 +74,19 @@ async def _configs_of(
     raise unknown_topic(resource.name, await admin.list_topics(include_internal=True))
 
 
-@configs.command(short_help="Show configs that aren't at their defaults, or all.")
+@configs.command(short_help="Show configs that aren't defaults, or all of them.")
 @click.argument("topic", required=False, shell_complete=complete_topics)
 @click.option("--broker", metavar="ID", help=_BROKER_HELP)
-@click.option("--all", "everything", is_flag=True, help="Also those at their defaults; after the others.")
-@click.option("--docs", is_flag=True, help="What each one means, as far as the broker says.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Show configs at their defaults as well, after the others."
+)
+@click.option("--docs", is_flag=True, help="Print what each config means, where the broker says so.")
 @options
 def describe(console: Console, topic: str | None, broker: str | None, everything: bool, docs: bool) -> None:
-    """Show the configs of a topic or broker that aren't at their defaults; with --all, the others after them.
+    """Show the configs of a topic or broker that aren't at their defaults. --all adds the others.
 
-    The source says where a value comes from: topic is set on the topic itself, static_broker in the broker's
-    configuration file, dynamic_broker and dynamic_default_broker by `ottla configs alter --broker`.
+    SOURCE says where a value was set: topic means on the topic itself, static_broker in the broker's configuration
+    file, dynamic_broker and dynamic_default_broker by `ottla configs alter --broker`.
 
     \b
     ottla configs describe orders
@@ -133,7 +135,7 @@ async def _describe(console: Console, resource: ConfigResource, everything: bool
 
 
 def _explain(console: Console, entry: ConfigEntry) -> None:
-    """A config with what the broker says of it, in lines that can be read; for a table they are too long."""
+    """A config with its documentation, as text: a table would be too wide."""
     value = Column("").text(_value(console, entry))
     console.print(f"{entry.name} = {value}  ({entry.source.name.lower()})")
     if entry.documentation:
@@ -147,14 +149,22 @@ def _value(console: Console, entry: ConfigEntry) -> str | None:
     return "(hidden)" if entry.is_sensitive and not console.as_json else entry.value
 
 
-@configs.command(short_help="Change configs, one by one.")
+@configs.command(short_help="Change single configs.")
 @click.argument("topic", required=False, shell_complete=complete_topics)
 @click.option("--broker", metavar="ID", help=_BROKER_HELP)
-@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Give it this value.")
-@click.option("--delete", "deletes", multiple=True, metavar="KEY", help="Go back to the default.")
-@click.option("--append", "appends", multiple=True, metavar="KEY=VALUE", help="Add to a list.")
-@click.option("--subtract", "subtracts", multiple=True, metavar="KEY=VALUE", help="Take from a list.")
-@click.option("--dry-run", is_flag=True, help="Let the broker check it, and change nothing.")
+@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a config.")
+@click.option("--delete", "deletes", multiple=True, metavar="KEY", help="Reset a config to its default.")
+@click.option(
+    "--append", "appends", multiple=True, metavar="KEY=VALUE", help="Add values to a config that is a list."
+)
+@click.option(
+    "--subtract",
+    "subtracts",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Remove values from a config that is a list.",
+)
+@click.option("--dry-run", is_flag=True, help="Let the broker validate the changes without making them.")
 @options
 def alter(
     console: Console,
@@ -166,7 +176,7 @@ def alter(
     subtracts: tuple[str, ...],
     dry_run: bool,
 ) -> None:
-    """Change configs of a topic or broker; those that aren't named stay as they are. Options may be repeated.
+    """Change configs of a topic or broker. Configs that aren't named stay as they are. Repeat options for several.
 
     \b
     ottla configs alter orders --set retention.ms=86400000 --delete segment.bytes
@@ -191,7 +201,7 @@ async def _alter(
 ) -> None:
     async with admin_of(console) as admin:
         before = await _configs_of(admin, resource)
-        # What is set for all brokers is a list of just that, and doesn't tell what there is.
+        # For all brokers Kafka lists only what is set, so an absent name says nothing.
         known = before if resource.name else await _broker_configs(admin)
         for change in changes:
             if change.name not in known:
@@ -200,7 +210,7 @@ async def _alter(
         after = before if dry_run else await _configs_after(admin, resource, before, changes)
     names = dict.fromkeys(change.name for change in changes)
     if dry_run:
-        console.note("the broker would take it; nothing is changed")
+        console.note("the broker accepts this; nothing was changed")
         return
     console.table(
         [Column("Config"), Column("Before"), Column("Now")],
@@ -217,7 +227,7 @@ async def _configs_after(
     before: Mapping[str, ConfigEntry],
     changes: Sequence[AlterConfig],
 ) -> dict[str, ConfigEntry]:
-    """What is in force once the changes are, or shortly after: a Kafka broker learns of them from its controller."""
+    """The configs after the changes. Kafka's brokers apply them a moment later, when their controller reports them."""
     deadline = monotonic() + _SETTLE_SECONDS
     while True:
         after = await _configs_of(admin, resource)

@@ -1,17 +1,17 @@
-"""What every command of ``ottla`` shares: common options, output, progress, questions, and how errors end.
+"""Shared by all commands of ``ottla``: common options, output, progress, confirmation, and error handling.
 
-A command is a function with ``@options`` on it. It gets a `Console` first, and hands its coroutine to `run`::
+A command is a function with ``@options``. It gets a `Console` first, and passes its coroutine to `run`::
 
     @click.command()
     @options
     def list(console: Console) -> None:
         run(_list(console))
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 130 ended by Ctrl-C, 143 by SIGTERM. Whoever reads the output may go away
-(``| head``): that ends a command quietly, with 0.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 ended by Ctrl-C, 143 by SIGTERM. If the reader of the output goes away
+(``| head``), a command ends quietly with 0.
 
-Output comes in three forms. With ``--json`` it is one JSON document. At a terminal it is drawn by rich, where that is
-installed (``pip install 'ottla[console]'``). Else it is plain text in aligned columns.
+Output has three forms: one JSON document with ``--json``; tables drawn by rich at a terminal, if it is installed
+(``pip install 'ottla[console]'``); otherwise plain text in aligned columns.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-# Objects made, less those freed, before garbage is collected.
+# Objects allocated, less those freed, before a garbage collection.
 _COLLECT_AFTER = 200_000
 ENVIRONMENT = "OTTLA_BOOTSTRAP_SERVER"
 CLIENT_OPTION_HELP = (
@@ -53,36 +53,36 @@ CLIENT_OPTION_HELP = (
 
 
 class OutputClosedError(Exception):
-    """Whoever read the output has gone (``| head``); `run` ends the command quietly."""
+    """The reader of the output has gone (``| head``); `run` ends the command quietly."""
 
 
 class Console:
-    """Where a command's output goes, and the options that all commands have.
+    """A command's output and common options.
 
-    ``settings`` knows the bootstrap servers, the timeout in seconds, and what options a client is made with.
+    ``settings`` has the bootstrap servers, the timeout in seconds, and the clients' options.
     """
 
     def __init__(self, settings: ClientOptions, *, as_json: bool = False) -> None:
-        if sys.stdout is None:  # so Python has it when whoever started the process closed it
+        if sys.stdout is None:  # the parent process closed it
             raise click.ClickException("standard output is closed; send it to a file, or to /dev/null")
         self.settings = settings
         self.as_json = as_json
         self.is_terminal = _is_terminal(sys.stdout)
         self.talks = _is_terminal(sys.stderr) and not as_json
-        """Whether a person is there to read progress on standard error."""
+        """Whether to show progress: standard error is a terminal."""
         for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):  # a terminal that can't show a letter still gets a line
+            if isinstance(
+                stream, io.TextIOWrapper
+            ):  # a terminal that can't show a character still gets the line
                 stream.reconfigure(errors="backslashreplace")
 
     @property
     def timeout(self) -> float:
-        """Seconds that the cluster gets to answer."""
+        """Seconds that the cluster may take to answer."""
         return self.settings.timeout
 
-    # Output -------------------------------------------------------------------------------------------------------
-
     def print(self, text: str = "") -> None:
-        """A line on standard output. Raises OutputClosedError when nobody reads it any more."""
+        """Print a line on standard output. Raises OutputClosedError if its reader has gone."""
         self.write(text + "\n")
 
     def write(self, text: str) -> None:
@@ -93,11 +93,11 @@ class Console:
             raise OutputClosedError from None
 
     def note(self, text: str) -> None:
-        """A line for people, on standard error, so that it is never taken for output."""
+        """Print a line for people on standard error, separate from the output."""
         click.echo(text, err=True)
 
     def emit(self, document: object) -> None:
-        """The JSON document of ``--json``. Bytes in it stand as base64 in ``{"base64": …}``."""
+        """Print the JSON document of ``--json``, with bytes as ``{"base64": …}``."""
         self.print(to_json(document, indent=2))
 
     def table(
@@ -108,7 +108,7 @@ class Console:
         title: str = "",
         empty: str = "",
     ) -> None:
-        """A table, or with ``--json`` a list of objects. ``empty`` is said (to people) where there are no rows."""
+        """Print a table, or with ``--json`` a list of objects; ``empty`` is the note if there are no rows."""
         heads = [Column(column) if isinstance(column, str) else column for column in columns]
         lines = [tuple(row) for row in rows]
         if self.as_json:
@@ -124,7 +124,7 @@ class Console:
             self.write(plain_table(heads, lines))
 
     def details(self, values: Mapping[str, Any], *, title: str = "") -> None:
-        """Names and values, a pair a line; with ``--json`` an object."""
+        """Print names and values, one pair per line; with ``--json`` an object."""
         if self.as_json:
             self.emit({Column(name).name: value for name, value in values.items()})
             return
@@ -137,31 +137,31 @@ class Console:
     def progress(
         self, what: str, *, total: float | None = None, unit: str = "records", hidden: bool = False
     ) -> Progress:
-        """A bar (``total`` known) or a counter on standard error; shows nothing unless that is a terminal.
+        """A bar (``total`` known) or a counter on standard error, shown only at a terminal.
 
-        ``unit`` "bytes" is shown in KiB, MiB, …; anything else is counted. ``hidden`` shows nothing at all.
+        The ``unit`` "bytes" is shown in KiB, MiB, …; other units are counted. ``hidden`` never shows it.
         """
         from .progress import Progress
 
         return Progress(what, total, unit, visible=self.talks and not hidden)
 
     def confirm(self, question: str, *, yes: bool) -> None:
-        """Ask before something that can't be undone; ``yes`` is the option ``--yes``.
+        """Ask before an action that can't be undone; ``yes`` is the option ``--yes``.
 
-        Without a terminal nobody can answer, so ``--yes`` has to be there. A no ends the command with 1.
+        Without a terminal, ``--yes`` is required. The answer no ends the command with 1.
         """
         if yes:
             return
         if not (_is_terminal(sys.stdin) and _is_terminal(sys.stderr)):
-            raise click.UsageError("Nobody can be asked here: add --yes to go ahead.")
+            raise click.UsageError("Can't ask for confirmation without a terminal: add --yes to go ahead.")
         with _ended_by_signals():
             confirmed = click.confirm(question, err=True)
         if not confirmed:
-            raise click.ClickException("left as it is")
+            raise click.ClickException("nothing was changed")
 
 
 def options(command: Command) -> Command:
-    """Give a command the common options, and a `Console` as its first argument."""
+    """Add the common options to a command, which gets a `Console` as its first argument."""
 
     @functools.wraps(command)
     def with_console(
@@ -190,9 +190,9 @@ def options(command: Command) -> Command:
             default=30,
             show_default=True,
             metavar="SECONDS",
-            help="How long the cluster may take to answer.",
+            help="Set how long the cluster may take to answer.",
         ),
-        click.option("--json", "as_json", is_flag=True, help="Output for machines."),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
         click.option(
             "-b",
             "--bootstrap-server",
@@ -201,7 +201,7 @@ def options(command: Command) -> Command:
             show_default=True,
             show_envvar=True,
             metavar="HOST:PORT[,…]",
-            help="Brokers to ask first.",
+            help="Connect to these brokers first.",
         ),
     ):
         with_console = option(with_console)
@@ -209,13 +209,12 @@ def options(command: Command) -> Command:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine to its end; what goes wrong ends the process with one line and an exit code.
+    """Run a command's coroutine. An error ends the process with one line and an exit code.
 
-    Ctrl-C and SIGTERM cancel the coroutine: it may catch CancelledError to finish cleanly, and raises it again. A
+    Ctrl-C and SIGTERM cancel the coroutine, which may catch CancelledError to finish cleanly and must raise it again. A
     second Ctrl-C doesn't wait for that.
     """
-    # Records are made by the million here and are no part of cycles: looking for those all the time would take a
-    # third of the whole run.
+    # Commands create millions of records, which are never part of cycles: searching them would take a third of the run.
     gc.set_threshold(_COLLECT_AFTER, 20, 50)
     try:
         with asyncio.Runner() as runner:
@@ -237,7 +236,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Have Ctrl-C and SIGTERM end the process meanwhile: cancelling would wait for an event loop that is held up."""
+    """Let Ctrl-C and SIGTERM end the process at once, because the event loop is blocked and can't cancel."""
 
     def end(number: int, frame: object) -> NoReturn:
         sys.stderr.write("\n")
@@ -252,7 +251,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 async def _terminable(main: Coroutine[Any, Any, T]) -> T:
-    """The coroutine, cancelled by SIGTERM too."""
+    """Await the coroutine, which SIGTERM cancels."""
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -260,7 +259,7 @@ async def _terminable(main: Coroutine[Any, Any, T]) -> T:
 
 
 def one_line(error: BaseException) -> str:
-    """An error's message without line breaks; its class where it has none."""
+    """An error's message without line breaks; its class if it has none."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -271,26 +270,26 @@ def _describe(error: OSError) -> str:
 
 
 def forget_output() -> None:
-    """Let nothing be written to the closed pipe when Python flushes its streams at the end."""
+    """Keep Python from writing to the closed pipe when it flushes its streams at the end."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)
 
 
 def unknown_topic(name: str, known: Iterable[str]) -> click.ClickException:
-    """The error for a topic that isn't there, with the names that are nearest to it."""
+    """The error for an unknown topic, with a suggestion."""
     return unknown("topic", name, known)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> click.ClickException:
-    """The error for a topic, group, … that isn't there, with the names that are nearest to it."""
+    """The error for an unknown topic, group, …, with a suggestion."""
     return click.ClickException(f"unknown {kind} {printable(name)}{did_you_mean(name, known)}")
 
 
 def text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
-    """A field of a JSON object that holds a record's bytes.
+    """A record's bytes as a field of a JSON object.
 
-    UTF-8 is ``{name: text}``; other bytes are base64, marked by a second field: ``name_encoding``.
+    UTF-8 is ``{name: text}``; other bytes are base64, marked by a second field, ``name_encoding``.
     """
     if value is None:
         return {name: None}
@@ -309,11 +308,11 @@ def _json_default(value: object) -> object:
         return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, (set, frozenset)):
         return sorted(value)
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    raise TypeError(f"{type(value).__name__} can't be written as JSON")
 
 
 def _draw_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]], title: str) -> str | None:
-    """The table as rich draws it for this terminal; None without rich."""
+    """The table drawn by rich; None without rich."""
     try:
         from .rich_output import draw_table
     except ImportError:
@@ -322,7 +321,7 @@ def _draw_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]], title:
 
 
 def _is_terminal(stream: Any) -> bool:
-    """Whether a person looks at a stream; a stream may also be missing or closed."""
+    """Whether a stream is a terminal; it may also be missing or closed."""
     try:
         return stream is not None and bool(stream.isatty())
     except ValueError:

@@ -1,4 +1,4 @@
-"""``ottla consume``: records of topics, written as text, JSON, CSV, raw bytes or by a template."""
+"""``ottla consume``: print records as text, JSON, CSV, raw bytes or by a template."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .log_positions import BEGINNING, END, OFFSET, TIME, LogPosition, LogPositio
 
 
 def _fields(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
-    """Names with commas between, or ``all``."""
+    """Names separated by commas, or ``all``."""
     if value is None:
         return ()
     names = tuple(name.strip() for name in value.split(","))
@@ -23,7 +23,7 @@ def _fields(context: click.Context, parameter: click.Parameter, value: str | Non
         return FIELDS
     for name in names:
         if name not in FIELDS:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(FIELDS)}")
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(FIELDS)}")
     return names
 
 
@@ -32,7 +32,7 @@ def _regex(context: click.Context, parameter: click.Parameter, value: str | None
         try:
             re.compile(value)
         except re.error as error:
-            raise click.BadParameter(f"{value!r} is no regular expression: {error}") from None
+            raise click.BadParameter(f"{value!r} is not a regular expression: {error}") from None
     return value
 
 
@@ -42,21 +42,21 @@ def _regex(context: click.Context, parameter: click.Parameter, value: str | None
     "--pattern",
     callback=_regex,
     metavar="REGEX",
-    help="All topics whose whole name matches, in place of names.",
+    help="Read all topics whose whole name matches, instead of naming topics.",
 )
 @click.option(
     "--from",
     "begin",
     type=LogPositionType(),
     metavar="PLACE",
-    help="Where to begin: beginning (the default), end, an offset, -N (the last N of each partition), a time "
-    "(2026-05-17T14:30, milliseconds), or -15m (that long ago). With --group: where it has not committed.",
+    help="Start at beginning (the default), end, an offset, -N (the last N of each partition), a time "
+    "(2026-05-17T14:30, milliseconds), or -15m (ago). With --group, for partitions without a committed offset.",
 )
 @click.option(
     "--until",
     type=LogPositionType(),
     metavar="PLACE",
-    help="Where to stop: end (of now), an offset (not included), a time.",
+    help="Stop at end (the end at the start), an offset (exclusive) or a time.",
 )
 @click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
 @click.option(
@@ -64,7 +64,7 @@ def _regex(context: click.Context, parameter: click.Parameter, value: str | None
     "--follow/--exit",
     "follow",
     default=None,
-    help="At the end, wait for more (the default), or stop: the same as --until end.",
+    help="Wait for more records at the end (the default), or stop there, which is --until end.",
 )
 @click.option(
     "-p",
@@ -80,7 +80,7 @@ def _regex(context: click.Context, parameter: click.Parameter, value: str | None
     "--group",
     metavar="GROUP",
     shell_complete=complete_groups,
-    help="Join a consumer group: go on where it has committed, and commit what was written.",
+    help="Join a consumer group: start at its committed offsets, and commit records that were written.",
 )
 @click.option(
     "-F",
@@ -88,28 +88,44 @@ def _regex(context: click.Context, parameter: click.Parameter, value: str | None
     "form",
     type=click.Choice(["text", "json", "csv", "raw"]),
     default=None,
-    help=r"text (the default): a value a line, bytes that aren't UTF-8 as \xff. json: an object a line, such bytes as "
-    "base64. csv: with a header row. raw: the bytes of the values.",
+    help=r"Print text (the default): one value per line, with \xff for bytes that aren't UTF-8; json: one object per "
+    "line, with base64 for such bytes; csv: with a header row; or raw: the bytes of values.",
 )
-@click.option("--show", callback=_fields, metavar="FIELDS", help=f"text, csv: {', '.join(FIELDS)}; or all.")
 @click.option(
-    "-t", "--template", metavar="TEXT", help=r"A line a record: '{partition}:{offset}\t{time} {key} {value}'."
+    "--show",
+    callback=_fields,
+    metavar="FIELDS",
+    help=f"Print these fields of text and csv: {', '.join(FIELDS)}; or all.",
 )
-@click.option("--null-value", default="null", show_default=True, metavar="TEXT", help="text: shown for null.")
+@click.option(
+    "-t",
+    "--template",
+    metavar="TEXT",
+    help=r"Print one line per record by this template: '{partition}:{offset}\t{time} {key} {value}'.",
+)
+@click.option(
+    "--null-value", default="null", show_default=True, metavar="TEXT", help="Print TEXT for null in text."
+)
 @click.option(
     "--delimiter",
     default="\\n",
     show_default=True,
     metavar="TEXT",
-    help="raw, template: what ends each record.",
+    help="End each record of raw and template with TEXT.",
 )
-@click.option("-o", "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to a file.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write to a file instead of standard output.",
+)
 @click.option(
     "--isolation",
     type=click.Choice(["read_uncommitted", "read_committed"]),
     default="read_uncommitted",
     show_default=True,
-    help="read_committed leaves out transactions that are open or were aborted.",
+    help="Choose read_committed to leave out transactions that are open or aborted.",
 )
 @options
 def consume(
@@ -130,14 +146,14 @@ def consume(
     output: str | None,
     isolation: str,
 ) -> None:
-    """Read the records of TOPICs: all there are, then those that come.
+    """Print the records of TOPICs from the beginning, then new ones as they arrive.
 
-    Ctrl-C ends it; a group's offsets are committed then, exactly up to the last record that was written.
+    Ctrl-C ends the command. With --group, it commits exactly up to the last record that was written.
 
     \b
-    ottla consume flights                          all there is, and what comes
-    ottla consume flights --exit | wc -l           all there is
-    ottla consume flights --from end               what comes
+    ottla consume flights                          all records, then new ones
+    ottla consume flights --exit | wc -l           all records
+    ottla consume flights --from end               new records
     ottla consume flights --from -5 -e             the last five of each partition
     ottla consume flights --from -1h --until end --json
     ottla consume flights -g billing --show key,value
@@ -151,11 +167,9 @@ def consume(
     elif console.as_json and form != "json":
         raise click.UsageError(f"--json and --format {form} exclude each other.")
     if template is not None and (show or form != "text"):
-        raise click.UsageError("--template stands alone: without --format, --json and --show.")
+        raise click.UsageError("--template excludes --format, --json and --show.")
     if show and form not in ("text", "csv"):
-        raise click.UsageError(
-            f"--show chooses what text and csv have; with --format {form} it would do nothing."
-        )
+        raise click.UsageError(f"--show is for text and csv; it has no effect with --format {form}.")
     if group is not None:
         if partitions:
             raise click.UsageError(
@@ -163,14 +177,14 @@ def consume(
             )
         if begin is not None and begin.kind not in (BEGINNING, END):
             raise click.UsageError(
-                "With --group, --from is beginning or end; `ottla groups reset-offsets` moves a group elsewhere."
+                "With --group, --from is beginning or end. Use `ottla groups reset-offsets` to move a group."
             )
     if follow is False:
         if until is not None and until.kind != END:
-            raise click.UsageError("--exit is --until end: leave out one of them.")
+            raise click.UsageError("--exit means --until end: give one of them.")
         until = LogPosition(END)
     elif follow and until is not None:
-        raise click.UsageError("--follow doesn't stop, --until does: leave out one of them.")
+        raise click.UsageError("--follow doesn't stop, --until does: give one of them.")
     if until is not None and until.kind not in (END, OFFSET, TIME):
         raise click.BadParameter("end, an offset or a time", param_hint="--until")
     style = Style(

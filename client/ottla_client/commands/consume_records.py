@@ -1,4 +1,4 @@
-"""What ``ottla consume`` does: where it begins and ends, writing, and a group's commits."""
+"""The run of ``ottla consume``: start and stop positions, writing, and a group's commits."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from ..consumer import Consumer, RebalanceListener
     from ..consumer.rows import Rows
 
-# Milliseconds that a poll waits, so the longest that reaching the end of a partition can go unnoticed.
+# Milliseconds that a poll waits: how long reaching the end of a partition may go unnoticed.
 _POLL_MS = 100
-# Records that are taken and written at once.
+# Records that are read and written at once.
 AT_ONCE = 20_000
 # Seconds between a group's commits.
 _COMMIT_EVERY = 5.0
@@ -32,7 +32,7 @@ _COMMIT_EVERY = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ConsumeOptions:
-    """What is to be consumed. ``pattern`` stands for ``topics``; no ``partitions``: all of them."""
+    """What to consume: ``topics``, or those that match ``pattern``; without ``partitions``, all of them."""
 
     topics: tuple[str, ...]
     pattern: str | None
@@ -49,7 +49,7 @@ class ConsumeRun:
     def __init__(
         self, console: Console, wanted: ConsumeOptions, formatter: Formatter, output: str | None
     ) -> None:
-        """``output`` is a file's name; None: standard output."""
+        """``output`` is a file's name, None for standard output."""
         self._console = console
         self._wanted = wanted
         self._formatter = formatter
@@ -57,15 +57,15 @@ class ConsumeRun:
         self._left = wanted.count
         self._records = 0
         self._bounds: dict[TopicPartition, int] = {}
-        """Where to stop in each partition: the first offset that isn't wanted. Without --until there are none."""
+        """Where to stop in each partition, exclusive. Empty without --until."""
         self._written: dict[TopicPartition, int] = {}
-        """Behind the last record that was written, or where a group's partition begins; not committed yet."""
+        """The offset after the last record written, or the start of a group's partition; not committed yet."""
         self._committed_at = monotonic()
 
     async def run(self, client_options: dict[str, Any]) -> None:
         from ..consumer import Consumer
 
-        consumer = Consumer(**client_options)  # first of all, as it looks at the options
+        consumer = Consumer(**client_options)  # first, because it checks the options
         topics = await self._topics()
         output = Output(self._path)
         task = asyncio.current_task()
@@ -101,7 +101,7 @@ class ConsumeRun:
             self._tell(output, monotonic() - started)
 
     async def _topics(self) -> list[str]:
-        """Names of the topics. Raises click.ClickException where there are none."""
+        """The topics' names. Raises click.ClickException for unknown ones, and if none matches."""
         from ..consumer.settings import ConsumerSettings
 
         if self._wanted.pattern is not None:
@@ -132,7 +132,7 @@ class ConsumeRun:
         await self._bound(consumer, partitions)
 
     async def _bound(self, consumer: Consumer, partitions: Collection[TopicPartition]) -> None:
-        """Find out where to stop in partitions that are new."""
+        """Look up where to stop in new partitions."""
         if self._wanted.until is None:
             return
         new = [partition for partition in partitions if partition not in self._bounds]
@@ -140,7 +140,7 @@ class ConsumeRun:
             self._bounds |= await offsets_of(self._wanted.until, new, consumer)
 
     async def _receive(self, consumer: Consumer, output: Output) -> None:
-        """Take and write records until there are enough of them."""
+        """Read and write records until the limits are reached."""
         from ..consumer.consumer import poll_rows
 
         talks = self._console.talks and (self._path is not None or not self._console.is_terminal)
@@ -164,7 +164,7 @@ class ConsumeRun:
         if self._wanted.group is not None:
             await self._bound(consumer, assigned)
         for partition in assigned:
-            # The position, not the last record's offset: the log may end with what no consumer is given.
+            # The position, not the last record's offset: a log may end with control records.
             if await consumer.position(partition) < self._bounds[partition]:
                 return False
         return bool(assigned)
@@ -188,7 +188,7 @@ class ConsumeRun:
                     self._left -= rows.count
 
     async def commit(self, consumer: Consumer, only: Collection[TopicPartition] | None = None) -> None:
-        """Commit what was written; of partitions that are being given away, or of all."""
+        """Commit what was written, for the revoked partitions or for all."""
         self._committed_at = monotonic()
         if self._wanted.group is None:
             return
@@ -203,17 +203,19 @@ class ConsumeRun:
             await consumer.commit(offsets)
 
     def begin(self, partition: TopicPartition, position: int) -> None:
-        """Where a group's partition begins is committed too: else what comes after this run, and before a next one
-        that begins at the end, would be read by neither."""
+        """Commit the start of a partition, too.
+
+        Otherwise a later run that starts at the end would miss the records that arrive between the two runs.
+        """
         self._written[partition] = position
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Partitions that others have already: nothing of them can be committed."""
+        """Drop partitions that others already own, because their offsets can't be committed."""
         for partition in partitions:
             self._written.pop(partition, None)
 
     def _tell(self, output: Output, seconds: float) -> None:
-        """Say to people what went to a file."""
+        """Print a summary for a file."""
         if self._path is not None and self._console.talks:
             rate = self._records / max(seconds, 1e-9)
             what = f"{plural(self._records, 'record')} ({amount_of_bytes(output.bytes)}) to {self._path}"
@@ -221,7 +223,7 @@ class ConsumeRun:
 
 
 def _commit_first(consuming: ConsumeRun, consumer: Consumer) -> RebalanceListener:
-    """Commits where partitions begin, and what was written of them before others in the group get them."""
+    """Commits the start of new partitions, and what was written before partitions go to other members."""
     from ..consumer import RebalanceListener
 
     class CommitFirst(RebalanceListener):

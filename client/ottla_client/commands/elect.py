@@ -1,4 +1,4 @@
-"""``ottla cluster elect``: let preferred replicas lead, or any replica at the price of records."""
+"""``ottla cluster elect``: preferred leader elections, and unclean ones."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from ..admin import Admin, ElectionType
     from ..types import TopicMetadata
 
-# How often, and in seconds how far apart, brokers are asked for the new leaders, of which they learn a moment later.
+# Brokers learn of new leaders a moment later: how many times they are asked, and the seconds in between.
 _LOOKS: Final = 15
 _PAUSE: Final = 0.2
 
 
-@click.command(short_help="Let preferred replicas lead, or any at all.")
+@click.command(short_help="Elect preferred leaders, or any replica.")
 @click.option(
     "--topic",
     "--topics",
@@ -32,22 +32,22 @@ _PAUSE: Final = 0.2
     multiple=True,
     metavar="TOPIC[:0,2,4-7]",
     shell_complete=complete_topics,
-    help="Which partitions, by default all; may be repeated.",
+    help="Elect leaders of these partitions, by default all. Repeat it for several topics.",
 )
 @click.option(
-    "--unclean", is_flag=True, help="Any live replica of partitions without a leader. Loses records."
+    "--unclean", is_flag=True, help="Elect any live replica of partitions without a leader. Loses records."
 )
 @click.option("-y", "--yes", is_flag=True, help="Don't ask before --unclean.")
 @options
 def elect(console: Console, topics: tuple[str, ...], unclean: bool, yes: bool) -> None:
-    """Elect leaders anew: for each partition its preferred replica, the first one, if that is in sync.
+    """Make each partition's preferred replica, the first one, its leader if it is in sync.
 
-    After a broker has come back, it leads nothing until it is elected: by this, or by the cluster itself within
+    After a restart a broker leads nothing until an election: by this command, or by the cluster within
     leader.imbalance.check.interval.seconds.
 
-    With --unclean, a partition whose in-sync replicas are all gone gets any live replica for its leader. Records
-    that this replica hasn't got are lost for good, acknowledged ones too; so it asks first. Wait for a replica that
-    was in sync, if there is hope for it.
+    With --unclean, partitions whose in-sync replicas are all gone get any live replica as their leader. Records that
+    this replica lacks are lost for good, including acknowledged ones, so the command asks first. If an in-sync replica
+    may come back, wait for it instead.
 
     \b
     ottla cluster elect
@@ -70,20 +70,18 @@ async def _elect(console: Console, topics: tuple[str, ...], unclean: bool, yes: 
             partitions = [p for p in partitions if before[p.topic].partitions[p.partition].leader is None]
             if partitions:
                 console.note(
-                    "an unclean election loses the records that the new leader hasn't got, acknowledged ones too"
+                    "an unclean election loses records that the new leader lacks, including acknowledged ones"
                 )
-                console.confirm(f"Elect leaders of {plural(len(partitions), 'partition')} so?", yes=yes)
+                console.confirm(f"Elect unclean leaders of {plural(len(partitions), 'partition')}?", yes=yes)
         elected, failed = await _ask(admin, election, partitions)
         after = await _leaders_after(admin, elected, before, unclean)
     _show(console, before, after, elected, failed)
     if failed:
-        raise click.ClickException(
-            f"{plural(len(failed), 'partition')} of {len(partitions)} could not be given a leader"
-        )
+        raise click.ClickException(f"{plural(len(failed), 'partition')} of {len(partitions)} got no leader")
 
 
 def wanted_partitions(topics: Collection[str]) -> dict[str, Collection[int] | None]:
-    """What ``--topic`` says, may be several times of the same topic."""
+    """The partitions of all ``--topic`` options, which may name a topic several times."""
     wanted: dict[str, Collection[int] | None] = {}
     for text in topics:
         topic, numbers = partitions_in(text, "--topic")
@@ -95,7 +93,7 @@ def wanted_partitions(topics: Collection[str]) -> dict[str, Collection[int] | No
 async def _ask(
     admin: Admin, election: ElectionType, partitions: Collection[TopicPartition]
 ) -> tuple[list[TopicPartition], dict[TopicPartition, ClientError]]:
-    """The partitions that got another leader, and those for which there is none."""
+    """The partitions that got another leader, and the errors of the others."""
     from ..admin import PartialError
 
     try:
@@ -113,7 +111,7 @@ async def _ask(
 async def _leaders_after(
     admin: Admin, elected: Collection[TopicPartition], before: Mapping[str, TopicMetadata], unclean: bool
 ) -> dict[TopicPartition, int | None]:
-    """Who leads now; as the brokers learn of it a moment later, they are asked until they know, or several times."""
+    """The current leaders. Brokers learn of them a moment later, so they are asked up to _LOOKS times."""
     leaders: dict[TopicPartition, int | None] = {}
     for look in range(_LOOKS):
         if not elected:

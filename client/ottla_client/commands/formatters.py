@@ -1,4 +1,4 @@
-"""How ``ottla consume`` writes records: as text, JSON, CSV, raw bytes, or by a template. Each renders many at once."""
+"""Formats of ``ottla consume``: text, JSON, CSV, raw bytes, or a template. Each renders many records at once."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _CSV_FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value")
 _TEMPLATE_FIELDS = (*FIELDS, "time")
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-# What may move the cursor, ring, or change colours; tabulators and line ends are harmless.
+# Characters that move the cursor, ring the bell or change colours; tabs and line ends are harmless.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True)
 class Formatter:
-    """``head`` is written once before all records, ``render`` makes the bytes of some, line ends included."""
+    """``head`` is written once, before all records; ``render`` turns records into bytes, line ends included."""
 
     render: Callable[[Rows], bytes]
     head: bytes = b""
@@ -41,10 +41,10 @@ class Formatter:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What has been asked for. ``show`` are the fields; empty: the format's usual ones.
+    """The options of a format. ``show`` are the fields; empty for the format's defaults.
 
-    ``null`` stands for a key or value that isn't there, ``ending`` behind each record (raw, template), ``at_terminal``
-    says that control characters have to be escaped.
+    ``null`` is printed for a missing key or value, ``ending`` after each record (raw, template). ``at_terminal``
+    escapes control characters.
     """
 
     show: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Style:
     at_terminal: bool = False
 
     def text(self, data: bytes | None) -> str:
-        """Bytes as text: what is not UTF-8 as ``\\xff``."""
+        """Bytes as text; invalid UTF-8 as ``\\xff``."""
         if data is None:
             return self.null
         text = data.decode(errors="backslashreplace")
@@ -65,7 +65,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def make_formatter(form: str, style: Style, template: str | None) -> Formatter:
-    """``form`` is text, json, csv or raw; a template goes before it. Raises click.BadParameter for a bad one."""
+    """``form`` is text, json, csv or raw; a template overrides it. Raises click.BadParameter for an invalid one."""
     if template is not None:
         return Formatter(_by_template(template, style))
     if form == "csv":
@@ -81,7 +81,7 @@ def make_formatter(form: str, style: Style, template: str | None) -> Formatter:
 
 
 def _raw(style: Style) -> Callable[[Rows], bytes]:
-    """Values byte for byte, with ``ending`` behind each; tombstones are empty."""
+    """Values byte for byte, each followed by ``ending``; tombstones are empty."""
     ending = style.ending
 
     def render(rows: Rows) -> bytes:
@@ -91,7 +91,7 @@ def _raw(style: Style) -> Callable[[Rows], bytes]:
 
 
 def _values(style: Style) -> Callable[[Rows], bytes]:
-    """A value a line, without a step or an object a record where all of them are plain text."""
+    """One value per line; plain text takes no Python statement per record."""
 
     def render(rows: Rows) -> bytes:
         values = rows.values
@@ -115,7 +115,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _columns(show: Sequence[str], style: Style) -> Callable[[Rows], bytes]:
-    """The fields that were asked for, with tabulators between."""
+    """The chosen fields, separated by tabs."""
     getters = _text_getters(show, style)
 
     def render(rows: Rows) -> bytes:
@@ -127,7 +127,7 @@ def _columns(show: Sequence[str], style: Style) -> Callable[[Rows], bytes]:
 
 
 def _csv_rows(show: Sequence[str], style: Style) -> Callable[[Rows], bytes]:
-    """Rows as RFC 4180 has them; a null is an empty field."""
+    """Rows as in RFC 4180; null is an empty field."""
     getters = _text_getters(show, Style(null="", at_terminal=style.at_terminal))
 
     def render(rows: Rows) -> bytes:
@@ -157,7 +157,7 @@ def _text_getters(show: Sequence[str], style: Style) -> list[Callable[[Record], 
 
 
 def _json_lines(rows: Rows) -> bytes:
-    """An object a line. Timestamps are milliseconds; bytes that aren't UTF-8 are base64, and marked so."""
+    """One object per line. Timestamps are milliseconds; bytes that aren't UTF-8 are base64, and marked."""
     lines = []
     for record in rows.records():
         fields: dict[str, object] = {
@@ -187,7 +187,7 @@ def _by_template(template: str, style: Style) -> Callable[[Rows], bytes]:
     for name in names:
         if name not in _TEMPLATE_FIELDS:
             raise click.BadParameter(
-                f"{{{name}}} is none of {', '.join(_TEMPLATE_FIELDS)}", param_hint="--template"
+                f"{{{name}}} is not one of {', '.join(_TEMPLATE_FIELDS)}", param_hint="--template"
             )
     numbers: dict[str, Callable[[Record], int]] = {
         "partition": lambda record: record.partition,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def groups() -> None:
-    """Groups of consumers: list, describe with lag, reset offsets, delete, remove members.
+    """List consumer groups, show their lag, reset their offsets, and remove them or their members.
 
     \b
     ottla groups list
@@ -45,13 +45,16 @@ groups.add_command(reset_offsets)
 @groups.command("list", short_help="List groups with state and members.")
 @click.argument("pattern", required=False)
 @click.option(
-    "--state", "states", multiple=True, help="Only those in it, as Stable or Empty; may be repeated."
+    "--state",
+    "states",
+    multiple=True,
+    help="List only groups in this state, such as Stable or Empty. Repeat it for several.",
 )
 @options
 def list_groups(console: Console, pattern: str | None, states: tuple[str, ...]) -> None:
     """List groups, or those whose names match PATTERN (* and ? as in a shell).
 
-    The protocol is the way that partitions are assigned. A group without members is Empty.
+    The protocol is the assignor in use. A group without members is Empty.
 
     \b
     ottla groups list
@@ -86,7 +89,7 @@ async def _list(console: Console, pattern: str | None, states: Collection[str]) 
 
 
 async def _described(admin: Admin, names: Collection[str]) -> dict[str, GroupDescription]:
-    """What can be told of these groups; those that have gone meanwhile, or are of other kinds, are left out."""
+    """Descriptions of these groups; groups deleted meanwhile and groups of other kinds are left out."""
     from ..admin import PartialError, is_unknown_group
 
     try:
@@ -103,7 +106,7 @@ async def _described(admin: Admin, names: Collection[str]) -> dict[str, GroupDes
 
 
 async def _one(admin: Admin, group_id: str) -> GroupDescription:
-    """A group. One that isn't there ends the command, with the names nearest to it."""
+    """A group; an unknown one ends the command, with a suggestion."""
     from ..admin import is_unknown_group
 
     try:
@@ -114,17 +117,16 @@ async def _one(admin: Admin, group_id: str) -> GroupDescription:
     raise await unknown_group(admin, group_id)
 
 
-@groups.command(short_help="Show members, offsets, and lag in records and time.")
+@groups.command(short_help="Show members, offsets and lag.")
 @click.argument("name", metavar="GROUP", shell_complete=complete_groups)
 @options
 def describe(console: Console, name: str) -> None:
-    """Show a group: its members, and for each partition what is committed, the end, and the lag.
+    """Show a group's members, and the committed offset, end and lag of each partition.
 
-    The lag in records is the partition's end less the committed offset (gaps that compaction and transactions left
-    count too). The lag in time is now less the timestamp of the first record that isn't read yet, the one at the
-    committed offset: for that, one batch is read from each partition that has a lag. So it depends on the
-    producers' clocks, unless the topic has message.timestamp.type=LogAppendTime. It is 0s where nothing is left to
-    read, and - where nothing is committed.
+    The lag in records is the partition's end less the committed offset, including gaps left by compaction and
+    transactions. The lag in time is the age of the first unread record, at the committed offset; one batch is read
+    from each partition that has a lag. It depends on the producers' clocks, unless the topic has
+    message.timestamp.type=LogAppendTime. It is 0s where everything is read, and - where nothing is committed.
 
     \b
     ottla groups describe billing
@@ -246,7 +248,7 @@ def _show_members(console: Console, group: GroupDescription) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Don't ask.")
 @options
 def delete(console: Console, names: tuple[str, ...], yes: bool) -> None:
-    """Delete groups with their committed offsets; they must not have members. Asks first, unless --yes is given.
+    """Delete groups that have no members, with their committed offsets. Without --yes, the command asks first.
 
     \b
     ottla groups delete billing
@@ -273,21 +275,21 @@ async def _delete(console: Console, names: tuple[str, ...], yes: bool) -> None:
 @groups.command("remove-member", short_help="Remove members from a group.")
 @click.argument("name", metavar="GROUP", shell_complete=complete_groups)
 @click.argument("members", nargs=-1, metavar="[MEMBER…]")
-@click.option("--all", "everyone", is_flag=True, help="Remove all members.")
+@click.option("--all", "everyone", is_flag=True, help="Remove every member.")
 @click.option("-y", "--yes", is_flag=True, help="Don't ask.")
 @options
 def remove_member(console: Console, name: str, members: tuple[str, ...], everyone: bool, yes: bool) -> None:
-    """Remove members from a group by member id, or by instance id for static ones. Asks, unless --yes is given.
+    """Remove members from a group, by member id, or by instance id for static members.
 
-    The group shares out their partitions at once, without waiting for the session timeout. A member that is still
-    running joins again.
+    The group reassigns their partitions at once instead of waiting for the session timeout. A member that is still
+    running joins again. Without --yes, the command asks first.
 
     \b
     ottla groups remove-member billing host-3
     ottla groups remove-member billing --all --yes
     """
     if bool(members) is everyone:
-        raise click.UsageError("name members, or give --all")
+        raise click.UsageError("name the members, or give --all")
     run(_remove(console, name, members, yes))
 
 

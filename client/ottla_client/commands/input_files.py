@@ -1,4 +1,4 @@
-"""Reads files, or standard input, in large pieces, in a thread of its own: whoever waits can be cancelled."""
+"""Reads files or standard input in large pieces, in a thread of its own, so that waiting can be cancelled."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 STDIN = "-"
-PIECE = 1 << 20  # bytes that are read at once: some ten thousand lines
+PIECE = 1 << 20  # bytes per read: about ten thousand lines
 
 
 @dataclass(slots=True)
 class Piece:
-    """A piece of a file; ``last`` is True once for each, with what is left or nothing."""
+    """A piece of a file; ``last`` is True for its last piece, which may be empty."""
 
     file: str
     data: bytes
@@ -27,7 +27,7 @@ class Piece:
 
 
 def pieces(files: Sequence[str]) -> Iterator[Piece]:
-    """All files, one after the other. From a terminal or pipe a piece is what is there, so nothing waits for more.
+    """All files, one after the other. A terminal or pipe yields what is available, without waiting for more.
 
     Raises OSError with the file's name.
     """
@@ -51,7 +51,7 @@ def name_of(file: str) -> str:
 
 
 def total_size(files: Sequence[str]) -> int | None:
-    """Bytes of all files; None where that can't be known beforehand, as with a pipe."""
+    """Bytes of all files; None where they aren't known beforehand, as for a pipe."""
     total = 0
     for file in files:
         if file == STDIN or not os.path.isfile(file):
@@ -62,16 +62,15 @@ def total_size(files: Sequence[str]) -> int | None:
 
 @dataclass(slots=True)
 class _End:
-    """What comes after the last item: the error that ended it, if one did."""
+    """Follows the last item: the error that ended the iteration, if any."""
 
     error: BaseException | None
 
 
 class InThread(Generic[T]):
-    """Iterates over what a thread makes, at most ``ahead`` items in advance.
+    """Runs an iterator in a thread, at most ``ahead`` items in advance; its exceptions are raised here.
 
-    The thread is a daemon: one that waits for a terminal's next line doesn't hold up the end of the process. What
-    the iterator raises is raised here.
+    The thread is a daemon, so that waiting for a terminal's next line doesn't delay the end of the process.
     """
 
     def __init__(self, items: Iterator[T], *, ahead: int = 4) -> None:
@@ -83,7 +82,7 @@ class InThread(Generic[T]):
         threading.Thread(target=self._make, name="ottla-reading", daemon=True).start()
 
     def stop(self) -> None:
-        """Make no more of them."""
+        """Stop the thread."""
         self._stopped = True
         self._room.release()
 
@@ -101,7 +100,7 @@ class InThread(Generic[T]):
     def _hand_over(self, item: T | _End) -> bool:
         try:
             self._loop.call_soon_threadsafe(self._made.put_nowait, item)
-        except RuntimeError:  # the loop is closed: nobody waits any more
+        except RuntimeError:  # the loop is closed, so no one waits
             return False
         return True
 

@@ -1,4 +1,4 @@
-"""Where ``ottla consume`` begins and ends: places in a log as people type them, and the offsets that they are."""
+"""Positions in a log as users type them for ``ottla consume``, and their offsets."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 BEGINNING, END, OFFSET, TIME, LAST = "beginning", "end", "offset", "time", "last"
 _WORDS = {"beginning": BEGINNING, "earliest": BEGINNING, "end": END, "latest": END}
-# Milliseconds since 1970 have 13 digits since 2001; no log has had that many records.
+# Milliseconds since 1970 have had 13 digits since 2001; no log has that many records.
 _MILLISECONDS = re.compile(r"\d{13,}")
 
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """``kind`` is one of the constants above; ``value`` an offset, milliseconds, or how many before the end."""
+    """``kind`` is one of the constants above; ``value`` an offset, milliseconds, or a distance to the end."""
 
     kind: str
     value: int = 0
@@ -32,7 +32,7 @@ class LogPosition:
 class LogPositionType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.4
     """``beginning``, ``end``, an offset, ``-N`` before the end, a time, or a duration ago (``-15m``)."""
 
-    name = "place"
+    name = "position"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> LogPosition:
         if isinstance(value, LogPosition):
@@ -55,22 +55,22 @@ class LogPositionType(click.ParamType):  # type: ignore[type-arg,unused-ignore] 
 
 
 async def offsets_of(
-    place: LogPosition, partitions: Collection[TopicPartition], consumer: Consumer
+    position: LogPosition, partitions: Collection[TopicPartition], consumer: Consumer
 ) -> dict[TopicPartition, int]:
-    """The offset that a place is in each partition, inside what its log has now.
+    """The offset of a position in each partition, within the bounds of its log.
 
-    A time is the first record that is as late; where there is none, the end.
+    A time is the first record from then on, or the end if there is none.
     """
     wanted = list(partitions)
-    if place.kind == BEGINNING:
+    if position.kind == BEGINNING:
         return await consumer.beginning_offsets(wanted)
     end = await consumer.end_offsets(wanted)
-    if place.kind == END:
+    if position.kind == END:
         return end
-    if place.kind == TIME:
-        found = await consumer.offsets_for_times(dict.fromkeys(wanted, place.value))
+    if position.kind == TIME:
+        found = await consumer.offsets_for_times(dict.fromkeys(wanted, position.value))
         return {each: end[each] if (at := found.get(each)) is None else at.offset for each in wanted}
     first = await consumer.beginning_offsets(wanted)
-    if place.kind == LAST:
-        return {each: max(first[each], end[each] - place.value) for each in wanted}
-    return {each: min(max(place.value, first[each]), end[each]) for each in wanted}
+    if position.kind == LAST:
+        return {each: max(first[each], end[each] - position.value) for each in wanted}
+    return {each: min(max(position.value, first[each]), end[each]) for each in wanted}

@@ -1,4 +1,4 @@
-"""Where ``ottla consume`` writes: a file, a pipe or a terminal, without making the event loop wait for its reader."""
+"""The output of ``ottla consume``: a file, a pipe or a terminal, written without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .console import OutputClosedError
 
 # A pipe or terminal that can be written to takes this many bytes without blocking (PIPE_BUF).
 _WHOLE = 4096
-# Seconds that a write may go on after Ctrl-C, so that what is committed is what has been written.
+# Seconds that a write may continue after Ctrl-C, so that exactly the written records are committed.
 _GRACE = 1.0
 
 
 class Output:
-    """Bytes go out as they come; nothing is held back, so that what was written may be committed."""
+    """Unbuffered, so that written records may be committed."""
 
     def __init__(self, path: str | None) -> None:
         """``path`` None is standard output. Raises OSError."""
@@ -33,7 +33,7 @@ class Output:
         self._is_file = stat.S_ISREG(mode)
         self._is_pipe = stat.S_ISFIFO(mode)
         if path is None and not self._is_file:
-            # Opened anew, so that whoever else has standard output keeps one that blocks.
+            # Reopened: other processes that share standard output keep a blocking one.
             try:
                 self._fd = os.open(
                     f"/proc/self/fd/{self._fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -45,9 +45,9 @@ class Output:
         """Bytes written so far."""
 
     async def write(self, data: bytes) -> None:
-        """Write all of it. Raises OutputClosedError when the reader has gone, OSError.
+        """Write all of ``data``. Raises OutputClosedError when the reader has gone, OSError.
 
-        Cancelled, it raises CancelledError when all is written, or when the reader takes too long over that.
+        When cancelled, it raises CancelledError once all is written, or after _GRACE seconds.
         """
         if self._is_file:
             self._write_file(data)
@@ -89,7 +89,7 @@ class Output:
             view = view[written:]
 
     def _takes_some(self) -> bool:
-        """Whether a write would not block now: there is room, or nobody is left to read."""
+        """Whether a write wouldn't block: there is room, or the reader has gone."""
         poll = select.poll()  # select() fails for descriptors beyond 1023
         poll.register(self._fd, select.POLLOUT)
         return bool(poll.poll(0))
@@ -109,9 +109,9 @@ class Output:
             loop.remove_writer(self._fd)
 
     def watch(self, gone: Callable[[], object]) -> None:
-        """Call ``gone`` when the reader of a pipe has closed it, even while there is nothing to write."""
+        """Call ``gone`` when a pipe's reader closes it, even while there is nothing to write."""
         if self._is_pipe:
-            # Nothing can be read from a pipe's writing end: it becomes readable with the error alone.
+            # A pipe's writing end becomes readable only with the error.
             asyncio.get_running_loop().add_reader(self._fd, gone)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""``ottla produce``: records out of lines, JSON lines, CSV or whole files."""
+"""``ottla produce``: send records from lines, JSON lines, CSV or whole files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WITH_FIELDS = ("json", "csv")
 def _pairs(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
-    """NAME=VALUE, several times."""
+    """Repeated ``NAME=VALUE``."""
     pairs = []
     for value in values:
         name, equals, rest = value.partition("=")
@@ -49,20 +49,25 @@ def _pairs(
     type=click.Choice(list(_PARSERS)),
     default="lines",
     show_default=True,
-    help="lines: each is a value. json: each is a JSON value, checked. csv: the first row names the columns, each "
-    "further row becomes a JSON object. raw: a whole file is one record.",
+    help="Read lines as values; json lines, which are checked; csv with column names in its first row, where each "
+    "row becomes a JSON object; or, with raw, each file as one record.",
 )
 @click.option(
-    "-k", "--key", metavar="FIELD", help="The key: a CSV column, or a field of the JSON object (user.id)."
+    "-k",
+    "--key",
+    metavar="FIELD",
+    help="Take the key from a CSV column or a field of the JSON object (user.id).",
 )
 @click.option(
     "-K",
     "--key-separator",
     metavar="TEXT",
-    help=r"lines: what stands before the first TEXT is the key. \t is a tab.",
+    help=r"With lines, take the key from the part before the first TEXT. \t is a tab.",
 )
 @click.option(
-    "--value", metavar="FIELD", help="Send this CSV column or JSON field as the value, not all of them."
+    "--value",
+    metavar="FIELD",
+    help="Send one CSV column or JSON field as the value instead of the whole row or object.",
 )
 @click.option(
     "-H",
@@ -71,7 +76,7 @@ def _pairs(
     multiple=True,
     callback=_pairs,
     metavar="NAME=TEXT",
-    help="A header for all records.",
+    help="Add a header to all records.",
 )
 @click.option(
     "--header-field",
@@ -79,25 +84,27 @@ def _pairs(
     multiple=True,
     callback=_pairs,
     metavar="NAME=FIELD",
-    help="A header whose value is a CSV column or a JSON field.",
+    help="Add a header with the value of a CSV column or JSON field.",
 )
 @click.option(
-    "--timestamp", metavar="FIELD", help="The records' time: a column or field, in ISO 8601 or milliseconds."
+    "--timestamp",
+    metavar="FIELD",
+    help="Take the timestamp from a column or field, in ISO 8601 or milliseconds.",
 )
 @click.option(
     "--null-value",
     metavar="TEXT",
-    help="A value that is TEXT is sent as null, a tombstone. With CSV rows as objects: null in JSON.",
+    help="Send values equal to TEXT as null, a tombstone. In CSV rows that become objects, write null for them.",
 )
 @click.option(
     "--delimiter",
     default=",",
     show_default=True,
     metavar="CHAR",
-    help=r"Between the columns of CSV; \t is a tab.",
+    help=r"Set the character between CSV columns; \t is a tab.",
 )
 @click.option(
-    "-p", "--partition", type=click.IntRange(min=0), metavar="N", help="Send all to this partition."
+    "-p", "--partition", type=click.IntRange(min=0), metavar="N", help="Send all records to this partition."
 )
 @click.option(
     "-z",
@@ -105,14 +112,14 @@ def _pairs(
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
     default="none",
     show_default=True,
-    help="Of the batches, in which records travel and are stored.",
+    help="Compress batches with this codec.",
 )
 @click.option(
     "--acks",
     type=click.Choice(["0", "1", "all"]),
     default="all",
     show_default=True,
-    help="Whose answer makes a record sent: nobody's, the leader's, that of all replicas in sync.",
+    help="Wait for no acknowledgement, the leader's, or all in-sync replicas'.",
 )
 @click.option(
     "--linger",
@@ -120,22 +127,22 @@ def _pairs(
     default=5,
     show_default=True,
     metavar="MS",
-    help="How long batches fill.",
+    help="Set how long a batch waits for more records.",
 )
-@click.option("--create-topic", is_flag=True, help="Let the broker make the topic if it isn't there.")
+@click.option("--create-topic", is_flag=True, help="Let the broker create the topic if it doesn't exist.")
 @click.option(
     "--on-error",
     type=click.Choice(["stop", "skip", "file"]),
     default="stop",
     show_default=True,
-    help="At a broken line: stop; skip it and say so; or write it to the file of --errors, with line and reason.",
+    help="Choose what to do with an invalid line: stop, skip and report it, or write it to --errors with the reason.",
 )
 @click.option(
     "--errors",
     "errors_file",
     type=click.Path(dir_okay=False, writable=True),
     metavar="FILE",
-    help="For --on-error file.",
+    help="Set the file for --on-error file.",
 )
 @options
 def produce(
@@ -161,8 +168,8 @@ def produce(
 ) -> None:
     """Send records to TOPIC, from FILEs or standard input (-).
 
-    Lines end with LF or CRLF; a byte order mark is dropped. Ctrl-C sends what was read, and says how much that was.
-    Exits with 1 if a line was broken (with --on-error stop) or a record could not be delivered.
+    Lines end with LF or CRLF; a byte order mark is dropped. After Ctrl-C, records that were read are still sent. Exits
+    with 1 if a line was invalid (with --on-error stop) or a record could not be delivered.
 
     \b
     echo hello | ottla produce greetings
@@ -189,16 +196,18 @@ def produce(
         )
     if key_separator is not None and (form != "lines" or not key_separator):
         raise click.UsageError(
-            "--key-separator is some text, for --format lines; with json and csv see --key"
+            "--key-separator is text between key and value, for --format lines; for json and csv use --key"
         )
     if len(fields.delimiter) != 1 or fields.delimiter in '"\r\n':
-        raise click.BadParameter("one character, no quote", param_hint="--delimiter")
+        raise click.BadParameter("give one character, but no quote", param_hint="--delimiter")
     if (errors_file is None) is (on_error == "file"):
         raise click.UsageError("--on-error file and --errors FILE go together")
     if errors_file is not None and os.path.exists(errors_file):
         for file in files:
             if file != STDIN and os.path.samefile(file, errors_file):
-                raise click.UsageError(f"--errors {errors_file} is read here: it would be emptied beforehand")
+                raise click.UsageError(
+                    f"--errors {errors_file} is also an input file, and would be overwritten"
+                )
     client_options = _client_options(console, compression, acks, linger, create_topic)
     with open(errors_file, "w", encoding="utf-8") if errors_file else contextlib.nullcontext() as rejects:
         sending = ProduceRun(console, topic, partition, on_error, rejects)

@@ -1,4 +1,4 @@
-"""What ``ottla produce`` does with the records that a parser makes: sends them, keeps the tally, tells of it."""
+"""The run of ``ottla produce``: send parsed records, count them, and print a summary."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from .topic_checks import require_topics
 if TYPE_CHECKING:
     from ..producer import BatchDelivery, Producer
 
-# Batches whose delivery hasn't been looked at yet. The producer's own buffer bounds their bytes.
+# Batches whose delivery isn't checked yet. The producer's buffer bounds their bytes.
 _DELIVERIES = 256
-# Failed deliveries that are told of one by one; the rest is plural.
+# Failed deliveries that are printed one by one; the others are only counted.
 _TOLD = 10
 
 
 class _StopError(Exception):
-    """The reading is to stop: at a broken line, or because records can't be delivered."""
+    """Stop reading: a line is invalid, or records can't be delivered."""
 
 
 @dataclass(slots=True)
 class _Extent:
-    """What has gone to one partition; offsets are -1 where the broker doesn't say (``--acks 0``)."""
+    """The records sent to one partition; offsets are -1 where the broker doesn't report them (``--acks 0``)."""
 
     records: int = 0
     first: int = -1
@@ -69,16 +69,16 @@ class ProduceRun:
         self._failed = 0
 
     async def run(self, client_options: dict[str, Any], parser: Parser, files: Sequence[str]) -> None:
-        """Send all. Ends the process with 1 if a broken line has stopped it, or a delivery failed."""
+        """Send everything. Exits with 1 if an invalid line stopped it or a delivery failed."""
         from ..producer import Producer
         from ..producer.settings import ProducerSettings
 
-        producer = Producer(**client_options)  # first of all, as it looks at the options
+        producer = Producer(**client_options)  # first, because it checks the options
         self._limits = client_options["max_request_size"], client_options["buffer_memory"]
         if not client_options["allow_auto_create_topics"]:
             await require_topics(self._console, ProducerSettings, [self._topic], self._partition)
         if STDIN in files and self._console.talks and sys.stdin is not None and sys.stdin.isatty():
-            self._console.note("A line is a record; Ctrl-D ends.")
+            self._console.note("Each line is a record; Ctrl-D ends.")
         started = monotonic()
         stopped: BaseException | None = None
         try:
@@ -89,8 +89,8 @@ class ProduceRun:
                 stopped = error
                 if isinstance(error, asyncio.CancelledError) and (task := asyncio.current_task()) is not None:
                     task.uncancel()
-            # Whatever has ended the reading, what was read is sent.
-            with suppress(RequestTimeoutError):  # the deliveries tell of it
+            # Whatever ended the reading, records that were read are sent.
+            with suppress(RequestTimeoutError):  # the deliveries report it
                 await producer.flush(self._console.timeout)
             await self._settle(0)
         finally:
@@ -123,7 +123,7 @@ class ProduceRun:
 
     async def _send(self, producer: Producer, records: Records) -> None:
         if self._on_error == "stop" and records.broken:
-            # What stands behind the broken line isn't sent: after mending it one goes on from there.
+            # Nothing after the invalid line is sent, so that you can fix it and continue from there.
             _keep_records(records, [line < records.broken[0].line for line in records.lines])
         try:
             delivery = await self._send_batch(producer, records)
@@ -146,7 +146,7 @@ class ProduceRun:
         )
 
     def _take_out_large(self, records: Records) -> None:
-        """Make those broken that are too large to be sent; with "stop", drop all behind the first too."""
+        """Turn records that are too large into failures; with "stop", drop everything after the first."""
         from ..producer.batch import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, RECORD_OVERHEAD
         from ..producer.records import record_size
 
@@ -154,7 +154,7 @@ class ProduceRun:
         for index, value in enumerate(records.values):
             key = records.keys[index] if records.keys else None
             size = record_size(value, key, records.headers[index] if records.headers else ())
-            size += BATCH_OVERHEAD + MAX_RECORD_OVERHEAD - RECORD_OVERHEAD  # as the producer reckons it
+            size += BATCH_OVERHEAD + MAX_RECORD_OVERHEAD - RECORD_OVERHEAD  # as the producer counts it
             if size > min(self._limits):
                 keep.append(False)
                 reason = f"a record of {size} bytes; -X max_request_size is {self._limits[0]}"
@@ -165,7 +165,7 @@ class ProduceRun:
         _keep_records(records, keep)
 
     async def _settle(self, at_most: int) -> None:
-        """Take up what has become of deliveries until only ``at_most`` of them are open."""
+        """Wait for deliveries until at most ``at_most`` are open."""
         from ..producer import BatchDeliveryError
 
         waiting = self._open
@@ -182,11 +182,11 @@ class ProduceRun:
             for indices, reason in failed:
                 self._fail(records, indices, reason)
             if any(not isinstance(reason, RecordTooLargeError) for _, reason in failed):
-                # Not these records' fault, so the next ones would fare no better.
+                # These records aren't the cause, so the next ones would fail as well.
                 self._on_error = "stop"
 
     def _fail(self, records: Records, indices: Sequence[int], reason: Exception) -> None:
-        """Tell of records that were not delivered."""
+        """Report records that were not delivered."""
         for index in indices:
             value = records.values[index] or b""
             self._bytes -= len(value)
@@ -199,7 +199,7 @@ class ProduceRun:
                 self._console.note(str(failed))
 
     def _reject(self, broken: ParseFailure) -> None:
-        """Deal with a line that is no record, as ``--on-error`` says."""
+        """Handle an invalid line as ``--on-error`` says."""
         self._broken += 1
         self._keep(broken)
         if self._rejects is None:
@@ -262,7 +262,7 @@ class ProduceRun:
         if self._failed:
             self._console.note(f"{plural(self._failed, 'record')} not delivered")
         if interrupted:
-            self._console.note("Interrupted; what was read before that has been sent.")
+            self._console.note("Interrupted; all records read before that were sent.")
 
 
 def _batches(parser: Parser, files: Sequence[str]) -> Iterator[Records]:
@@ -271,7 +271,7 @@ def _batches(parser: Parser, files: Sequence[str]) -> Iterator[Records]:
 
 
 def _keep_records(records: Records, keep: Sequence[bool]) -> None:
-    """Drop the records that are not to be kept."""
+    """Keep only the selected records."""
     records.lines = list(compress(records.lines, keep))
     for name in ("values", "keys", "headers", "timestamps"):
         column = getattr(records, name)

@@ -1,4 +1,4 @@
-"""How far a command has come, on standard error: rich's bar, or one line that is written over."""
+"""A command's progress on standard error: rich's bar, or one line that is overwritten."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
-# Seconds between two updates of what is shown.
+# Seconds between two updates.
 _EVERY = 0.1
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class Progress:
-    """A bar where the total is known, else a counter. Invisible it costs next to nothing.
+    """A bar if the total is known, otherwise a counter. When invisible it costs next to nothing.
 
     ::
 
@@ -56,7 +56,7 @@ class Progress:
             sys.stderr.flush()
 
     def update(self, done: float, *, note: str = "") -> None:
-        """``done`` of the total, in the unit; may be called as often as one likes."""
+        """Show ``done``, in the unit. Cheap enough to call for every batch."""
         now = monotonic()
         if not self._visible or now - self._shown < _EVERY:
             return

@@ -37,33 +37,37 @@ if TYPE_CHECKING:
 
     Replicas = tuple[int, ...]
 
-# Seconds between two looks at what still moves.
+# Seconds between two checks of the moves.
 _EVERY: Final = 0.5
-# How often brokers are asked whether they have learnt of the last move, in pauses of _EVERY.
+# How many times brokers are asked, every _EVERY seconds, whether they know of the last move.
 _LOOKS: Final = 10
-# How many partitions that still move are named beside the progress bar.
+# How many moving partitions are named beside the progress bar.
 _NAMED: Final = 3
 
 
 def _plan_options(command: Any) -> Any:
-    """What `reassign` and `drain` have in common."""
+    """The options of both `reassign` and `drain`."""
     for option in (
-        click.option("--execute", is_flag=True, help="Do it; without it, only show what would be done."),
-        click.option("--no-wait", is_flag=True, help="With --execute: end when all moves have begun."),
+        click.option(
+            "--execute", is_flag=True, help="Carry out the plan. Without it, the plan is only shown."
+        ),
+        click.option("--no-wait", is_flag=True, help="With --execute, end as soon as all moves have begun."),
         click.option(
             "--throttle",
             type=click.IntRange(min=1),
             metavar="BYTES",
-            help="With --execute: copy no more than so many bytes a second from and to each broker.",
+            help="With --execute, limit copying from and to each broker to this many bytes per second.",
         ),
-        click.option("--save", metavar="FILE", help="Write the plan to FILE, in Kafka's JSON."),
-        click.option("--save-current", metavar="FILE", help="Write what there is now to FILE: the way back."),
+        click.option("--save", metavar="FILE", help="Write the plan to FILE in Kafka's JSON."),
+        click.option(
+            "--save-current", metavar="FILE", help="Write the current assignment to FILE, to go back to."
+        ),
     )[::-1]:
         command = option(command)
     return command
 
 
-@click.command(short_help="Spread partitions over brokers.")
+@click.command(short_help="Spread partitions evenly over brokers.")
 @click.option(
     "--topic",
     "--topics",
@@ -71,19 +75,23 @@ def _plan_options(command: Any) -> Any:
     multiple=True,
     metavar="TOPIC[:0,2,4-7]",
     shell_complete=complete_topics,
-    help="What to spread, by default all topics; may be repeated.",
+    help="Spread this topic, by default all topics. Repeat it for several.",
 )
-@click.option("--brokers", metavar="1,2,4-7", help="The brokers to be on, by default all there are.")
+@click.option("--brokers", metavar="1,2,4-7", help="Spread over these brokers, by default all.")
 @click.option(
     "--file",
     "source",
     type=click.File(encoding="utf-8"),
     metavar="FILE",
-    help="A plan in the JSON of kafka-reassign-partitions; - is standard input.",
+    help="Read a plan in the JSON of kafka-reassign-partitions; - is standard input.",
 )
 @_plan_options
-@click.option("--verify", is_flag=True, help="Only tell what still moves, or how far the plan of --file is.")
-@click.option("--cancel", is_flag=True, help="Stop what moves, back to the replicas there were before.")
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Only show what is still moving, or how much of the plan in --file is done.",
+)
+@click.option("--cancel", is_flag=True, help="Stop moves and go back to the replicas before them.")
 @options
 def reassign(
     console: Console,
@@ -98,16 +106,15 @@ def reassign(
     verify: bool,
     cancel: bool,
 ) -> None:
-    """Move partitions, so that brokers have equally many replicas and lead equally many of them.
+    """Move partitions so that all brokers have the same number of replicas and of preferred leaders.
 
-    As few replicas move as that takes; where all brokers have racks, the replicas of a partition are in as many
-    racks as can be. Without --execute, the plan is only shown. With it, the command waits until all replicas are
-    where they should be; Ctrl-C ends the waiting, not the moving. A preferred replica, the first one, leads when it
-    is elected: see "ottla cluster elect".
+    As few replicas as possible move. Where all brokers have racks, the replicas of a partition are spread over as many
+    racks as possible. Without --execute, the plan is only shown. With it, the command waits until all moves are done;
+    Ctrl-C ends the wait, not the moves. To make the preferred replicas leaders, use "ottla cluster elect".
 
-    --verify ends with 1 as long as something moves, or isn't as the plan of --file says. --cancel and --verify are
-    for what --topic or --file say, else for all. A --throttle is removed when all has moved; after --no-wait and
-    Ctrl-C that is for --verify or --cancel to do, once nothing moves any more.
+    --verify exits with 1 while partitions are moving or differ from the plan in --file. --cancel and --verify apply to
+    --topic or --file, and without these to everything. A --throttle is removed at the end of the moves; after
+    --no-wait or Ctrl-C, --verify and --cancel remove it once nothing is moving.
 
     \b
     ottla cluster reassign
@@ -116,15 +123,13 @@ def reassign(
     ottla cluster reassign --verify
     """
     if verify + cancel + execute > 1:
-        raise click.UsageError("one of --execute, --verify and --cancel, at most")
+        raise click.UsageError("give at most one of --execute, --verify and --cancel")
     if source is not None and (topics or brokers):
         raise click.UsageError(
-            "a plan from --file has its topics and brokers; leave out --topic and --brokers"
+            "a plan from --file names its topics and brokers; leave out --topic and --brokers"
         )
     if (verify or cancel) and (brokers or save or save_current or no_wait):
-        raise click.UsageError(
-            "--verify and --cancel make no plan: --topic and --file are all that goes with them"
-        )
+        raise click.UsageError("--verify and --cancel make no plan; they take only --topic and --file")
     _check_goes_with_execute(execute, no_wait, throttle)
     wanted = wanted_partitions(topics)
     plan = None if source is None else read_plan(source)
@@ -140,7 +145,7 @@ def reassign(
 def _check_goes_with_execute(execute: bool, no_wait: bool, throttle: int | None) -> None:
     for option, given in (("--no-wait", no_wait), ("--throttle", throttle is not None)):
         if given and not execute:
-            raise click.UsageError(f"{option} goes with --execute")
+            raise click.UsageError(f"{option} needs --execute")
 
 
 @click.command(short_help="Move everything off a broker.")
@@ -156,11 +161,11 @@ def drain(
     save: str | None,
     save_current: str | None,
 ) -> None:
-    """Move everything off a broker, or several, before they are taken away; they may be dead already.
+    """Move everything off one or more brokers before they are removed. The brokers may already be dead.
 
-    What is on them goes to the brokers with the fewest replicas, with racks kept apart; nothing else moves. Without
-    --execute, the plan is only shown. With it, the command waits until the broker has nothing any more; Ctrl-C ends
-    the waiting, not the moving. New topics may be put on the broker as long as it runs.
+    Their replicas go to the brokers with the fewest, spread over racks; nothing else moves. Without --execute, the
+    plan is only shown. With it, the command waits until the brokers are empty; Ctrl-C ends the wait, not the moves.
+    New topics may still be placed on a broker while it runs.
 
     \b
     ottla cluster drain 3
@@ -179,9 +184,6 @@ class _Doing:
     ) -> None:
         self.execute, self.wait, self.save, self.save_current = execute, wait, save, save_current
         self.throttle = throttle
-
-
-# Making plans ---------------------------------------------------------------------------------------------------------
 
 
 async def _reassign(
@@ -224,7 +226,9 @@ async def _drain(console: Console, leaving: Collection[int], doing: _Doing) -> N
         for tp, replicas in current.items():
             gone = set(replicas) - racks.keys() - set(leaving)
             if gone and not set(replicas).isdisjoint(leaving):
-                raise click.ClickException(f"broker {min(gone)} has a replica of {tp} too, and is not there")
+                raise click.ClickException(
+                    f"broker {min(gone)} also has a replica of {tp}, and isn't running"
+                )
         moves = _planned(lambda: drained(current, racks, leaving))
         await _carry_out(console, admin, {move.partition: move.old for move in moves}, moves, doing)
 
@@ -254,20 +258,17 @@ def _check_there(brokers: Collection[int], there: Collection[int]) -> None:
     for broker in brokers:
         if broker not in there:
             raise click.ClickException(
-                f"broker {broker} is not there; the cluster has {', '.join(map(str, sorted(there)))}"
+                f"broker {broker} isn't running; the cluster has {', '.join(map(str, sorted(there)))}"
             )
 
 
 def _refuse_if_down(down: Collection[int]) -> None:
-    """A broker that is down for a moment would lose all that it has, if nobody said that it should."""
+    """Refuse to plan while a broker is down: a brief outage would otherwise move everything off it."""
     if down:
         raise click.ClickException(
-            f"broker {', '.join(map(str, sorted(down)))} has replicas and is not there: wait for it, "
-            "or say by --brokers where they are to go"
+            f"broker {', '.join(map(str, sorted(down)))} has replicas and isn't running: wait for it, "
+            "or name the brokers for its replicas with --brokers"
         )
-
-
-# Carrying them out ----------------------------------------------------------------------------------------------------
 
 
 async def _carry_out(
@@ -277,11 +278,11 @@ async def _carry_out(
     moves: list[Move],
     doing: _Doing,
 ) -> None:
-    """Show a plan, and if that is wished begin it and wait for its end."""
+    """Show a plan, and with --execute carry it out and wait for its end."""
     moving = await admin.list_partition_reassignments(current)
     if moving and moves:
         raise click.ClickException(
-            f"{_are(moving)} moving already: wait (ottla cluster reassign --verify), or stop it (--cancel)"
+            f"{_are(moving)} already moving: wait (ottla cluster reassign --verify), or stop the moves (--cancel)"
         )
     if doing.save_current is not None:
         write_plan(doing.save_current, {move.partition: move.old for move in moves})
@@ -294,7 +295,7 @@ async def _carry_out(
     if moves and doing.execute:
         await _execute(console, admin, moves, doing)
     elif moves:
-        console.note("nothing is changed; add --execute to do it")
+        console.note("nothing was changed; add --execute to carry it out")
     if console.as_json:
         console.emit(
             {
@@ -319,7 +320,7 @@ def _show_plan(console: Console, moves: list[Move], copies: int, size: int | Non
     console.table(
         [Column("Topic"), Column("Partition"), Column("Old"), Column("New")],
         without_repeats(console, rows),
-        empty="everything is where it should be",
+        empty="nothing to move",
     )
     if moves:
         if console.is_terminal:
@@ -339,13 +340,13 @@ async def _execute(console: Console, admin: Admin, moves: list[Move], doing: _Do
             await _lift(console, admin, {move.partition.topic for move in moves})
             raise
         if not doing.wait:
-            console.note("all moves have begun; ottla cluster reassign --verify tells what still moves")
+            console.note("all moves have begun; ottla cluster reassign --verify shows what is still moving")
             return
         await _wait(console, admin, moves)
     except asyncio.CancelledError:
-        # Those too whose beginning has not been confirmed yet.
+        # Including moves whose start isn't confirmed yet.
         console.note(
-            "the moves go on; ottla cluster reassign --cancel stops them, --verify tells how far they are"
+            "the moves continue; ottla cluster reassign --cancel stops them, --verify shows their progress"
         )
         raise
     if doing.throttle is not None:
@@ -360,7 +361,7 @@ async def _lift(console: Console, admin: Admin, topics: Collection[str]) -> None
 
 
 async def _size(admin: Admin, moves: list[Move]) -> int | None:
-    """The bytes that brokers have to copy; None if those that have them don't tell."""
+    """The bytes that brokers have to copy; None if their brokers don't report sizes."""
     needed = [move for move in moves if move.adding]
     sizes: dict[TopicPartition, int] = {}
     there = {node.id for node in (await admin.describe_cluster()).nodes}
@@ -382,13 +383,13 @@ async def _begin(console: Console, admin: Admin, moves: list[Move]) -> None:
         if error.results:
             console.note(
                 f"{plural(len(error.results), 'partition')} of {len(moves)} began to move; "
-                "ottla cluster reassign --cancel stops that"
+                "ottla cluster reassign --cancel stops them"
             )
         raise
 
 
 async def _wait(console: Console, admin: Admin, moves: list[Move]) -> None:
-    """Until nothing of it moves any more, however long that takes."""
+    """Wait until none of the partitions is moving, however long that takes."""
     partitions = [move.partition for move in moves]
     with console.progress("moving", total=len(moves), unit="partitions") as bar:
         while moving := await admin.list_partition_reassignments(partitions):
@@ -397,7 +398,7 @@ async def _wait(console: Console, admin: Admin, moves: list[Move]) -> None:
 
 
 async def _look_at_result(console: Console, admin: Admin, moves: list[Move]) -> None:
-    """Say how it ended. Brokers learn of the last move a moment after the controller."""
+    """Report the result. Brokers learn of the last move a moment after the controller."""
     left: list[Move] = []
     topics: dict[str, TopicMetadata] = {}
     for look in range(_LOOKS):
@@ -409,7 +410,7 @@ async def _look_at_result(console: Console, admin: Admin, moves: list[Move]) -> 
             break
     if left:
         raise click.ClickException(
-            f"{_are([move.partition for move in left])} elsewhere: somebody else has stopped or changed that"
+            f"{_are([move.partition for move in left])} elsewhere: another program stopped or changed the moves"
         )
     console.note(f"{plural(len(moves), 'partition')} changed")
     others = sum(
@@ -418,7 +419,7 @@ async def _look_at_result(console: Console, admin: Admin, moves: list[Move]) -> 
     )
     if others:
         console.note(
-            f"{plural(others, 'partition')} not led by the preferred replica yet: ottla cluster elect"
+            f"{plural(others, 'partition')} not yet led by the preferred replica: ottla cluster elect"
         )
 
 
@@ -435,11 +436,8 @@ def _named(partitions: Collection[TopicPartition]) -> str:
 
 
 def _are(partitions: Collection[TopicPartition]) -> str:
-    """The same as the subject of a sentence."""
+    """The partitions as the subject of a sentence, with its verb."""
     return f"{_named(partitions)} {'is' if len(partitions) == 1 else 'are'}"
-
-
-# --verify and --cancel ------------------------------------------------------------------------------------------------
 
 
 async def _verify(
@@ -501,7 +499,7 @@ async def _cancel(
         except BrokerError as error:
             errors = {next(iter(moving)): error}
         for failure in errors.values():
-            # What has come to its end meanwhile has nothing to be stopped.
+            # A move that has ended meanwhile can't be stopped.
             if (
                 not isinstance(failure, BrokerError)
                 or failure.code is not ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
@@ -522,7 +520,7 @@ async def _cancel(
 async def _moving(
     admin: Admin, wanted: Mapping[str, Collection[int] | None], plan: Collection[TopicPartition] | None
 ) -> dict[TopicPartition, PartitionReassignment]:
-    """What moves, of these topics or this plan if there are any, else of all."""
+    """The moves of these topics or this plan, or all moves without them."""
     if plan is not None:
         return await admin.list_partition_reassignments(plan)
     partitions = known_partitions(wanted, await topics_of(admin, wanted)) if wanted else None

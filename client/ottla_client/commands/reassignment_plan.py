@@ -1,14 +1,14 @@
-"""Which brokers partitions should be on: plans that are balanced, keep to racks, and move as little as possible.
+"""Plans for the placement of partitions: balanced, across racks, and with as few moves as possible.
 
-A plan says for partitions which replicas they are to have, the preferred leader first. It is made in steps:
+A plan lists the new replicas of partitions, the preferred leader first. It is made in steps:
 
-1. replicas that may stay where they are do; one that shares a rack without need has to go;
-2. those that have to go somewhere else go to the broker that has the fewest;
-3. brokers are levelled out: one replica at a time from one that has two more than another, if need be by way of
-   others in between, until no two of them differ by more than one, or racks allow no more (`balanced` alone);
-4. by changing the order of replicas, the same is done for preferred leaders; no data moves for that.
+1. replicas stay where they are, except those that share a rack unnecessarily;
+2. replicas that can't stay go to the broker with the fewest;
+3. brokers are balanced (`balanced` only): while a broker has at least two replicas more than another, one replica
+   moves, if necessary through brokers in between, as far as racks allow;
+4. preferred leaders are balanced in the same way, by changing the order of replicas, which moves no data.
 
-Racks count as for Kafka (KIP-36): if every broker has one, a partition's replicas are in as many racks as can be.
+As in Kafka (KIP-36), if every broker has a rack, a partition's replicas are in as many racks as possible.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Item = TypeVar("Item")
 
 
 class PlanError(ValueError):
-    """There is no such plan; the message says why."""
+    """No such plan exists; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A partition's replicas as they are and as they are to be."""
+    """A partition's current and planned replicas."""
 
     partition: TopicPartition
     old: Replicas
@@ -40,7 +40,7 @@ class Move:
 
     @property
     def adding(self) -> Replicas:
-        """The brokers that get a copy of the data."""
+        """The brokers that will copy the data."""
         return tuple(broker for broker in self.new if broker not in self.old)
 
 
@@ -54,7 +54,7 @@ def balanced(current: Assignment, brokers: Mapping[int, str | None]) -> list[Mov
 
 
 def drained(current: Assignment, brokers: Mapping[int, str | None], leaving: Collection[int]) -> list[Move]:
-    """Move what is on the brokers that are leaving to the others; all else stays. Raises PlanError."""
+    """Move the replicas of leaving brokers to the others; nothing else moves. Raises PlanError."""
     stay = {broker: rack for broker, rack in brokers.items() if broker not in leaving}
     moving = {tp: replicas for tp, replicas in current.items() if not leaving_none(replicas, leaving)}
     others = [replicas for tp, replicas in current.items() if tp not in moving]
@@ -66,15 +66,15 @@ def drained(current: Assignment, brokers: Mapping[int, str | None], leaving: Col
 
 
 def leaving_none(replicas: Replicas, leaving: Collection[int]) -> bool:
-    """Whether a partition has nothing on the brokers that are leaving."""
+    """Whether a partition has no replica on the leaving brokers."""
     return not any(broker in leaving for broker in replicas)
 
 
 @dataclass(slots=True)
 class _Plan:
-    """The replicas as planned so far.
+    """The replicas planned so far.
 
-    ``held`` counts replicas by broker, ``stay`` and ``come`` have the partitions that a broker keeps and gets.
+    ``held`` counts replicas by broker; ``stay`` and ``come`` have the partitions that a broker keeps and gets.
     """
 
     current: Assignment
@@ -98,16 +98,14 @@ class _Plan:
             if tuple(self.replicas[tp]) != self.current[tp]
         ]
 
-    # Steps ----------------------------------------------------------------------------------------------------------
-
     def place(self, partitions: Assignment, elsewhere: Counter[int]) -> None:
-        """Keep what can stay, and find places for the others. ``elsewhere``: replicas that are not in the plan."""
+        """Keep replicas that can stay and place the others. ``elsewhere`` counts replicas outside the plan."""
         gaps: dict[TopicPartition, list[int]] = {}
         self.held = Counter({broker: elsewhere[broker] for broker in self.brokers})
         for tp, replicas in sorted(partitions.items()):
             if len(replicas) > len(self.brokers):
                 only = "1 broker" if len(self.brokers) == 1 else f"{len(self.brokers)} brokers"
-                raise PlanError(f"{tp} has {len(replicas)} replicas, and there would be {only} for them")
+                raise PlanError(f"{tp} has {len(replicas)} replicas, but would have only {only}")
             stays = self._stay(replicas)
             self.replicas[tp] = list(replicas)
             gaps[tp] = [place for place, broker in enumerate(replicas) if broker not in stays]
@@ -122,7 +120,7 @@ class _Plan:
                 self._count(tp, broker)
 
     def _stay(self, replicas: Replicas) -> list[int]:
-        """The replicas that needn't go: the first of each rack, and others as long as there are racks enough."""
+        """The replicas that can stay: the first of each rack, and others while the racks suffice."""
         here = [broker for broker in replicas if broker in self.brokers]
         spare = len(replicas) - self._racks_for(len(replicas))
         stays: list[int] = []
@@ -139,11 +137,11 @@ class _Plan:
         return stays
 
     def _racks_for(self, count: int) -> int:
-        """How many racks so many replicas have to be in; without racks, as many as there are replicas."""
+        """How many racks ``count`` replicas must be in; without racks, ``count``."""
         return min(count, len(set(self.racks.values()))) if self.racks else count
 
     def _best_for(self, tp: TopicPartition, there: Collection[int]) -> int:
-        """The broker with the fewest, among those that may have another replica of a partition."""
+        """The broker with the fewest replicas that may take another replica of a partition."""
         used = {self.racks[broker] for broker in there if broker in self.racks}
         free = [broker for broker in self.brokers if broker not in there]
         fresh = [broker for broker in free if self.racks and self.racks[broker] not in used]
@@ -151,7 +149,7 @@ class _Plan:
 
     def level_replicas(self) -> None:
         def find(source: int, target: int) -> TopicPartition | None:
-            """Rather one that moves anyway, and of those rather one that was there before."""
+            """Prefer a replica that moves anyway, and among these one that was there before."""
             able = [tp for tp in self.come[source] if self._may_go(tp, source, target)]
             if able:
                 return min(able, key=lambda tp: (target not in self.current[tp], tp))
@@ -175,7 +173,7 @@ class _Plan:
         return len(racks) >= self._racks_for(len(self.replicas[tp]))
 
     def level_leaders(self, among: Iterable[TopicPartition], elsewhere: Counter[int] | None = None) -> None:
-        """Change which replica of these partitions comes first."""
+        """Balance preferred leaders by reordering the replicas of these partitions."""
         leads = Counter({broker: (elsewhere or Counter())[broker] for broker in self.brokers})
         led: dict[int, set[TopicPartition]] = {broker: set() for broker in self.brokers}
         chosen = set(among)
@@ -187,7 +185,7 @@ class _Plan:
 
         def find(source: int, target: int) -> TopicPartition | None:
             able = (tp for tp in led[source] if target in self.replicas[tp])
-            # Rather a partition that is told of new replicas anyway.
+            # Prefer a partition whose replicas change anyway.
             return min(able, key=lambda tp: (tuple(self.replicas[tp]) == self.current[tp], tp), default=None)
 
         def lead(tp: TopicPartition, source: int, target: int) -> None:
@@ -206,7 +204,7 @@ class _Plan:
         self._on(tp, broker)[tp] = None
 
     def _on(self, tp: TopicPartition, broker: int) -> dict[TopicPartition, None]:
-        """Where a broker's replica of this partition is counted; in order, so that plans are the same each time."""
+        """The set that counts a broker's replica of this partition; ordered, so that plans are deterministic."""
         return (self.stay if broker in self.current[tp] else self.come)[broker]
 
 
@@ -215,20 +213,20 @@ def _level(
     find: Callable[[int, int], Item | None],
     move: Callable[[Item, int, int], None],
 ) -> None:
-    """Move items, one at a time, until nowhere a broker could give one to another that has two fewer.
+    """Move items, one at a time, until no broker can give one to a broker with at least two fewer.
 
-    An item that can't go to such a broker directly may go to a third one that passes on another of its own.
+    Where an item can't move directly, it goes to a third broker, which passes on one of its own.
     """
     while (path := _path(load, find)) is not None:
-        # From the end on, so that a broker in between gives before it takes.
+        # Backwards, so that a broker in between gives before it takes.
         for source, target in reversed(list(pairwise(path))):
             item = find(source, target)
-            assert item is not None, "a broker that has given an item away can take the one meant for it"
+            assert item is not None, "a broker that has given an item can take another"
             move(item, source, target)
 
 
 def _path(load: Counter[int], find: Callable[[int, int], Item | None]) -> Sequence[int] | None:
-    """The shortest way from a broker with much to one with at least two less, the fullest broker first."""
+    """The shortest path from a broker to one with at least two fewer, starting with the fullest broker."""
     brokers = sorted(load, key=lambda broker: (-load[broker], broker))
     for start in brokers:
         if load[start] - load[brokers[-1]] < 2:
@@ -237,7 +235,7 @@ def _path(load: Counter[int], find: Callable[[int, int], Item | None]) -> Sequen
         waiting = deque([start])
         while waiting:
             here = waiting.popleft()
-            for there in reversed(brokers):  # those with the least first
+            for there in reversed(brokers):  # the emptiest first
                 if there in before or find(here, there) is None:
                     continue
                 before[there] = here

@@ -1,9 +1,7 @@
-"""What ``ottla produce`` makes of its input: columns of keys and values, out of lines or whole files.
+"""Parsers for the input of ``ottla produce``: columns of keys and values out of lines or whole files.
 
-JSON and CSV are in ``structured_parsers``.
-
-A parser takes a file in pieces as they are read and gives the records of each. What can't be read as a record becomes
-a `ParseFailure` with the number of its line; the records around it are unharmed.
+JSON and CSV are in ``structured_parsers``. A parser gets a file in pieces as they are read and returns the records of
+each. A line that isn't a record becomes a `ParseFailure` with its number; the records around it are unaffected.
 """
 
 from __future__ import annotations
@@ -21,14 +19,14 @@ if TYPE_CHECKING:
 
     from .input_files import Piece
 
-# A line, or a CSV row with line breaks in it, that is longer than this is a mistake, not a record.
+# A longer line, or CSV row with line breaks, is a mistake, not a record.
 LONGEST = 64 << 20
 _BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
 class ParseFailure:
-    """A line that is no record: where it stands, what is wrong with it, and itself."""
+    """A line that isn't a record: where it is, the reason, and its text."""
 
     file: str
     line: int
@@ -41,7 +39,7 @@ class ParseFailure:
 
 @dataclass(slots=True)
 class Records:
-    """Records in columns. ``lines`` has the number of each one's line; ``read`` the bytes read so far."""
+    """Records in columns. ``lines`` has the line number of each; ``read`` is the number of bytes read so far."""
 
     file: str
     values: list[bytes | None] = field(default_factory=list)
@@ -58,10 +56,10 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Which part of the input is what. The names are of CSV columns or of fields of JSON objects.
+    """Which CSV columns or JSON fields become which parts of a record.
 
-    ``null_value`` is the text that stands for no value, which is a tombstone. ``headers`` go with every record,
-    ``header_fields`` are names of headers and the field that each one's value comes from.
+    ``null_value`` is the text that becomes null, a tombstone. ``headers`` are added to every record; ``header_fields``
+    maps headers to the fields that have their values.
     """
 
     key: str | None = None
@@ -79,7 +77,7 @@ class Fields:
 
 
 class Parser(ABC):
-    """Cuts pieces into whole lines; what a line is worth is the subclasses' matter."""
+    """Cuts pieces into whole lines, which subclasses parse."""
 
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
@@ -87,14 +85,14 @@ class Parser(ABC):
         self._start()
 
     def _start(self) -> None:
-        """Begin a new file."""
+        """Start a new file."""
         self._line = 1
         self._at_start = True
         self._rest: list[bytes] = []
         self._waiting = 0
 
     def feed(self, piece: Piece) -> Records:
-        """The records of the lines that are whole with this piece. Raises click.ClickException where none ends."""
+        """The records of the lines that this piece completes. Raises click.ClickException for a line without end."""
         self._read += len(piece.data)
         cut = len(piece.data) if piece.last else piece.data.rfind(b"\n") + 1
         records = Records(piece.file)
@@ -119,12 +117,12 @@ class Parser(ABC):
     def _check_length(self, file: str, length: int) -> None:
         if length > LONGEST:
             raise click.ClickException(
-                f"{file}:{self._line}: no end of it after {LONGEST >> 20} MiB; is --format right?"
+                f"{file}:{self._line}: no line end within {LONGEST >> 20} MiB; is --format right?"
             )
 
     @abstractmethod
     def parse(self, file: str, block: bytes, last: bool) -> Records:
-        """The records of whole lines; ``last`` with the end of the file, when ``block`` may be empty."""
+        """The records of whole lines. With ``last``, at the end of the file, ``block`` may be empty."""
 
     def _lines(self, block: bytes) -> tuple[list[bytes], range]:
         """Lines without their ends (LF or CRLF), and their numbers."""
@@ -138,7 +136,7 @@ class Parser(ABC):
         return lines, numbers
 
     def _nulls(self, values: list[bytes | None]) -> list[bytes | None]:
-        """The same with None for the text that stands for it."""
+        """The values with None for the null text."""
         null = self.fields.null_value
         if null is None or null not in values:
             return values
@@ -146,7 +144,7 @@ class Parser(ABC):
 
 
 class LineParser(Parser):
-    """A record a line; with a separator, what stands before its first is the key."""
+    """One record per line; with a separator, the part before its first occurrence is the key."""
 
     def parse(self, file: str, block: bytes, last: bool) -> Records:
         lines, numbers = self._lines(block)
@@ -156,7 +154,7 @@ class LineParser(Parser):
         if separator is not None and lines:
             keys, found, values = map(list, zip(*[line.partition(separator) for line in lines], strict=True))
             if b"" in found:
-                reason = f"no {separator.decode(errors='replace')!r} behind a key"
+                reason = f"no {separator.decode(errors='replace')!r} after a key"
                 records.broken = [
                     ParseFailure(file, number, reason, line)
                     for line, mark, number in zip(lines, found, numbers, strict=True)
@@ -171,7 +169,7 @@ class LineParser(Parser):
 
 
 class FileParser(Parser):
-    """A whole file is one record, byte for byte."""
+    """Each file is one record, byte for byte."""
 
     def feed(self, piece: Piece) -> Records:
         self._read += len(piece.data)

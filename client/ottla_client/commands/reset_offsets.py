@@ -1,4 +1,4 @@
-"""``ottla groups reset-offsets``: where a group is to go on reading, as Kafka's tool does it."""
+"""``ottla groups reset-offsets``: set where a group continues, as Kafka's tool does."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """What the new offsets are worked out from."""
+    """The basis for the new offsets."""
 
     admin: Admin
     committed: Mapping[TopicPartition, OffsetAndMetadata]
@@ -43,31 +43,43 @@ class Now:
 
 
 Plan = Callable[[Now], Awaitable[dict[TopicPartition, int]]]
-"""The offset that each partition is to have; it is brought into the log's bounds afterwards."""
+"""The new offset of each partition, before it is brought into the log's bounds."""
 
 
-@click.command("reset-offsets", short_help="Set where a group goes on reading.")
+@click.command("reset-offsets", short_help="Set where a group continues reading.")
 @click.argument("name", metavar="GROUP", shell_complete=complete_groups)
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,2,4-7]", help="Where; may be repeated.")
-@click.option("--all-topics", is_flag=True, help="Wherever the group has committed offsets.")
-@click.option("--to-earliest", is_flag=True, help="To the first record there is.")
-@click.option("--to-latest", is_flag=True, help="To the end: only new records will be read.")
-@click.option("--to-offset", type=click.IntRange(min=0), metavar="N", help="To this offset.")
 @click.option(
-    "--to-datetime", metavar="ISO", help="To the first record not older; local time if no zone is named."
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[:0,2,4-7]",
+    help="Reset these partitions. Repeat it for several topics.",
 )
 @click.option(
-    "--by-duration", metavar="PT1H|1h", help="To the first record not older than so long before now."
+    "--all-topics", is_flag=True, help="Reset all partitions for which the group has committed offsets."
 )
-@click.option("--shift-by", type=int, metavar="N", help="On by N records, back if it is negative.")
-@click.option("--to-current", is_flag=True, help="Where it is; to the end where nothing is committed.")
+@click.option("--to-earliest", is_flag=True, help="Go to the first record.")
+@click.option("--to-latest", is_flag=True, help="Go to the end, to read only new records.")
+@click.option("--to-offset", type=click.IntRange(min=0), metavar="N", help="Go to this offset.")
+@click.option(
+    "--to-datetime",
+    metavar="ISO",
+    help="Go to the first record from this time on, local time unless it names a zone.",
+)
+@click.option("--by-duration", metavar="PT1H|1h", help="Go to the first record of the last DURATION.")
+@click.option("--shift-by", type=int, metavar="N", help="Go forward by N records, or back if N is negative.")
+@click.option(
+    "--to-current",
+    is_flag=True,
+    help="Stay at the committed offset, or go to the end where nothing is committed.",
+)
 @click.option(
     "--from-file",
     type=click.File(encoding="utf-8"),
     metavar="FILE",
-    help="Lines of topic,partition,offset; - is standard input.",
+    help="Read lines of topic,partition,offset from a file; - is standard input.",
 )
-@click.option("--execute", is_flag=True, help="Do it; without it, only show what would be done.")
+@click.option("--execute", is_flag=True, help="Set the offsets. Without it, they are only shown.")
 @click.option("--export", is_flag=True, help="Print the plan as lines for --from-file.")
 @options
 def reset_offsets(
@@ -86,10 +98,10 @@ def reset_offsets(
     execute: bool,
     export: bool,
 ) -> None:
-    """Set where a group goes on reading. Shows the old and new offsets, and sets them only with --execute.
+    """Set where a group continues reading. The new offsets are only shown unless --execute is given.
 
-    The group must not have members: stop its consumers first. Offsets outside of the log are brought to its nearest
-    end. For a time after the last record the new offset is the end.
+    The group must not have members: stop its consumers first. An offset outside the log becomes the nearest end of
+    the log. A time after the last record becomes the end.
 
     \b
     ottla groups reset-offsets etl --topic orders --to-earliest
@@ -118,13 +130,13 @@ def reset_offsets(
         plans.append(_as_listed(listed))
     if len(plans) != 1:
         raise click.UsageError(
-            "one of --to-earliest, --to-latest, --to-offset, --to-datetime, --by-duration, --shift-by, --to-current "
-            "and --from-file is needed"
+            "give one of --to-earliest, --to-latest, --to-offset, --to-datetime, --by-duration, --shift-by, "
+            "--to-current and --from-file"
         )
     if execute and export:
         raise click.UsageError("--export only prints; leave out --execute")
     if sum((bool(topics), all_topics, listed is not None)) != 1:
-        raise click.UsageError("one of --topic and --all-topics is needed (neither with --from-file)")
+        raise click.UsageError("give --topic or --all-topics (neither with --from-file)")
     wanted: dict[str, Collection[int] | None] = {}
     for text in topics:
         topic, numbers = partitions_in(text, "--topic")
@@ -176,7 +188,7 @@ async def _reset(
         new = {p: min(max(offset, now.starts[p]), now.ends[p]) for p, offset in asked_for.items()}
         for p, offset in new.items():
             if offset != asked_for[p]:
-                console.note(f"{p}: offset {asked_for[p]} is outside of the log; taken to {offset}")
+                console.note(f"{p}: offset {asked_for[p]} is outside the log; using {offset}")
         if execute:
             await admin.alter_group_offsets(name, new)
     if export:
@@ -203,14 +215,14 @@ async def _reset(
         console.note(f"offsets of group {name} are set")
     elif members:
         console.note(
-            f"nothing is changed; group {name} has {plural(members, 'member')}, which must be stopped first"
+            f"nothing was changed; group {name} has {plural(members, 'member')}, which must be stopped first"
         )
     else:
-        console.note("nothing is changed; add --execute to do it")
+        console.note("nothing was changed; add --execute to set them")
 
 
 async def _members(console: Console, admin: Admin, name: str, *, may_be_new: bool) -> int:
-    """How many members the group has. A group that isn't there ends the command unless ``may_be_new``."""
+    """The group's number of members. An unknown group ends the command unless ``may_be_new``."""
     from ..admin import is_unknown_group
 
     try:
@@ -221,11 +233,8 @@ async def _members(console: Console, admin: Admin, name: str, *, may_be_new: boo
     missing = unknown("group", name, await admin.list_groups())
     if not may_be_new:
         raise missing
-    console.note(f"{missing.message}; the offsets make a new group")
+    console.note(f"{missing.message}; these offsets create it")
     return 0
-
-
-# Where to -----------------------------------------------------------------------------------------------------------
 
 
 async def _to_earliest(now: Now) -> dict[TopicPartition, int]:
@@ -251,7 +260,7 @@ def _shift(by: int) -> Plan:
     async def plan(now: Now) -> dict[TopicPartition, int]:
         for partition in now.ends:
             if partition not in now.committed:
-                raise click.ClickException(f"{partition}: nothing is committed that could be shifted")
+                raise click.ClickException(f"{partition}: no committed offset to shift")
         return {p: committed.offset + by for p, committed in now.committed.items()}
 
     return plan

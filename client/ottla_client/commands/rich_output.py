@@ -1,6 +1,6 @@
-"""What rich draws at a terminal. Imported only there; raises ImportError where rich isn't installed.
+"""Terminal output drawn by rich. Import it only for terminals; raises ImportError where rich isn't installed.
 
-Colours are those that can be read on light and on dark ground alike: the terminal's own, bold, dim, green, red.
+Only colours that are readable on light and dark backgrounds are used: the terminal's own, bold, dim, green, red.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def draw_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]], title: str) -> str:
-    """The text, with the terminal's escapes, of a table in the width of standard output."""
+    """A table as text with escapes, in the width of standard output."""
     terminal = RichConsole(file=sys.stdout)
     table = table_of(columns, rows, title)
     captured = RichConsole(
@@ -64,7 +64,7 @@ def table_of(columns: Sequence[Column], rows: Sequence[Sequence[Any]], title: st
 
 
 class LiveView:
-    """What is shown at the terminal, and replaced each time by what is so now."""
+    """A view that fills the terminal and is replaced at each update."""
 
     def __init__(self) -> None:
         self._live = Live(console=RichConsole(file=sys.stdout), auto_refresh=False, screen=True)
@@ -77,7 +77,7 @@ class LiveView:
         self._live.stop()
 
     def show(self, parts: Sequence[RenderableType]) -> None:
-        """Some texts and tables, one below the other; what doesn't fit on the screen is cut off at its end."""
+        """Show texts and tables one below the other; whatever exceeds the screen is cut off."""
         self._live.update(Group(*parts), refresh=True)
 
 

@@ -1,4 +1,4 @@
-"""Input with fields in it, for ``ottla produce``: JSON lines, and CSV with a header row."""
+"""Parsers for input with fields: JSON lines, and CSV with a header row."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _MISSING = object()
 
 
 class _WrongError(ValueError):
-    """What is wrong with one line."""
+    """One line is invalid."""
 
 
 class _StructuredParser(Parser):
-    """Makes records one by one, of lines that have fields."""
+    """Builds records one by one from lines with fields."""
 
     def __init__(self, fields: Fields) -> None:
         super().__init__(fields)
@@ -43,7 +43,7 @@ class _StructuredParser(Parser):
         )
 
     def _add(self, records: Records, line: int, value: bytes | None, get: Callable[[str], Any]) -> None:
-        """Add a record whose fields ``get`` finds (_MISSING: it has none). Raises ValueError, adding nothing."""
+        """Add a record from the fields that ``get`` returns (_MISSING for none). Raises ValueError before adding it."""
         fields = self.fields
         if fields.value is not None:
             value = _bytes_of(_present(get, fields.value))
@@ -73,7 +73,7 @@ def _present(get: Callable[[str], Any], name: str) -> Any:
 
 
 def _bytes_of(value: Any) -> bytes | None:
-    """A field as a record has it: text as it is, null as no value, all else as JSON."""
+    """A field as bytes: text as it is, null as no value, anything else as JSON."""
     if value is None:
         return None
     return (value if isinstance(value, str) else _encode(value)).encode()
@@ -84,12 +84,12 @@ def _timestamp_of(name: str, get: Callable[[str], Any]) -> int:
     if isinstance(value, str):
         value = parse_time(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1 << 62:
-        raise _WrongError(f"{name!r} is no timestamp: {_encode(value)[:40]}")
+        raise _WrongError(f"{name!r} is not a timestamp: {_encode(value)[:40]}")
     return int(value)
 
 
 class JsonParser(_StructuredParser):
-    """A JSON value a line, sent as it stands, or one of its fields. Empty lines are skipped."""
+    """One JSON value per line, sent unchanged, or one of its fields. Empty lines are skipped."""
 
     def parse(self, file: str, block: bytes, last: bool) -> Records:
         records = self._empty(file)
@@ -105,7 +105,7 @@ class JsonParser(_StructuredParser):
             except json.JSONDecodeError as error:
                 reason = f"not JSON: {error.msg} (column {error.colno})"
             except UnicodeEncodeError:
-                reason = "a field has half a surrogate pair, which UTF-8 can't hold"
+                reason = "a field has half a surrogate pair, which UTF-8 can't encode"
             except RecursionError:
                 reason = "not JSON: nested too deeply"
             except ValueError as error:
@@ -128,7 +128,7 @@ def _getter(document: Any) -> Callable[[str], Any]:
 
     def get(name: str) -> Any:
         if not isinstance(document, dict):
-            raise _WrongError(f"no object, so no field {name!r}")
+            raise _WrongError(f"not an object, so it has no field {name!r}")
         if name in document or "." not in name:
             return document.get(name, _MISSING)
         found: Any = document
@@ -153,7 +153,7 @@ class CsvParser(_StructuredParser):
         self._names: list[str] | None = None
         self._index: dict[str, int] = {}
         self._open = ""
-        """Lines of a row whose quotes are still open."""
+        """The lines of a row with open quotes."""
 
     def parse(self, file: str, block: bytes, last: bool) -> Records:
         records = self._empty(file)
@@ -191,7 +191,7 @@ class CsvParser(_StructuredParser):
         return records
 
     def _take_names(self, file: str, row: list[str]) -> None:
-        """The header row. What is wrong with it is wrong with the whole file: raises click.ClickException."""
+        """Read the header row. An invalid one makes the file unusable: raises click.ClickException."""
         where = f"{file}:{self._line}: the header row"
         if not row or len(set(row)) < len(row):
             raise click.ClickException(f"{where} {'has a name twice' if row else 'is empty'}")

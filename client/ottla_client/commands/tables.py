@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. ``key`` is its name in JSON; without it, the title in lower case with underscores.
+    """A column of a table. ``key`` is its name in JSON, by default the title in lower case with underscores.
 
-    ``right`` aligns right: None does so if all values are numbers. ``show`` makes text of a value (JSON always has
-    the value itself); ``style`` gives rich's style for a value, to be used sparingly.
+    ``right`` aligns right; None does so if all values are numbers. ``show`` formats a value (JSON has the value
+    itself); ``style`` returns rich's style for a value.
     """
 
     title: str
@@ -26,7 +26,7 @@ class Column:
         return self.key or self.title.lower().replace(" ", "_").replace("-", "_")
 
     def text(self, value: Any) -> str:
-        """A value as it stands in the table; nothing is shown as ``-``."""
+        """A value as text; None is ``-``."""
         if value is None:
             return "-"
         if self.show is not None:
@@ -48,7 +48,7 @@ class Column:
 
 
 def printable(text: str) -> str:
-    """Text that can do nothing to a terminal: control characters and half surrogates as escapes."""
+    """Text that is safe for a terminal: control characters and lone surrogates are escaped."""
     if text.isprintable():
         return text
     return "".join(
@@ -58,7 +58,7 @@ def printable(text: str) -> str:
 
 
 def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> str:
-    """A table of plain text: titles in capitals, columns two spaces apart, one line a row."""
+    """A table as plain text: titles in capitals, columns two spaces apart, one line per row."""
     texts = [[column.text(value) for column, value in zip(columns, row, strict=True)] for row in rows]
     titles = [column.title.upper() for column in columns]
     widths = [max(map(len, cells)) for cells in zip(titles, *texts, strict=True)]

@@ -1,4 +1,4 @@
-"""Throttles of moves (KIP-73): a rate on each broker, and the replicas that it is for on each topic."""
+"""Throttles of moves (KIP-73): a rate for each broker, and the throttled replicas of each topic."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _FOLLOWERS: Final = "follower.replication.throttled.replicas"
 
 
 async def throttle(admin: Admin, moves: Iterable[Move], rate: int) -> None:
-    """Let brokers copy what moves at ``rate`` bytes a second each, from and to; what is in sync is not held up.
+    """Limit moves to ``rate`` bytes per second from and to each broker; replicas in sync aren't throttled.
 
-    Whoever has a replica now may lead and be copied from; those that come copy. Brokers that aren't there copy nothing.
+    Current replicas are throttled as leaders, new ones as followers. Brokers that aren't running are left out.
     """
     from ..admin import AlterConfig, ConfigResource
 
@@ -47,9 +47,9 @@ async def throttle(admin: Admin, moves: Iterable[Move], rate: int) -> None:
 
 
 async def lift(admin: Admin, topics: Collection[str]) -> bool:
-    """Remove the throttles of these topics, and the rates of all brokers; whether there were any.
+    """Remove the throttles of these topics and the rates of all brokers. Returns whether there were any.
 
-    Nothing is done while anything moves in the cluster: rates are for all moves together.
+    Does nothing while anything is moving, because all moves share the rates.
     """
     from ..admin import AlterConfig, AlterOperation, ConfigResource, ConfigSource
 
@@ -73,9 +73,9 @@ async def lift(admin: Admin, topics: Collection[str]) -> bool:
 
 
 async def lift_if_possible(admin: Admin, topics: Collection[str]) -> str | None:
-    """The same, for who has something else to tell: a line to say, or None."""
+    """As `lift`, but a failure is returned as a line to print, so that it doesn't hide the command's result."""
     try:
         lifted = await lift(admin, topics)
     except ClientError as error:
-        return f"throttles may be left, remove them by ottla configs: {error}"
+        return f"throttles may be left over; remove them with ottla configs: {error}"
     return "throttles removed" if lifted else None

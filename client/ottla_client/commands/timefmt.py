@@ -1,4 +1,4 @@
-"""Points in time and durations, as people type them and as they are shown. All in milliseconds since 1970, UTC."""
+"""Parsing and formatting of times, in milliseconds since 1970 (UTC), and durations, in milliseconds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def now_ms() -> int:
 
 
 def parse_time(text: str) -> int:
-    """``2026-05-17``, ``2026-05-17T14:30``, ``…+02:00``, ``…Z``, or milliseconds. Without a zone: local time.
+    """``2026-05-17``, ``2026-05-17T14:30``, ``…+02:00``, ``…Z``, or milliseconds; without a zone, local time.
 
-    Raises ValueError, whose message says what would be right.
+    Raises ValueError, whose message says what is valid.
     """
     stripped = text.strip()
     if re.fullmatch(r"-?\d+(\.0)?", stripped) and len(stripped) != 8:  # eight digits: a date, 20260517
@@ -28,7 +28,7 @@ def parse_time(text: str) -> int:
         moment = datetime.fromisoformat(stripped)
     except ValueError:
         raise ValueError(
-            f"{text!r} is no time; use 2026-05-17T14:30:00, with Z or +02:00 for a zone, or milliseconds"
+            f"{text!r} is not a time; use 2026-05-17T14:30:00, with Z or +02:00 for a zone, or milliseconds"
         ) from None
     return round((moment.astimezone(UTC) - _EPOCH) / timedelta(milliseconds=1))
 
@@ -36,7 +36,7 @@ def parse_time(text: str) -> int:
 def parse_duration(text: str) -> int:
     """Milliseconds of ``90s``, ``15m``, ``1h30m``, ``2d``. Raises ValueError."""
     if not _DURATION.fullmatch(text):
-        raise ValueError(f"{text!r} is no duration; use 90s, 15m, 1h30m or 2d")
+        raise ValueError(f"{text!r} is not a duration; use 90s, 15m, 1h30m or 2d")
     return round(sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)))
 
 
@@ -46,6 +46,6 @@ def show_time(ms: int | None) -> str:
         return ""
     try:
         moment = _EPOCH + timedelta(milliseconds=ms)
-    except OverflowError:  # a timestamp that isn't one, which any producer may send
+    except OverflowError:  # an impossible timestamp, which any producer may send
         return str(ms)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""Whether the topics that a command is called with are there, asked before anything else is done."""
+"""Checks that a command's topics exist, made before anything else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def _cluster(console: Console, settings: type[ConnectionSettings]) -> AsyncIterator[Cluster]:
-    """The cluster; ``settings`` are those of the client that the command makes with the same options."""
+    """The cluster; ``settings`` belong to the client that the command makes with the same options."""
     from ..cluster import Cluster
     from ..settings import ConnectionSettings
 
@@ -38,9 +38,7 @@ async def _cluster(console: Console, settings: type[ConnectionSettings]) -> Asyn
 async def require_topics(
     console: Console, settings: type[ConnectionSettings], names: Collection[str], partition: int | None = None
 ) -> None:
-    """Raises click.ClickException for a topic that isn't there, with the nearest names, and where one of them doesn't
-    have a partition of that number; BootstrapError.
-    """
+    """Raises click.ClickException for an unknown topic, with a suggestion, or an unknown partition; BootstrapError."""
     async with _cluster(console, settings) as cluster:
         deadline = Deadline(console.timeout)
         topics = await cluster.fetch_topics(names, deadline)
@@ -49,7 +47,7 @@ async def require_topics(
             if topic is None or topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise unknown_topic(name, await cluster.fetch_topics(None, deadline))
             if topic.error == ErrorCode.INVALID_TOPIC_EXCEPTION:
-                raise click.ClickException(f"{printable(name)!r} can't be the name of a topic")
+                raise click.ClickException(f"{printable(name)!r} is not a valid topic name")
             if topic.error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise click.ClickException(f"topic {name}: not authorized")
             if partition is not None and topic.partitions and partition not in topic.partitions:
@@ -59,10 +57,7 @@ async def require_topics(
 
 
 async def matching_topics(console: Console, settings: type[ConnectionSettings], pattern: str) -> list[str]:
-    """Names of the topics whose whole name matches, internal ones left out.
-
-    Raises click.ClickException where there is none; BootstrapError.
-    """
+    """The topics whose whole name matches, without internal ones. Raises click.ClickException if none does."""
     matches = re.compile(pattern).fullmatch
     async with _cluster(console, settings) as cluster:
         topics = await cluster.fetch_topics(None, Deadline(console.timeout))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def topics() -> None:
-    """Topics: list, describe, create, alter, delete, truncate.
+    """List, create, change and delete topics.
 
     \b
     ottla topics create orders --partitions 6 -c retention.ms=86400000
@@ -38,7 +38,7 @@ def topics() -> None:
 
 @topics.command("list", short_help="List topics with partitions and replication.")
 @click.argument("pattern", required=False)
-@click.option("--internal", is_flag=True, help="Also those of the cluster's own, such as __consumer_offsets.")
+@click.option("--internal", is_flag=True, help="List internal topics as well, such as __consumer_offsets.")
 @options
 def list_topics(console: Console, pattern: str | None, internal: bool) -> None:
     """List topics, or those whose names match PATTERN (* and ? as in a shell).
@@ -78,10 +78,10 @@ def _replication(topic: TopicMetadata) -> int:
 @click.argument("names", nargs=-1, required=True, metavar="NAME…", shell_complete=complete_topics)
 @options
 def describe(console: Console, names: tuple[str, ...]) -> None:
-    """Show topics: partitions with leader, replicas, offsets and size, and configs that differ from the default.
+    """Show the partitions of topics, with leader, replicas, offsets and size, and the configs that aren't defaults.
 
-    ISR are the replicas in sync. Records are counted by offsets, latest less earliest: gaps that compaction and
-    transactions left count too. The size is the leader's log on disk.
+    ISR lists the replicas in sync. The number of records is the latest offset less the earliest, so it includes gaps
+    left by compaction and transactions. The size is that of the leader's log on disk.
 
     \b
     ottla topics describe orders
@@ -138,7 +138,7 @@ async def _describe(console: Console, names: tuple[str, ...]) -> None:
 async def _sizes(
     console: Console, admin: Admin, led: Mapping[TopicPartition, int], topics: Mapping[str, TopicMetadata]
 ) -> dict[TopicPartition, int]:
-    """Bytes of each partition at its leader; with a note, none where the brokers don't tell them to this user."""
+    """Bytes of each partition at its leader; none, with a note, where this user may not see them."""
     if not led:
         return {}
     try:
@@ -218,14 +218,27 @@ def _id(topic: TopicMetadata) -> str | None:
 @topics.command()
 @click.argument("name", shell_complete=complete_topics)
 @click.option(
-    "--partitions", type=click.IntRange(1, 2**31 - 1), metavar="N", help="The broker's default if not given."
+    "--partitions",
+    type=click.IntRange(1, 2**31 - 1),
+    metavar="N",
+    help="Set the number of partitions. Without it, the broker's default applies.",
 )
 @click.option(
-    "--replication-factor", type=click.IntRange(min=1, max=32767), metavar="N", help="As --partitions."
+    "--replication-factor",
+    type=click.IntRange(min=1, max=32767),
+    metavar="N",
+    help="Set the replication factor. Without it, the broker's default applies.",
 )
-@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
 @click.option(
-    "--if-not-exists", is_flag=True, help="Be content if there is such a topic, whatever it is like."
+    "-c",
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set a config of the topic. Repeat it for several.",
+)
+@click.option(
+    "--if-not-exists", is_flag=True, help="Succeed if the topic already exists, even with different settings."
 )
 @options
 def create(
@@ -265,11 +278,11 @@ async def _create(
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
             if not if_not_exists:
-                raise click.ClickException(f"there is a topic {name} already") from None
+                raise click.ClickException(f"topic {name} already exists") from None
             topic, created = CreatedTopic(name, None, -1, -1), False
         else:
             topic, created = made[name], True
-        if topic.partitions < 0:  # not made here, or by a broker older than Kafka 2.4
+        if topic.partitions < 0:  # it existed, or the broker is older than Kafka 2.4
             known = (await topics_of(admin, [name]))[name]
             topic = CreatedTopic(name, known.id, len(known.partitions), _replication(known))
     if console.as_json:
@@ -283,11 +296,11 @@ async def _create(
         )
         return
     size = f"{plural(topic.partitions, 'partition')}, replication {topic.replication_factor}"
-    console.print(f"{'created' if created else 'there is already'} topic {name}: {size}")
+    console.print(f"topic {name} already exists: {size}" if not created else f"created topic {name}: {size}")
 
 
 async def _config_hint(admin: Admin, configs: Mapping[str, str]) -> str:
-    """What a config was meant to be that the broker doesn't know, by the configs of some other topic."""
+    """The error for a config that the broker doesn't know, with a suggestion from another topic's configs."""
     from ..admin import ConfigResource
 
     others = await admin.list_topics(include_internal=True)
@@ -301,15 +314,15 @@ async def _config_hint(admin: Admin, configs: Mapping[str, str]) -> str:
     return ""
 
 
-@topics.command(short_help="Give a topic more partitions.")
+@topics.command(short_help="Add partitions to a topic.")
 @click.argument("name", shell_complete=complete_topics)
 @click.option("--partitions", type=click.IntRange(1, 2**31 - 1), required=True, metavar="N", help="In all.")
 @options
 def alter(console: Console, name: str, partitions: int) -> None:
-    """Give a topic more partitions; it can't have fewer.
+    """Add partitions to a topic. Their number can't be reduced.
 
-    Records stay where they are, but new ones with the same key may go to another partition than before: order by key
-    is only kept within a partition. For configs see `ottla configs alter`.
+    Existing records stay where they are, but new records with the same key may go to another partition, so their order
+    by key is lost. To change configs, use `ottla configs alter`.
 
     \b
     ottla topics alter orders --partitions 12
@@ -321,7 +334,7 @@ async def _alter(console: Console, name: str, partitions: int) -> None:
     async with admin_of(console) as admin:
         before = len((await topics_of(admin, [name]))[name].partitions)
         if partitions == before:
-            raise click.ClickException(f"topic {name} has {plural(before, 'partition')} already")
+            raise click.ClickException(f"topic {name} already has {plural(before, 'partition')}")
         if partitions < before:
             raise click.ClickException(
                 f"topic {name} has {plural(before, 'partition')}, and can't have fewer"
@@ -335,11 +348,11 @@ async def _alter(console: Console, name: str, partitions: int) -> None:
 
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME…", shell_complete=complete_topics)
-@click.option("--if-exists", is_flag=True, help="Be content with those that aren't there.")
+@click.option("--if-exists", is_flag=True, help="Ignore topics that don't exist.")
 @click.option("-y", "--yes", is_flag=True, help="Don't ask.")
 @options
 def delete(console: Console, names: tuple[str, ...], if_exists: bool, yes: bool) -> None:
-    """Delete topics with all their records. Asks first, unless --yes is given.
+    """Delete topics with all their records. Without --yes, the command asks first.
 
     \b
     ottla topics delete orders
@@ -369,26 +382,31 @@ async def _delete(console: Console, names: tuple[str, ...], if_exists: bool, yes
             console.print(f"deleted topic {name}")
 
 
-@topics.command(short_help="Delete records, and keep the topic.")
+@topics.command(short_help="Delete records but keep the topic.")
 @click.argument("name", shell_complete=complete_topics)
-@click.option("--before", type=click.IntRange(min=0), metavar="OFFSET", help="Delete the records below it.")
-@click.option("--all", "everything", is_flag=True, help="Delete all records that are there now.")
-@click.option("--partitions", metavar="LIST", help="Only in these, as 0,2,4-7.")
+@click.option(
+    "--before", type=click.IntRange(min=0), metavar="OFFSET", help="Delete the records below this offset."
+)
+@click.option("--all", "everything", is_flag=True, help="Delete all records.")
+@click.option(
+    "--partitions", metavar="LIST", help="Delete records of these partitions only, such as 0,2,4-7."
+)
 @click.option("-y", "--yes", is_flag=True, help="Don't ask.")
 @options
 def truncate(
     console: Console, name: str, before: int | None, everything: bool, partitions: str | None, yes: bool
 ) -> None:
-    """Delete the records before an offset, or all of them; the topic stays. Asks first, unless --yes is given.
+    """Delete all records of a topic, or those below an offset. Without --yes, the command asks first.
 
-    A partition that starts behind the offset already is left as it is. Not for topics that are only compacted.
+    Partitions that already start beyond the offset are left unchanged. Kafka refuses this for topics that are only
+    compacted.
 
     \b
     ottla topics truncate orders --all
     ottla topics truncate orders --before 1000 --partitions 0-2
     """
     if (before is None) is not everything:
-        raise click.UsageError("one of --before OFFSET and --all is needed")
+        raise click.UsageError("give --before OFFSET or --all")
     run(_truncate(console, name, before, numbers_in(partitions, "--partitions") if partitions else None, yes))
 
 

@@ -15,13 +15,12 @@ from .planning import Plan, plan
 from .positions import Kind
 from .resolving import end_of, start_of
 from .tasks import RangePartition, batches
-from .workers import Carried
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class OttlaReader(Carried, DataSourceReader):
+class OttlaReader(DataSourceReader):
     """Made in a process that plans, and pickled from there to the tasks: holds options, and no connections.
 
     No ``pushFilters``: with it, every query would fail unless spark.sql.python.filterPushdown.enabled is set.

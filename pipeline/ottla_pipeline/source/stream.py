@@ -33,7 +33,6 @@ from .offsets import Offsets
 from .options import SourceOptions
 from .planner import BatchPlanner
 from .tasks import RangePartition, batches
-from .workers import Carried
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla_pipeline")
 
 
-class OttlaStreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Owned by the process that Spark runs it in; one thread's.
 
     A copy goes to the tasks with ``options`` and ``columns`` alone; it connects at the first question.
@@ -65,7 +64,7 @@ class OttlaStreamReader(Carried, DataSourceStreamReader, SupportsTriggerAvailabl
         return {"options": self.options, "columns": self.columns}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        self.__dict__.update(state)
         self._disconnected()
 
     @property

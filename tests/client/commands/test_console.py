@@ -207,9 +207,9 @@ def test_times_and_durations() -> None:
     assert show_time(-1) == ""
     assert show_time(1 << 60) == str(1 << 60)
     for text in ("soon", ""):
-        with pytest.raises(ValueError, match="is no time"):
+        with pytest.raises(ValueError, match="is not a time"):
             parse_time(text)
-        with pytest.raises(ValueError, match="is no duration"):
+        with pytest.raises(ValueError, match="is not a duration"):
             parse_duration(text)
     assert [amount_of_bytes(n) for n in (0, 1023, 1536, 1 << 50)] == [
         "0 B",

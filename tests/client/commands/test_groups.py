@@ -160,7 +160,7 @@ def test_resetting(ottla: Ottla, filled: tuple[str, int], new_group: Callable[[s
     assert reset(ottla, name, "--all-topics", "--shift-by", "2") == {0: (2, 4)}
     assert reset(ottla, name, "--topic", f"{topic}:0", "--shift-by", "-1") == {0: (2, 1)}
     assert reset(ottla, name, "--all-topics", "--shift-by", "99") == {0: (2, 5)}
-    assert "nothing is committed" in ottla.fails(
+    assert "no committed offset to shift" in ottla.fails(
         "groups", "reset-offsets", name, "--topic", topic, "--shift-by", "1"
     )
     dry = ottla.run("groups", "reset-offsets", name, "--topic", topic, "--to-earliest")
@@ -215,7 +215,7 @@ def test_unknown_names_bring_the_nearest(
         assert ottla.fails("groups", *command).startswith(f"Error: unknown group {wrong}; did you mean ")
     made = ottla.run("groups", "reset-offsets", wrong, "--topic", filled[0], "--to-earliest")
     assert made.exit_code == 0
-    assert "make a new group" in made.stderr
+    assert "these offsets create it" in made.stderr
     assert filled[0] in ottla.fails(
         "groups", "reset-offsets", name, "--topic", filled[0] + "x", "--to-earliest"
     )

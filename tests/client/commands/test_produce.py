@@ -128,7 +128,7 @@ def test_broken_lines_go_to_a_file_with_the_reason(shell: Shell, new_topic: NewT
     assert done.err == f"2 broken lines, written to {rejects}\n"
     found = [json.loads(line) for line in rejects.read_text().splitlines()]
     assert [(line["line"], line["reason"][:20]) for line in found] == [
-        (2, "no ':' behind a key"),
+        (2, "no ':' after a key"),
         (4, "a record of 1048672 "[:20]),
     ]
     assert found[0]["text"] == "no key"
@@ -145,7 +145,7 @@ def test_what_is_read_is_not_emptied_for_broken_lines(
     options = ["-F", "json", "--value", "text", "--on-error", "file", "--errors", again]
     done = shell("produce", new_topic(), rejects, *options)
     assert done.code == 2
-    assert "would be emptied" in done.err
+    assert "would be overwritten" in done.err
     assert rejects.read_text() == '{"text": "mended"}\n'
 
 

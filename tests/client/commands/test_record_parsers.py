@@ -86,7 +86,7 @@ def test_keys_stand_before_the_separator_and_a_line_without_one_is_broken() -> N
     assert found.values == [b"1", None, b"x:y"]
     assert found.headers == [(("h", b"1"),)] * 3
     assert list(found.lines) == [1, 3, 4]
-    assert [str(broken) for broken in found.broken] == ["f:2: no ':' behind a key"]
+    assert [str(broken) for broken in found.broken] == ["f:2: no ':' after a key"]
     assert parse(LineParser(fields), b"none\n").values == []
 
 
@@ -140,7 +140,7 @@ def test_fields_of_json_become_key_value_headers_and_time() -> None:
     assert found.headers == [(("c", b"1"), ("h", None)), (("c", b"1"),)]
     assert [broken.line for broken in found.broken] == [3, 4, 5, 6, 7]
     assert found.broken[0].reason == "no field 'user.id'"
-    assert found.broken[4].reason.startswith("no object")
+    assert found.broken[4].reason.startswith("not an object")
 
 
 rows = st.lists(

@@ -41,7 +41,7 @@ def test_a_topic_from_its_making_to_its_end(ottla: Ottla, new_name: Name) -> Non
     assert "5 partitions now, 3 before" in ottla("topics", "alter", name, "--partitions", "5")
     until_there(ottla, name, 5)
     assert "can't have fewer" in ottla.fails("topics", "alter", name, "--partitions", "2")
-    assert "5 partitions already" in ottla.fails("topics", "alter", name, "--partitions", "5")
+    assert "already has 5 partitions" in ottla.fails("topics", "alter", name, "--partitions", "5")
     assert "--yes" in ottla.fails("topics", "delete", name, code=2)
     assert ottla("topics", "delete", name, "--yes") == f"deleted topic {name}\n"
     assert ottla.json("topics", "list", name) == []
