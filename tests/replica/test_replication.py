@@ -183,7 +183,7 @@ async def test_a_follower_joins_when_it_has_what_is_committed_and_this_epoch(ben
     bench.fetched(3, 5)
     assert len(bench.proposed) == 1, "one change at a time"
     assert partition.settle(bench.proposed[0], IsrOutcome(ErrorCode.NONE, 2, 11, (1, 2)))
-    assert (partition.isr, partition.partition_epoch, partition.high_watermark) == ([1, 2], 11, 4)
+    assert (partition.isr, partition._led().partition_epoch, partition.high_watermark) == ([1, 2], 11, 4)
     bench.fetched(2, 5)
     assert partition.high_watermark == 5
 

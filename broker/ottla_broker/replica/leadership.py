@@ -1,4 +1,4 @@
-"""What a partition knows while this broker leads it: its followers, who is in sync, and how far they have come.
+"""What a partition knows while this broker leads it: its followers, which of them are in sync, and how far they are.
 
 The in-sync replicas change when the controller has agreed. Until then a record counts as committed only when both sets
 have it, so that whichever holds in the end, no replica of it lacks a committed record.
@@ -6,12 +6,21 @@ have it, so that whichever holds in the end, no replica of it lacks a committed 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from ottla_broker.events import get_logger
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.follower_state import FollowerState
 from ottla_broker.replica.offset_waiters import OffsetWaiters
+from ottla_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla_broker.replica.isr import IsrChange, IsrOutcome
+
+_log = get_logger()
+
+Settle = Callable[["IsrChange", "IsrOutcome"], bool]
 
 
 class LeaderState(NamedTuple):
@@ -25,10 +34,32 @@ class LeaderState(NamedTuple):
     replicas: Sequence[int]
 
 
+_AWAITING_CONTROLLER: Final = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.NEW_LEADER_ELECTED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""The controller has a newer state and is about to send it: the change stays open until then."""
+
+
+class Identity(Protocol):
+    """The partition that is led."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+
+
 class Leadership:
     """Owned by the partition, which moves the high watermark to what :meth:`committed_offset` says.
 
     Attributes:
+        leader_epoch, partition_epoch: of the state from the controller that holds.
         isr: the in-sync replicas that the controller has agreed to.
         pending_isr: while a change of them is under way, the union of both sets; None otherwise.
         followers: the other replicas, by broker.
@@ -39,16 +70,22 @@ class Leadership:
 
     __slots__ = (
         "_environment",
+        "_identity",
         "epoch_start",
         "followers",
         "isr",
+        "leader_epoch",
         "log_start_waiters",
         "own_end",
+        "partition_epoch",
         "pending_isr",
     )
 
-    def __init__(self, environment: ReplicaEnvironment) -> None:
+    def __init__(self, environment: ReplicaEnvironment, identity: Identity) -> None:
         self._environment = environment
+        self._identity = identity
+        self.leader_epoch = -1
+        self.partition_epoch = -1
         self.isr: list[int] = []
         self.pending_isr: tuple[int, ...] | None = None
         self.followers: dict[int, FollowerState] = {}
@@ -58,6 +95,8 @@ class Leadership:
 
     def update(self, state: LeaderState) -> None:
         """Adopt the replicas and in-sync replicas that the controller has set; they end a change under way."""
+        self.leader_epoch = state.leader_epoch
+        self.partition_epoch = state.partition_epoch
         self.isr = list(state.isr)
         self.pending_isr = None
         known = self.followers
@@ -112,23 +151,6 @@ class Leadership:
                 return False
         return True
 
-    def can_join(self, follower: FollowerState, high_watermark: int) -> bool:
-        """Whether a follower has all that is committed, and all of this epoch's beginning."""
-        return (
-            self.pending_isr is None
-            and follower.end_offset >= max(high_watermark, self.epoch_start)
-            and self._environment.is_eligible(follower.broker_id, follower.broker_epoch)
-        )
-
-    def lagging(self, log_end: int) -> set[int]:
-        """The in-sync replicas that haven't caught up for ``replica.lag.time.max.ms``."""
-        now, max_lag = self._environment.clock.monotonic(), self._environment.max_lag_seconds
-        return {
-            broker_id
-            for broker_id, follower in self.followers.items()
-            if broker_id in self.isr and not follower.is_caught_up(log_end, now, max_lag)
-        }
-
     def low_watermark(self, log_start: int) -> int:
         """The least log start offset among the replicas that are alive: what DeleteRecords waits for."""
         starts = [
@@ -138,7 +160,94 @@ class Leadership:
         ]
         return min([log_start, *starts])
 
-    def broker_epoch(self, broker_id: int) -> int:
-        """The registration under which a replica fetches; -1 where unknown, and for this broker."""
-        follower = self.followers.get(broker_id)
-        return -1 if follower is None else follower.broker_epoch
+    # ---- changes of the in-sync replicas
+
+    def add_caught_up(self, follower: FollowerState, high_watermark: int, settle: Settle) -> None:
+        """Propose to add a follower that has all that is committed, and all up to the epoch's start."""
+        if (
+            self.pending_isr is None
+            and follower.end_offset >= max(high_watermark, self.epoch_start)
+            and self._environment.is_eligible(follower.broker_id, follower.broker_epoch)
+        ):
+            self._propose((*self.isr, follower.broker_id), settle)
+
+    def remove_lossy(self, follower: FollowerState, high_watermark: int, settle: Settle) -> None:
+        """Propose to remove a replica that has lost committed records: its disk, or what it had not flushed.
+
+        If it were elected, they would be lost for good. (Kafka leaves it in until it lags for too long.)
+        """
+        if self.pending_isr is None:
+            _log.warning(
+                "a replica in sync has lost committed records",
+                topic=self._identity.topic,
+                partition=self._identity.partition,
+                replica=follower.broker_id,
+                end_offset=follower.end_offset,
+                high_watermark=high_watermark,
+            )
+            self._propose(tuple(each for each in self.isr if each != follower.broker_id), settle)
+
+    def remove_lagging(self, log_end: int, high_watermark: int, settle: Settle) -> None:
+        """Propose to remove in-sync replicas that haven't caught up for ``replica.lag.time.max.ms``."""
+        if self.pending_isr is not None or len(self.isr) < 2:
+            return
+        now, max_lag = self._environment.clock.monotonic(), self._environment.max_lag_seconds
+        lagging = {
+            broker_id
+            for broker_id, follower in self.followers.items()
+            if broker_id in self.isr and not follower.is_caught_up(log_end, now, max_lag)
+        }
+        if lagging:
+            _log.info(
+                "replicas out of sync",
+                topic=self._identity.topic,
+                partition=self._identity.partition,
+                replicas=sorted(lagging),
+                end_offset=log_end,
+                high_watermark=high_watermark,
+            )
+            self._propose(tuple(each for each in self.isr if each not in lagging), settle)
+
+    def _propose(self, isr: tuple[int, ...], settle: Settle) -> None:
+        from ottla_broker.replica.isr import IsrChange
+
+        self.pending_isr = tuple({*self.isr, *isr})
+        followers = self.followers
+        self._environment.propose(
+            IsrChange(
+                self._identity.topic,
+                self._identity.topic_id,
+                self._identity.partition,
+                self.leader_epoch,
+                self.partition_epoch,
+                isr,
+                tuple(followers[each].broker_epoch if each in followers else -1 for each in isr),
+                settle,
+            )
+        )
+
+    def settle(self, change: IsrChange, outcome: IsrOutcome) -> bool:
+        """Apply the controller's answer to a change; False: the controller must be asked again."""
+        if (
+            self.pending_isr is None
+            or change.leader_epoch != self.leader_epoch
+            or change.partition_epoch != self.partition_epoch
+        ):
+            return True  # the controller has sent a newer state meanwhile
+        if outcome.error is ErrorCode.NONE:
+            if outcome.leader_epoch != self.leader_epoch or outcome.partition_epoch < self.partition_epoch:
+                return True
+            self.isr = list(outcome.isr)
+            self.partition_epoch = outcome.partition_epoch
+            self.pending_isr = None
+            _log.info(
+                "isr changed",
+                topic=self._identity.topic,
+                partition=self._identity.partition,
+                isr=self.isr,
+            )
+            return True
+        if outcome.error in (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED):
+            self.pending_isr = None
+            return True
+        return outcome.error in _AWAITING_CONTROLLER

@@ -58,18 +58,6 @@ _REFUSALS: Final[Mapping[Role, tuple[ErrorCode | None, ErrorCode | None]]] = {
 }
 """What each role answers to requests that only a leader serves, and to clients that accept any replica (KIP-392)."""
 
-_AWAITING_CONTROLLER: Final = frozenset(
-    {
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.INVALID_UPDATE_VERSION,
-        ErrorCode.NEW_LEADER_ELECTED,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    }
-)
-"""The controller has a newer state and is about to send it: the change stays open until then."""
-
 
 class Partition:
     """See above. Owned by the loop thread.
@@ -96,7 +84,6 @@ class Partition:
         "leader",
         "leader_epoch",
         "partition",
-        "partition_epoch",
         "replicas",
         "role",
         "topic",
@@ -110,7 +97,6 @@ class Partition:
         self.role = Role.NONE
         self.leader = NO_LEADER
         self.leader_epoch = -1
-        self.partition_epoch = -1
         self.replicas: list[int] = []
         self.fetches: set[DelayedFetch] = set()
         self.follower_fetches: set[DelayedFetch] = set()
@@ -231,7 +217,7 @@ class Partition:
         self.role = Role.LEADER
         leadership = self._leadership
         if leadership is None:
-            leadership = self._leadership = Leadership(self._environment)
+            leadership = self._leadership = Leadership(self._environment, self)
         leadership.update(state)
         if log is None:
             return is_new_epoch
@@ -273,7 +259,6 @@ class Partition:
     def _adopt(self, state: LeaderState) -> None:
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
-        self.partition_epoch = state.partition_epoch
         self.replicas = list(state.replicas)
 
     def _usable_log(self) -> Log:
@@ -456,10 +441,9 @@ class Partition:
         before, start_before = follower.end_offset, follower.start_offset
         follower.fetched(offset, start_offset, end, self._environment.clock.monotonic(), broker_epoch)
         if broker_id not in leadership.isr:
-            if leadership.can_join(follower, self.high_watermark):
-                self._propose((*leadership.isr, broker_id))
+            leadership.add_caught_up(follower, self.high_watermark, self.settle)
         elif offset < self._high_watermark:
-            self._remove_lossy(follower)
+            leadership.remove_lossy(follower, self._high_watermark, self.settle)
         if offset != before or self._waiters:
             # Another follower that was waited for may no longer count.
             self._advance_high_watermark()
@@ -519,81 +503,16 @@ class Partition:
     def remove_lagging(self) -> None:
         """Propose to remove in-sync replicas that haven't caught up for too long. To be called from time to time."""
         self.brokers_changed()
-        leadership = self._leadership
-        if leadership is None or leadership.pending_isr is not None or len(leadership.isr) < 2:
-            return
-        end = self.log.log_end_offset
-        lagging = leadership.lagging(end)
-        if lagging:
-            _log.info(
-                "replicas out of sync",
-                topic=self.topic,
-                partition=self.partition,
-                replicas=sorted(lagging),
-                end_offset=end,
-                high_watermark=self.high_watermark,
-            )
-            self._propose(tuple(broker_id for broker_id in leadership.isr if broker_id not in lagging))
-
-    def _remove_lossy(self, follower: FollowerState) -> None:
-        """Propose to remove a replica that has lost committed records: its disk, or what it had not flushed.
-
-        If it were elected, they would be lost for good. (Kafka leaves it in until it lags for too long.)
-        """
-        leadership = self._led()
-        if leadership.pending_isr is None:
-            _log.warning(
-                "a replica in sync has lost committed records",
-                topic=self.topic,
-                partition=self.partition,
-                replica=follower.broker_id,
-                end_offset=follower.end_offset,
-                high_watermark=self._high_watermark,
-            )
-            self._propose(tuple(each for each in leadership.isr if each != follower.broker_id))
-
-    def _propose(self, isr: tuple[int, ...]) -> None:
-        from ottla_broker.replica.isr import IsrChange
-
-        leadership = self._led()
-        leadership.pending_isr = tuple({*leadership.isr, *isr})
-        self._environment.propose(
-            IsrChange(
-                self.topic,
-                self.topic_id,
-                self.partition,
-                self.leader_epoch,
-                self.partition_epoch,
-                isr,
-                tuple(map(leadership.broker_epoch, isr)),
-                self.settle,
-            )
-        )
+        if self._leadership is not None:
+            self._leadership.remove_lagging(self.log.log_end_offset, self.high_watermark, self.settle)
 
     def settle(self, change: IsrChange, outcome: IsrOutcome) -> bool:
         """Apply the controller's answer to a change; False: the controller must be asked again."""
-        leadership = self._leadership
-        if (
-            leadership is None
-            or leadership.pending_isr is None
-            or change.leader_epoch != self.leader_epoch
-            or change.partition_epoch != self.partition_epoch
-        ):
-            return True  # the controller has sent a newer state meanwhile
-        if outcome.error is ErrorCode.NONE:
-            if outcome.leader_epoch != self.leader_epoch or outcome.partition_epoch < self.partition_epoch:
-                return True
-            leadership.isr = list(outcome.isr)
-            leadership.pending_isr = None
-            self.partition_epoch = outcome.partition_epoch
-            _log.info("isr changed", topic=self.topic, partition=self.partition, isr=leadership.isr)
-            self._advance_high_watermark()
+        if self._leadership is None:
             return True
-        if outcome.error in (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED):
-            leadership.pending_isr = None
-            self._advance_high_watermark()
-            return True
-        return outcome.error in _AWAITING_CONTROLLER
+        is_settled = self._leadership.settle(change, outcome)
+        self._advance_high_watermark()
+        return is_settled
 
     # ---- reading and deleting
 
