@@ -1,4 +1,4 @@
-"""What a crash may leave at the end of a file, put there by hand while the broker is down.
+"""Damage that a crash may leave at the end of a file, written while the broker is down.
 
 Only behind the last byte: nothing acknowledged may be touched, as the file system keeps what was written before.
 """

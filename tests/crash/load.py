@@ -1,4 +1,4 @@
-"""Producers under whose feet the broker is killed, and the checker of what they were promised.
+"""Producers whose broker is killed, and the check that acknowledged records are kept.
 
 A producer writes, for each of its keys, the numbers 0, 1, 2 … in that order, with acks=all. What the broker has
 acknowledged must be found where it was said to be, however often the broker is killed:
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from tests.clients.kits import Got
     from tests.support.processes import BrokerProcess
 
-# A client that finds its broker again soon after a restart.
+# A client that reconnects soon after a restart.
 EAGER = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20, "log_level": 2}
 
 
 class Acked(NamedTuple):
-    """A record that the broker has promised to keep."""
+    """A record that the broker has acknowledged."""
 
     key: bytes
     number: int
@@ -39,7 +39,7 @@ class Acked(NamedTuple):
 
 
 class Load:
-    """One producer in a thread of its own, writing until it is told to stop."""
+    """One producer in its own thread, which writes until it is stopped."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, name: str, idempotent: bool) -> None:
         self.topic = topic
@@ -54,7 +54,7 @@ class Load:
                 "bootstrap.servers": bootstrap,
                 "acks": "all",
                 "enable.idempotence": idempotent,
-                # A plain producer that sends again keeps its order only with one request under way.
+                # A plain producer that retries keeps its order only with one request in flight.
                 "max.in.flight": 5 if idempotent else 1,
                 "linger.ms": 2,
                 "batch.num.messages": 50,
@@ -80,7 +80,7 @@ class Load:
             self._producer.poll(0)
             if self._stopping.is_set():
                 return
-            # Some are always under way when the broker dies, but not so many that sending them later takes long.
+            # Some records are always in flight when the broker dies, but few enough to resend quickly.
             while len(self._producer) > 300:
                 self._producer.poll(0.02)
             time.sleep(0.002)
@@ -111,7 +111,7 @@ class Load:
 
 
 def kill_under_load(broker: BrokerProcess, loads: list[Load], chance: random.Random) -> None:
-    """Kill the broker some moment after each producer has got something acknowledged."""
+    """Kill the broker a moment after each producer has an acknowledged record."""
     before = [len(load.acked) for load in loads]
     wait_for(
         lambda: all(len(load.acked) > count for load, count in zip(loads, before, strict=True)),
@@ -123,7 +123,7 @@ def kill_under_load(broker: BrokerProcess, loads: list[Load], chance: random.Ran
 
 
 def check(loads: list[Load], got: list[Got]) -> None:
-    """Hold what was read from the topic against what was promised."""
+    """Compare the topic's records with the acknowledged ones."""
     at = {(one.partition, one.offset): one for one in got}
     numbers: dict[bytes, list[int]] = defaultdict(list)
     for one in got:
@@ -147,5 +147,5 @@ def check(loads: list[Load], got: list[Got]) -> None:
 
 
 def doubled(seen: list[int]) -> list[int]:
-    """The numbers that come more than once."""
+    """The numbers that occur more than once."""
     return [number for number in set(seen) if seen.count(number) > 1]

@@ -1,4 +1,4 @@
-"""``kill -9`` under load, again and again: what was acknowledged is there, once, in order, where it was said to be."""
+"""``kill -9`` under load, repeatedly: acknowledged records exist once, in order, at their offsets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_all(broker: BrokerProcess, topic: str, partitions: int) -> list[Got]:
 
 def read_to(broker: BrokerProcess, topic: str, partition: int, low: int, high: int) -> list[Got]:
     def enough(seen: list[Got]) -> bool:
-        # What was last may have been compacted away by now, but then there is something behind it.
+        # The last value may have been compacted away, but then a later one exists.
         return bool(seen) and seen[-1].offset >= high - 1
 
     return ConfluentKit().read(broker, topic, enough, partitions=[partition], offset=low)
@@ -57,7 +57,7 @@ def producer_id(broker: BrokerProcess) -> int:
 
 
 def verify(broker: BrokerProcess) -> None:
-    """``ottla log verify`` finds nothing wrong in the folder of a broker that is down."""
+    """``ottla log verify`` has no findings in the folder of a stopped broker."""
     command = [str(Path(sys.executable).with_name("ottla")), "log", "verify", str(broker.folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -68,7 +68,7 @@ def test_nothing_acknowledged_is_lost_doubled_or_moved(
     own_broker: OwnBroker, rounds: int, chance: random.Random, settings: dict[str, object]
 ) -> None:
     broker = own_broker(settings=settings)
-    # Small segments: a kill finds the log rolling, and indexes to be made anew.
+    # Small segments: a kill may hit a roll, and indexes must be rebuilt.
     create_topic(
         broker, TOPIC, PARTITIONS, segment_bytes=50_000, segment_index_bytes=4096, index_interval_bytes=500
     )
@@ -142,7 +142,7 @@ def test_committed_offsets_survive_and_the_group_goes_on(
 
 
 def commit(member: ConfluentMember, committed: dict[tuple[str, int], int]) -> None:
-    """Commit what the member has polled; only what is answered counts."""
+    """Commit what the member has polled; only answered commits count."""
     try:
         done = member.call(lambda consumer: consumer.commit(asynchronous=False))
     except ck.KafkaException:
@@ -152,7 +152,7 @@ def commit(member: ConfluentMember, committed: dict[tuple[str, int], int]) -> No
             committed[one.topic, one.partition] = max(committed[one.topic, one.partition], one.offset)
 
 
-def test_what_compaction_leaves_is_the_last_acknowledged_value(
+def test_compaction_keeps_the_last_acknowledged_value(
     own_broker: OwnBroker, rounds: int, chance: random.Random
 ) -> None:
     """Killed while the cleaner runs, at any step of its swap of segments."""

@@ -1,4 +1,4 @@
-"""``kill -9`` while topics are made, grown and deleted: what was acknowledged is so, and nothing is half there."""
+"""``kill -9`` while topics are created, grown and deleted: acknowledged changes hold, and none is half done."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _numbers = itertools.count()
 
 
 class Admin:
-    """Makes, grows and deletes topics until the broker goes away; keeps what it was told."""
+    """Creates, grows and deletes topics until the broker dies; remembers the answers."""
 
     def __init__(self, port: int, seed: int) -> None:
         self.partitions: dict[str, set[int]] = {}
-        """By topic: the numbers of partitions it may have; more than one where an answer is missing, 0: not there."""
+        """The numbers of partitions each topic may have: several where an answer is missing, 0 for no topic."""
         self._port = port
         self._chance = random.Random(seed)
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -44,7 +44,7 @@ class Admin:
                 while True:
                     self._step(wire)
         except OSError:
-            return  # the broker was killed; what was under way stays uncertain
+            return  # the broker was killed: the outcome of this request is unknown
 
     def _step(self, wire: Wire) -> None:
         certain = [name for name, counts in self.partitions.items() if len(counts) == 1 and counts != {0}]
@@ -76,7 +76,7 @@ class Admin:
             self.partitions[name] = {0}
 
 
-def test_topics_are_there_or_not_and_never_half(
+def test_topics_exist_or_not_but_never_half(
     own_broker: Callable[..., BrokerProcess], rounds: int, chance: random.Random
 ) -> None:
     broker = own_broker(settings={"auto.create.topics.enable": False})
@@ -114,11 +114,11 @@ def test_topics_are_there_or_not_and_never_half(
             assert (
                 wire.call(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 5).topics[0].error_code == 0
             )
-            assert produce(wire, name, records(b"anew")) == (0, 0)
+            assert produce(wire, name, records(b"new")) == (0, 0)
 
 
 def usable(wire: Wire, topic: str, partitions: int) -> None:
-    """Every partition takes and gives a record, and the topic's config is the one it was made with."""
+    """Every partition can be written and read, and the topic has the config it was created with."""
     for partition in range(partitions):
         answer = produce_answer(wire, topic, records(b"value"), partition=partition)
         assert answer.error_code == 0, f"{topic}-{partition}: {answer.error_message}"

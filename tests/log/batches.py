@@ -1,4 +1,4 @@
-"""Record batches made by hand, from the format's description alone."""
+"""Record batches built by hand from the format's description."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def batch(
     count: int | None = None,
     last_delta: int | None = None,
 ) -> bytearray:
-    """A batch of the values (or of that many), padded to ``size`` bytes in its last value if given."""
+    """A batch of values, or of that many, padded to ``size`` bytes in its last value if given."""
     if isinstance(values, int):
         values = [b"v%d" % number for number in range(values)]
     records = b"".join(record(number, key, value, number) for number, value in enumerate(values))

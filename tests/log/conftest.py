@@ -1,4 +1,4 @@
-"""What the log's tests build on: logs in temporary folders, batches, and a disk that fails on demand."""
+"""Shared by the log's tests: logs in temporary folders, and a disk that fails on demand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class FaultyFile(LogFile):
-    """A log file whose writes and truncations fail as its disk says."""
+    """A log file whose writes and truncations fail when its disk does."""
 
     __slots__ = ()
 
@@ -43,7 +43,7 @@ class FaultyFile(LogFile):
 
 
 class FaultyFiles(Files):
-    """The real disk, but with ``room`` bytes left, or a failing fsync, when a test says so."""
+    """The real disk, with ``room`` bytes left or a failing fsync if a test sets that."""
 
     def __init__(self) -> None:
         super().__init__(max_open=64)

@@ -52,7 +52,7 @@ def test_a_full_disk_at_a_roll_leaves_the_log_usable(open_log: OpenLog, disk: Fa
     assert open_log(segment_bytes=200).log_end_offset == end + 1
 
 
-def test_what_cannot_be_taken_back_at_once_is_cut_by_the_next_append(
+def test_a_failed_write_is_truncated_by_the_next_append_if_need_be(
     open_log: OpenLog, disk: FaultyFiles
 ) -> None:
     log = open_log()

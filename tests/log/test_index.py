@@ -54,7 +54,7 @@ def test_lookups_are_the_same_on_disk_and_in_memory(tmp_path: Path, reopened_aft
 
 
 @pytest.mark.parametrize("written", [0, 4, 6])
-def test_keeping_fewer_entries_cuts_memory_and_file(tmp_path: Path, written: int) -> None:
+def test_keeping_fewer_entries_shortens_memory_and_file(tmp_path: Path, written: int) -> None:
     files = Files()
     path = tmp_path / "0.index"
     index = OffsetIndex(files, str(path), new=True)

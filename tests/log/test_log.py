@@ -1,4 +1,4 @@
-"""Append, read and what is refused, on one log."""
+"""Appends, reads and refusals on one log."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_reads_give_the_batch_that_holds_the_offset(open_log: OpenLog) -> None:
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_nothing_at_or_behind_max_offset_is_read(open_log: OpenLog) -> None:
+def test_nothing_at_or_above_max_offset_is_read(open_log: OpenLog) -> None:
     log = open_log(segment_bytes=400)
     size = len(batch(3))
     for _ in range(20):
@@ -125,7 +125,7 @@ def test_min_one_decides_about_a_first_batch_that_is_too_large(open_log: OpenLog
     assert read(log, 0, 100, min_one=False) == b""
 
 
-def test_slices_of_segments_that_are_gone_stay_readable(open_log: OpenLog) -> None:
+def test_slices_of_removed_segments_stay_readable(open_log: OpenLog) -> None:
     log = open_log(segment_bytes=300, file_delete_delay_ms=0)
     stored = [batch(2) for _ in range(12)]
     for one in stored:
@@ -205,7 +205,7 @@ def test_a_batch_larger_than_a_segment_is_refused(open_log: OpenLog) -> None:
         (batch(1)[:-1] + b"?", ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_what_a_producer_may_not_send_is_refused_and_changes_nothing(
+def test_batches_that_a_producer_may_not_send_are_refused(
     open_log: OpenLog, data: bytearray, code: ErrorCode
 ) -> None:
     log = open_log(max_message_bytes=1500)
@@ -247,7 +247,7 @@ def test_a_compacted_topic_needs_keys(open_log: OpenLog) -> None:
     produce(log, batch(2))
 
 
-def test_a_refusal_names_the_records_it_is_about(open_log: OpenLog) -> None:
+def test_a_refusal_names_its_records(open_log: OpenLog) -> None:
     log = open_log(compact=True, delete=False)
     records = [(NOW_MS, None if number in (1, 4) else b"k", b"v", ()) for number in range(6)]
     for codec in (0, 1):
@@ -262,7 +262,7 @@ def test_a_refusal_names_the_records_it_is_about(open_log: OpenLog) -> None:
     assert str(NOW_MS + 750) in caught.value.records[0][1]
 
 
-def test_a_topic_with_its_own_compression_stores_that(open_log: OpenLog) -> None:
+def test_a_topic_with_its_own_compression_recompresses(open_log: OpenLog) -> None:
     log = open_log(compression_type="gzip")
     sent = batch([b"a" * 500, b"b" * 500], producer_id=9, epoch=1, sequence=0)
     records = decode_records(sent)

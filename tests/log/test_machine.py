@@ -1,4 +1,4 @@
-"""A log against a model of it: batches that survive appends, rolls, truncations, restarts and crashes."""
+"""A log compared with a model: batches that survive appends, rolls, truncations, restarts and crashes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=200, file_delete_dela
 
 
 class LogMachine(RuleBasedStateMachine):
-    """``stored`` is what the log holds: (first offset, last offset, bytes), in order."""
+    """``stored``: first offset, last offset and bytes of each batch in the log, in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class LogMachine(RuleBasedStateMachine):
         self.end = 0
         self.start = 0
         self.sequence = 0
-        # Where a consumer is that reads whatever is new.
+        # Position of a consumer that reads new records.
         self.tail = 0
         self.log = self.open(clean=True)
 
@@ -85,7 +85,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(max_bytes=st.sampled_from([100, 300, 10_000]))
     def follow(self, max_bytes: int) -> None:
-        """A consumer that stays at the end reads on from where it was."""
+        """A consumer at the end reads on from its position."""
         offset = min(max(self.tail, self.start), self.end)
         while offset < self.end:
             part = self.log.reader.read(offset, max_bytes, max_offset=self.end, min_one=True)
@@ -147,7 +147,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(garbage=st.binary(max_size=200), lost=st.integers(0, 300))
     def crash(self, garbage: bytes, lost: int) -> None:
-        """The process dies; of what was not flushed a part is left, and garbage may stand behind it."""
+        """Kill the process; part of what was not flushed is left, maybe with garbage after it."""
         recovery_point = self.log.recovery_point
         active = self.log.active
         path, size = active.file.path, active.size
@@ -169,7 +169,7 @@ class LogMachine(RuleBasedStateMachine):
                 position += len(data)
                 end = last + 1
         if end < self.start:
-            # Not even what was hidden is left: the log begins anew where it was to begin.
+            # Not even hidden records are left: the log restarts at its start offset.
             end = self.start
             self.stored.clear()
         assert self.log.log_end_offset == end

@@ -29,7 +29,7 @@ Start = Callable[..., Awaitable[LogManager]]
 
 @pytest.fixture
 async def start(tmp_path: Path) -> AsyncIterator[Start]:
-    """``await start(…)`` gives a loaded manager; those still open at the end are abandoned as by a crash."""
+    """``await start(…)`` returns a loaded manager; those still open at the end are abandoned as in a crash."""
     background = Background(4)
     managers: list[LogManager] = []
 
@@ -55,7 +55,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
 
 
 def abandon(manager: LogManager) -> None:
-    """What a crash leaves: the locks go with the process."""
+    """Release the locks as a crash does."""
     for timer in manager._timers:
         timer.cancel()
     for folder in manager.folders:
@@ -203,7 +203,7 @@ async def test_a_partition_in_two_folders_is_refused(start: Start, tmp_path: Pat
         await start("data", "more")
 
 
-async def test_new_logs_go_where_the_fewest_are(start: Start, tmp_path: Path) -> None:
+async def test_new_logs_go_to_the_folder_with_the_fewest(start: Start, tmp_path: Path) -> None:
     manager = await start("data", "more")
     for partition in range(6):
         fill(manager, "flights", partition, 0)
@@ -236,7 +236,7 @@ def fill_one(log: Log) -> None:
     log.append(batch(1), leader_epoch=0, now_ms=NOW_MS, from_client=True)
 
 
-async def test_folders_that_waited_for_their_removal_go_at_the_start(start: Start, tmp_path: Path) -> None:
+async def test_folders_waiting_for_removal_are_removed_at_the_start(start: Start, tmp_path: Path) -> None:
     data = tmp_path / "data"
     deleted_path = data / f"flights-0.{'a' * 32}-delete"
     deleted_path.mkdir(parents=True)
@@ -303,7 +303,7 @@ async def test_a_failed_fsync_reaches_every_waiter_and_the_stop_is_not_clean(
     )
 
 
-async def test_a_roll_brings_the_old_segment_to_the_device(start: Start) -> None:
+async def test_a_roll_flushes_the_old_segment(start: Start) -> None:
     manager = await start()
     log = fill(manager, "flights", 0, 3)
     log.roll()
@@ -326,7 +326,7 @@ async def test_retention_opens_only_logs_that_have_data(start: Start) -> None:
     assert not empty.is_open
 
 
-async def test_flush_ms_flushes_without_being_asked(start: Start) -> None:
+async def test_flush_ms_flushes_in_the_background(start: Start) -> None:
     manager = await start(intervals=Intervals(initial_delay_ms=0))
     log = fill(manager, "flights", 0, 3, LogConfig(flush_ms=10))
     running = asyncio.create_task(manager.run())

@@ -174,7 +174,7 @@ def test_truncation_takes_the_state_back(open_log: OpenLog) -> None:
     assert send(log, 5).first_offset == 5
 
 
-def test_snapshots_go_with_their_segments_and_stray_ones_at_the_start(
+def test_snapshots_are_removed_with_their_segments_and_stray_ones_at_the_start(
     open_log: OpenLog, tmp_path: Path
 ) -> None:
     folder = tmp_path / "flights-0"

@@ -1,4 +1,4 @@
-"""What is found in a folder after a stop of any kind, one test a failure."""
+"""Opening a folder after a stop of any kind, one test per failure."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SIZE = len(batch(2))
         (bytes(batch(1, base_offset=2**33)), "a batch with an offset that does not fit"),
     ],
 )
-def test_nonsense_behind_the_end_is_cut(open_log: OpenLog, folder: Path, tail: bytes, what: str) -> None:
+def test_garbage_after_the_end_is_truncated(open_log: OpenLog, folder: Path, tail: bytes, what: str) -> None:
     before = contents(fill(open_log()))
     with open(folder / "00000000000000000000.log", "ab") as stream:
         stream.write(tail)
@@ -79,7 +79,7 @@ def test_blocks_lost_at_the_end(open_log: OpenLog, folder: Path, lost: int) -> N
     assert path.stat().st_size == log.size
 
 
-def test_damage_in_the_middle_removes_everything_behind_it(open_log: OpenLog, folder: Path) -> None:
+def test_damage_in_the_middle_removes_everything_after_it(open_log: OpenLog, folder: Path) -> None:
     before = contents(fill(open_log(**SMALL)))
     files = segment_files(folder)
     assert len(files) > 3
@@ -93,7 +93,7 @@ def test_damage_in_the_middle_removes_everything_behind_it(open_log: OpenLog, fo
     assert log.epoch_end_offset(3) == (3, log.log_end_offset)
 
 
-def test_segments_before_the_recovery_point_are_not_looked_at(open_log: OpenLog, folder: Path) -> None:
+def test_segments_below_the_recovery_point_are_not_scanned(open_log: OpenLog, folder: Path) -> None:
     fill(open_log(**SMALL))
     files = segment_files(folder)
     damage(files[0], 70, b"?")
@@ -102,7 +102,7 @@ def test_segments_before_the_recovery_point_are_not_looked_at(open_log: OpenLog,
     assert open_log(**SMALL, recovery_point=recovery_point - 1).log_end_offset == 0
 
 
-def test_the_recovery_point_is_never_behind_the_end(open_log: OpenLog) -> None:
+def test_the_recovery_point_is_never_above_the_end(open_log: OpenLog) -> None:
     fill(open_log())
     assert open_log(recovery_point=100).recovery_point == 40
     assert open_log(recovery_point=10).recovery_point == 10
@@ -150,7 +150,7 @@ def test_an_index_without_its_segment_is_removed(open_log: OpenLog, folder: Path
     assert not list(folder.glob("00000000000000000090*"))
 
 
-def test_files_that_waited_for_their_removal_go(open_log: OpenLog, folder: Path) -> None:
+def test_files_waiting_for_removal_are_removed(open_log: OpenLog, folder: Path) -> None:
     fill(open_log()).close()
     leftovers = [
         "00000000000000000007.log.deleted",
@@ -166,7 +166,7 @@ def test_files_that_waited_for_their_removal_go(open_log: OpenLog, folder: Path)
 
 
 def compacted(open_log: OpenLog, folder: Path) -> tuple[list[Path], bytes]:
-    """A log's segment files, and what a compaction would make of the first two."""
+    """A log's segment files, and the first two compacted."""
     fill(open_log(**SMALL)).close()
     files = segment_files(folder)
     merged = files[0].read_bytes() + files[1].read_bytes()
@@ -186,7 +186,9 @@ def test_a_swap_that_was_interrupted_is_finished(open_log: OpenLog, folder: Path
     assert not list(folder.glob("*.swap"))
 
 
-def test_a_swap_interrupted_after_the_old_segments_went_is_finished(open_log: OpenLog, folder: Path) -> None:
+def test_a_swap_interrupted_after_removing_the_old_segments_is_finished(
+    open_log: OpenLog, folder: Path
+) -> None:
     files, merged = compacted(open_log, folder)
     before = b"".join(path.read_bytes() for path in files)
     (folder / (files[0].name + ".swap")).write_bytes(merged)
@@ -227,7 +229,7 @@ def test_replacing_segments_survives_a_restart(open_log: OpenLog, folder: Path) 
     assert contents(open_log(**SMALL, clean=True, recovery_point=40)) == before
 
 
-def test_epochs_behind_the_end_go_and_lost_ones_come_back(open_log: OpenLog, folder: Path) -> None:
+def test_epochs_above_the_end_are_removed_and_lost_ones_restored(open_log: OpenLog, folder: Path) -> None:
     log = open_log()
     fill(log, 2)
     log.append(batch(1), leader_epoch=8, now_ms=NOW_MS, from_client=True)
@@ -241,7 +243,7 @@ def test_epochs_behind_the_end_go_and_lost_ones_come_back(open_log: OpenLog, fol
     assert open_log().latest_epoch == 8
 
 
-def test_a_log_that_ends_before_its_start_begins_anew(open_log: OpenLog, folder: Path) -> None:
+def test_a_log_that_ends_before_its_start_restarts(open_log: OpenLog, folder: Path) -> None:
     fill(open_log()).close()
     log = open_log(log_start_offset=500)
     assert (log.log_start_offset, log.log_end_offset, log.size) == (500, 500, 0)
@@ -254,7 +256,7 @@ def test_an_empty_folder_is_an_empty_log(open_log: OpenLog) -> None:
         assert (log.log_start_offset, log.log_end_offset) == (0, 0)
 
 
-def test_a_clean_stop_with_a_damaged_end_is_recovered_all_the_same(open_log: OpenLog, folder: Path) -> None:
+def test_a_clean_stop_with_a_damaged_end_is_recovered(open_log: OpenLog, folder: Path) -> None:
     fill(open_log()).close()
     with open(folder / "00000000000000000000.log", "ab") as stream:
         stream.write(b"\0" * 100)
@@ -262,7 +264,7 @@ def test_a_clean_stop_with_a_damaged_end_is_recovered_all_the_same(open_log: Ope
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_old_messages_are_never_cut_but_refused(open_log: OpenLog, folder: Path, clean: bool) -> None:
+def test_old_messages_are_refused_and_never_truncated(open_log: OpenLog, folder: Path, clean: bool) -> None:
     folder.mkdir()
     message = b"\0\0" + b"\xff\xff\xff\xff" + b"\0\0\0\x05hello" + bytes(10)
     message = zlib.crc32(message).to_bytes(4, "big") + message

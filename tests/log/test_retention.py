@@ -1,4 +1,4 @@
-"""Which segments go, and when."""
+"""Which segments are removed, and when."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_without_timestamps_the_time_of_writing_counts(open_log: OpenLog) -> Non
     assert log.delete_old_segments(2**62) == 2
 
 
-def test_an_expired_active_segment_is_rolled_and_goes(open_log: OpenLog) -> None:
+def test_an_expired_active_segment_is_rolled_and_removed(open_log: OpenLog) -> None:
     log = open_log(retention_ms=1000)
     log.append(batch(2, timestamp=NOW_MS), leader_epoch=0, now_ms=NOW_MS, from_client=True)
     assert log.delete_old_segments(NOW_MS + 1001) == 0
@@ -53,7 +53,7 @@ def test_an_expired_active_segment_is_rolled_and_goes(open_log: OpenLog) -> None
     assert log.append(batch(1), leader_epoch=0, now_ms=NOW_MS, from_client=True).first_offset == 2
 
 
-def test_by_size_what_is_left_is_never_less_than_the_limit(open_log: OpenLog) -> None:
+def test_by_size_at_least_the_limit_is_kept(open_log: OpenLog) -> None:
     log = fill(open_log(retention_ms=-1, retention_bytes=SIZE * 3), [NOW_MS] * 6)
     assert log.delete_old_segments(NOW_MS) == 3
     assert log.size == SIZE * 3
@@ -66,14 +66,14 @@ def test_no_limit_keeps_everything(open_log: OpenLog) -> None:
     assert log.delete_old_segments(2**62) == 0
 
 
-def test_a_compacted_topic_keeps_what_only_delete_would_remove(open_log: OpenLog) -> None:
+def test_retention_does_not_delete_from_a_compacted_topic(open_log: OpenLog) -> None:
     log = fill(open_log(compact=True, delete=False, retention_ms=1, retention_bytes=1), [0, 1, 2])
     assert log.delete_old_segments(NOW_MS) == 0
     log.advance_log_start_offset(2)
     assert log.delete_old_segments(NOW_MS) == 2
 
 
-def test_nothing_behind_the_high_watermark_goes(open_log: OpenLog) -> None:
+def test_nothing_above_the_high_watermark_is_removed(open_log: OpenLog) -> None:
     log = fill(open_log(retention_ms=1000), [0] * 5)
     log.high_watermark = lambda: 3
     assert log.delete_old_segments(NOW_MS) == 3

@@ -16,7 +16,7 @@ from .conftest import NOW_MS, OpenLog
     interval=st.sampled_from([0, 100, 4096]),
     segment_bytes=st.sampled_from([200, 600, 10_000]),
 )
-def test_the_first_record_at_or_behind_a_time_is_found(
+def test_the_first_record_at_or_after_a_timestamp_is_found(
     tmp_path_factory: pytest.TempPathFactory, timestamps: list[int], interval: int, segment_bytes: int
 ) -> None:
     from random import Random
@@ -59,7 +59,7 @@ def test_the_first_record_at_or_behind_a_time_is_found(
     log.close()
 
 
-def test_an_empty_log_has_no_times(open_log: OpenLog) -> None:
+def test_an_empty_log_has_no_timestamps(open_log: OpenLog) -> None:
     log = open_log()
     assert log.reader.offset_for_timestamp(0) is None
     assert log.reader.max_timestamp_offset() is None

@@ -1,4 +1,4 @@
-"""A broker's logs on a clock that stands still until it is told to move, and ways to fill and read them."""
+"""A broker's logs on a clock that tests move, and functions to fill and read them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Broker:
         return self.logs.create(topic, 0, TOPIC_ID, replace(COMPACT, **config)).open()
 
     async def clean(self, log: Log) -> CleaningStats:
-        """Clean ``log``, which has to succeed."""
+        """Clean ``log``, which must succeed."""
         stats = await self.cleaner.clean_now(log)
         assert stats is not None
         return stats
@@ -86,7 +86,7 @@ def batches(log: Log, start: int = 0) -> list[BatchHeader]:
 
 
 def records(log: Log, start: int = 0) -> list[Record]:
-    """All records a consumer gets that begins to read at ``start``."""
+    """All records that a consumer gets from ``start`` on."""
     found = []
     for chunk in log.reader.scan_batches(start):
         for position, header in iter_headers(chunk):

@@ -1,4 +1,4 @@
-"""A disk that fails at a chosen step: for good, as a killed process sees it, or once, as a full disk does."""
+"""A disk that fails at a chosen step: for ever, as after a kill, or once, as a full disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ottla_broker.log.files import Files, LogFile
 
 
 class Killed(BaseException):
-    """The process is gone; nothing that it does after this reaches the disk."""
+    """The process was killed: nothing it does afterwards reaches the disk."""
 
 
 class _FaultyFile(LogFile):
@@ -34,7 +34,7 @@ class _FaultyFile(LogFile):
 
 
 class FaultyFiles(Files):
-    """Counts what changes the disk; once armed, the step of that number fails."""
+    """Counts changes of the disk; once armed, the one of that number fails."""
 
     def __init__(self) -> None:
         super().__init__(64)

@@ -1,4 +1,4 @@
-"""What is left of a log after it was compacted."""
+"""The contents of a log after compaction."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_batches_that_keep_all_their_records_are_copied_byte_for_byte(brok
     assert [bytes(batch) for _, _, batch in log.segments[0].batches()] == [before[0], before[2]]
 
 
-async def test_a_segment_that_loses_nothing_is_not_written_anew(broker: Broker) -> None:
+async def test_a_segment_that_loses_nothing_is_not_rewritten(broker: Broker) -> None:
     log = broker.create(segment_bytes=200)
     for key in range(6):
         append(log, (b"%d" % key, b"v" * 60))
@@ -100,7 +100,7 @@ async def test_a_segment_that_loses_nothing_is_not_written_anew(broker: Broker) 
     assert len(pairs(log)) == 6
 
 
-async def test_records_without_a_key_go(broker: Broker) -> None:
+async def test_records_without_a_key_are_removed(broker: Broker) -> None:
     log = broker.create()
     append(log, (None, b"1"), (b"a", b"1"))
     roll(log)
@@ -119,7 +119,7 @@ async def test_the_active_segment_is_never_touched(broker: Broker) -> None:
     assert len(pairs(log)) == 2
 
 
-async def test_nothing_behind_the_last_stable_offset_is_cleaned(broker: Broker) -> None:
+async def test_nothing_above_the_last_stable_offset_is_cleaned(broker: Broker) -> None:
     log = broker.create()
     append(log, (b"a", b"1"))
     append(log, (b"a", b"2"))

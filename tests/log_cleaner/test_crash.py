@@ -1,4 +1,4 @@
-"""A cleaning that is cut off at any step leaves a log that says what it said before."""
+"""A cleaning that is interrupted at any step leaves the log's contents as they were."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXPECTED = {b"b": b"2-1", b"c": b"2-2", b"d": b"end"}
 
 
 def fill(log: Log) -> None:
-    """Three segments to merge, one that stands alone, and one that is active; ``a`` is deleted in the end."""
+    """Three segments to merge, one alone, and one active; ``a`` is deleted in the end."""
     for turn in range(3):
         append(log, *((key, b"%d-%d" % (turn, i)) for i, key in enumerate(KEYS)), codec=turn % 2)
         roll(log)
@@ -32,7 +32,7 @@ def fill(log: Log) -> None:
 
 
 async def killed_at(folder: Path, settings: CleanerSettings, step: int) -> bool:
-    """Fill a log, clean it and kill the process at a step; False when there are not that many steps."""
+    """Fill a log, clean it and kill the process at a step; False when cleaning has fewer steps."""
     files = FaultyFiles()
     broker = await Broker(folder, settings, files).open()
     log = broker.create(segment_bytes=800, file_delete_delay_ms=3_600_000)
@@ -116,8 +116,8 @@ async def test_a_disk_that_refuses_a_step(tmp_path: Path, settings: CleanerSetti
         shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("what", ["deleted", "truncated", "made anew"])
-async def test_a_log_that_goes_while_it_is_cleaned(
+@pytest.mark.parametrize("what", ["deleted", "truncated", "recreated"])
+async def test_a_log_that_changes_while_it_is_cleaned(
     broker: Broker, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = broker.create()
@@ -134,7 +134,7 @@ async def test_a_log_that_goes_while_it_is_cleaned(
                 log.truncate_fully_and_start_at(0)
             else:
                 broker.logs.delete("t", 0)
-            if what == "made anew":
+            if what == "recreated":
                 append(broker.logs.create("t", 0, bytes(15) + b"2", log.config).open(), (b"z", b"new"))
         swap(*args)  # type: ignore[arg-type]
 
@@ -144,7 +144,7 @@ async def test_a_log_that_goes_while_it_is_cleaned(
     assert calls >= 6
     assert broker.cleaner.uncleanable == frozenset()
     now = broker.logs.get("t", 0)
-    if what == "made anew":
+    if what == "recreated":
         assert now is not None
         assert last_values(records(now.open())) == {b"z": b"new"}
         assert broker.cleaner._checkpoints.get(now) is None
@@ -153,7 +153,7 @@ async def test_a_log_that_goes_while_it_is_cleaned(
     assert not list(Path(log.path).parent.glob("t-0/*.cleaned"))
 
 
-async def test_a_damaged_batch_makes_a_log_uncleanable_and_no_other(
+async def test_a_damaged_batch_makes_only_its_log_uncleanable(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = Mock()

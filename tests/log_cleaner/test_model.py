@@ -1,4 +1,4 @@
-"""Compaction held against a model: the whole history in a list, the last values in a dict."""
+"""Compaction compared with a model: the whole history in a list, the last values in a dict."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ STEPS = st.lists(
 
 
 def last_values(found: list[Record]) -> dict[bytes | None, bytes]:
-    """What a consumer that builds a table ends with."""
+    """The table that a consumer builds from the records."""
     table: dict[bytes | None, bytes] = {}
     for each in found:
         if each.value is None:
@@ -52,7 +52,7 @@ def last_values(found: list[Record]) -> dict[bytes | None, bytes]:
 
 
 class Model:
-    """The log and all that was ever appended to it."""
+    """The log and everything that was ever appended to it."""
 
     def __init__(self, folder: Path, memory: int) -> None:
         self.folder = folder
@@ -118,7 +118,7 @@ class Model:
         assert len(found) == len(set(found)), "a key stands in the clean part once"
 
     def check(self) -> None:
-        """What must hold whatever was cleaned."""
+        """Check the invariants of compaction."""
         log = self.log
         by_offset = {each.offset: each for each in self.history}
         found = records(log)

@@ -22,7 +22,7 @@ def test_it_is_a_dict(keys: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("memory", [ENTRY_BYTES * 3, 1000, 10_000, 1 << 20, 4 << 20])
-def test_it_takes_what_its_memory_allows_and_no_more(memory: int) -> None:
+def test_it_holds_as_many_keys_as_its_memory_allows(memory: int) -> None:
     offsets = OffsetMap(memory)
     count = 0
     while offsets.put(b"%d" % count, count):

@@ -1,4 +1,4 @@
-"""The limit on the cleaner's I/O, its rests, and how it is stopped."""
+"""The limit on the cleaner's I/O, its pauses, and its stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla_broker.log.cleaner.pace import CleaningAbortedError, Pace, Throttle
 
 
 class Stopping(Event):
-    """An event that counts how long it was waited for, and takes no time."""
+    """An event that records waits instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ def test_a_thread_sleeps_as_long_as_the_throttle_says_but_wakes_to_stop() -> Non
         pace.moved(1)
 
 
-def test_a_thread_rests_every_few_records_and_looks_whether_the_log_is_still_there() -> None:
+def test_a_thread_pauses_every_few_records_and_checks_the_log() -> None:
     stopping = Stopping()
     present = True
     pace = Pace(Throttle(float("inf"), lambda: 0.0), stopping, lambda: present)

@@ -1,4 +1,4 @@
-"""Idempotent producers after compaction: their last sequence is in the log as long as they are remembered."""
+"""Idempotent producers after compaction: the log keeps their last sequence while they are remembered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .conftest import START_MS, Broker, append, batches, pairs, roll
 
 
 def produce(log: Log, producer_id: int, sequence: int, *keys: bytes) -> int:
-    """As a client does; the offset that the broker answers."""
+    """Append as a client does; returns the offset."""
     data = encode_batch(
         [(START_MS, key, b"v", ()) for key in keys],
         producer_id=producer_id,
@@ -42,7 +42,7 @@ async def test_the_last_batch_of_a_producer_stays_empty(broker: Broker) -> None:
     assert [each.last_sequence for each in batches(log)[:2]] == [2, 1]
 
 
-async def test_an_empty_batch_survives_the_next_cleaning_and_goes_when_its_producer_is_forgotten(
+async def test_an_empty_batch_stays_until_its_producer_is_forgotten(
     broker: Broker,
 ) -> None:
     log = broker.create()
@@ -75,7 +75,7 @@ async def test_sequences_go_on_after_compaction_and_a_restart(
     await broker.clean(log)
     await broker.close()
     if not clean_stop:
-        # All that the restart has to go by is the log itself.
+        # The restart has only the log itself.
         (tmp_path / "data" / ".kafka_cleanshutdown").unlink()
         (tmp_path / "data" / "recovery-point-offset-checkpoint").unlink()
         for path in (tmp_path / "data" / "t-0").glob("*.snapshot"):

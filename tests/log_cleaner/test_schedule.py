@@ -18,7 +18,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 
 def filled(broker: Broker, topic: str, segments: int, **config: object) -> Log:
-    """A log of so many sealed segments of one batch each, and an empty active one."""
+    """A log of sealed segments of one batch each, and an empty active one."""
     log = broker.create(topic, **config)
     for number in range(segments):
         append(log, (b"key", b"%03d" % number), now_ms=START_MS + number * 1000)
@@ -26,7 +26,7 @@ def filled(broker: Broker, topic: str, segments: int, **config: object) -> Log:
     return log
 
 
-async def test_the_dirtiest_log_goes_first(broker: Broker) -> None:
+async def test_the_dirtiest_log_is_cleaned_first(broker: Broker) -> None:
     logs = [filled(broker, topic, 4) for topic in ("half", "all", "quarter")]
     found = [cleanable(log, first, 4, START_MS) for log, first in zip(logs, (2, 0, 3), strict=True)]
 
@@ -43,9 +43,9 @@ async def test_nothing_is_due_below_min_cleanable_dirty_ratio(broker: Broker) ->
     assert cleanable(log, 2, 4, START_MS).is_due
 
 
-async def test_records_younger_than_min_compaction_lag_are_left_alone(broker: Broker) -> None:
+async def test_records_younger_than_min_compaction_lag_are_not_cleaned(broker: Broker) -> None:
     log = filled(broker, "t", 4, min_compaction_lag_ms=10_000)
-    # The segments' records are of second 0, 1, 2 and 3.
+    # The segments' records are from second 0, 1, 2 and 3.
     assert cleanable(log, None, 4, START_MS + 11_500).first_uncleanable == 2
     assert cleanable(log, None, 4, START_MS + 9_000).first_uncleanable == 0
     assert cleanable(log, None, 4, START_MS + 60_000).first_uncleanable == 4
@@ -74,7 +74,7 @@ async def test_a_stable_offset_inside_a_segment_stops_before_it(broker: Broker) 
     assert cleanable(log, None, 3, START_MS).first_uncleanable == 3
 
 
-async def test_a_checkpoint_that_does_not_fit_the_log_counts_for_nothing(broker: Broker) -> None:
+async def test_a_checkpoint_that_does_not_fit_the_log_is_ignored(broker: Broker) -> None:
     log = filled(broker, "t", 4)
     assert [first_dirty_offset(log, each) for each in (None, 0, 3, 4, 5)] == [0, 0, 3, 4, 0]
     log.advance_log_start_offset(2)
@@ -99,7 +99,7 @@ async def test_the_checkpoint_is_written_in_kafkas_format_and_read_again(
     await broker.close()
 
 
-async def test_a_topic_made_anew_does_not_inherit_the_checkpoint(broker: Broker) -> None:
+async def test_a_recreated_topic_does_not_inherit_the_checkpoint(broker: Broker) -> None:
     await broker.clean(filled(broker, "t", 3))
     broker.logs.delete("t", 0)
     log = broker.logs.create("t", 0, bytes(15) + b"x", broker.create("u").config).open()
@@ -109,7 +109,7 @@ async def test_a_topic_made_anew_does_not_inherit_the_checkpoint(broker: Broker)
     assert broker.cleaner._measure(log).first_dirty == 0
 
 
-async def test_a_log_nobody_has_used_yet_is_opened_only_if_it_has_something_to_clean(
+async def test_a_closed_log_is_opened_only_if_it_has_something_to_clean(
     tmp_path: Path, settings: CleanerSettings
 ) -> None:
     broker = await Broker(tmp_path, settings).open()
@@ -197,7 +197,7 @@ def test_groups_stay_within_the_index_and_its_relative_offsets() -> None:
     assert group_sizes([Measured(0, 1, 0, 0), Measured(5, 0, 0, 0)], 100, 100, far + 1) == [2]
 
 
-async def test_another_backoff_is_taken_at_once(broker: Broker) -> None:
+async def test_another_backoff_applies_at_once(broker: Broker) -> None:
     broker.cleaner.start()
     await asyncio.sleep(0)
     (first,) = broker.cleaner._pauses

@@ -6,12 +6,12 @@ from .conftest import START_MS, Broker, append, batches, pairs, records, roll
 
 
 async def make_dirty(broker: Broker, log: object) -> None:
-    """Something new to clean, of no interest by itself."""
+    """Append another record, so that the log is dirty."""
     append(log, (b"other", b"x"))  # type: ignore[arg-type]
     roll(log)  # type: ignore[arg-type]
 
 
-async def test_a_tombstone_gets_a_horizon_and_goes_when_it_has_come(broker: Broker) -> None:
+async def test_a_tombstone_gets_a_horizon_and_is_removed_after_it(broker: Broker) -> None:
     log = broker.create(delete_retention_ms=1000)
     append(log, (b"a", b"1"), (b"b", b"1"))
     append(log, (b"a", None), (b"c", b"1"))
@@ -57,7 +57,7 @@ async def test_a_batch_with_log_append_time_keeps_it(broker: Broker) -> None:
     assert [each.timestamp for each in records(log)] == [START_MS, START_MS]
 
 
-async def test_a_value_behind_a_tombstone_wins(broker: Broker) -> None:
+async def test_a_value_after_a_tombstone_wins(broker: Broker) -> None:
     log = broker.create()
     append(log, (b"a", b"1"))
     append(log, (b"a", None))

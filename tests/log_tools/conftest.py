@@ -131,7 +131,7 @@ def group_records() -> bytearray:
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder; tests copy it before they change anything."""
+    """The folder; tests copy it before they change it."""
     path = tmp_path_factory.mktemp("data")
     asyncio.run(make_folder(path))
     return path

@@ -23,7 +23,7 @@ def test_dump_as_json(data: Path) -> None:
     assert [json.loads(line)["file"] for line in done.output.splitlines()] == [path] * 4
 
 
-def test_dump_of_a_file_that_is_none_of_ours(tmp_path: Path) -> None:
+def test_dump_of_a_foreign_file(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     done = CliRunner().invoke(log, ["dump", str(tmp_path / "notes.txt")])
     assert done.exit_code == 1

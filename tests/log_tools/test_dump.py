@@ -1,4 +1,4 @@
-"""``ottla log dump``: every kind of file, in words and as JSON."""
+"""``ottla log dump``: every kind of file, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lines(path: Path, **options: Any) -> list[str]:
     return [as_line(each) for each in dump(str(path), **options)]
 
 
-def test_batches_have_the_words_of_kafkas_tool(data: Path) -> None:
+def test_batches_have_the_keys_of_kafkas_tool(data: Path) -> None:
     path = data / "flights-0" / "00000000000000000008.log"
     first = lines(path)[0]
     entry = entries(path)[0]
@@ -63,7 +63,7 @@ def test_transaction_markers(data: Path) -> None:
     assert (found[1]["endTxnMarker"], found[1]["coordinatorEpoch"]) == ("ABORT", 4)
 
 
-def test_entries_are_what_json_can_say(data: Path) -> None:
+def test_entries_are_json(data: Path) -> None:
     for path in (data / "flights-0" / "00000000000000000004.log", data / "ottla-store.journal"):
         found = entries(path, records=True)
         assert [json.loads(json.dumps(each)) for each in found] == found
@@ -162,7 +162,7 @@ def test_the_stores_journal(data: Path) -> None:
     assert "/brokers/ids" in [each.get("delete") for each in changes]
 
 
-def test_damage_is_said_and_the_rest_is_shown(data: Path) -> None:
+def test_damage_is_reported_and_the_rest_is_shown(data: Path) -> None:
     path = data / "flights-0" / "00000000000000000004.log"
     raw = bytearray(path.read_bytes())
     raw[70] ^= 0xFF
@@ -174,7 +174,7 @@ def test_damage_is_said_and_the_rest_is_shown(data: Path) -> None:
     assert lines(path)[-1].startswith("DAMAGE position: ")
 
 
-def test_zeros_behind_the_batches_are_a_preallocated_file(data: Path) -> None:
+def test_zeros_after_the_batches_are_a_preallocated_file(data: Path) -> None:
     path = data / "flights-0" / "00000000000000000004.log"
     size = path.stat().st_size
     path.write_bytes(path.read_bytes() + bytes(5000))
@@ -192,12 +192,12 @@ def test_zeros_behind_the_batches_are_a_preallocated_file(data: Path) -> None:
         "ottla-store.journal",
     ],
 )
-def test_nonsense_in_a_small_file_is_one_line(data: Path, name: str) -> None:
+def test_garbage_in_a_small_file_is_one_line(data: Path, name: str) -> None:
     (data / name).write_bytes(b"\xff\x01nonsense\n\n\n")
     assert [each["kind"] for each in entries(data / name)] == ["damage"]
 
 
-def test_leftovers_of_a_compaction_can_be_read_too(data: Path) -> None:
+def test_leftovers_of_a_compaction_are_readable(data: Path) -> None:
     folder = data / "flights-0"
     for suffix in (".cleaned", ".swap", ".deleted"):
         for kind in (".log", ".index"):
@@ -206,7 +206,7 @@ def test_leftovers_of_a_compaction_can_be_read_too(data: Path) -> None:
             assert entries(path.with_name(path.name + suffix)) == entries(path)
 
 
-def test_a_file_that_is_none_of_ours(data: Path, tmp_path: Path) -> None:
+def test_a_foreign_file(data: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     for path in (tmp_path / "notes.txt", tmp_path / "missing.log", data):
         with pytest.raises(UnknownFileError, match=str(path)):

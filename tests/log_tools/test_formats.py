@@ -1,4 +1,4 @@
-"""The examples on the pages of docs/formats are what the code writes, and what it reads."""
+"""The code writes and reads the examples on the pages of docs/formats."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_checkpoints(tmp_path: Path) -> None:
     epochs.decode(EXAMPLES["epochs"], "")
     assert (epochs.epochs, epochs.starts) == ([0, 3], [0, 42])
     assert epochs.encode() == EXAMPLES["epochs"]
-    # The page cannot show that no line end stands behind the last line.
+    # The page can't show that the last line has no line end.
     assert encode_topic_id(bytes(range(16))) == EXAMPLES["metadata"].rstrip(b"\n")
     assert decode_topic_id(EXAMPLES["metadata"].rstrip(b"\n"), "") == bytes(range(16))
 

@@ -1,4 +1,4 @@
-"""``ottla log verify``: silent about a sound folder, clear about each kind of damage."""
+"""``ottla log verify``: no findings in a sound folder, a clear one for each kind of damage."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_torn_end(data: Path) -> None:
     assert any("ends in the batch" in each for each in problems(path))
 
 
-def test_nonsense_between_batches(data: Path) -> None:
+def test_garbage_between_batches(data: Path) -> None:
     path = data / "flights-0" / "00000000000000000004.log"
     change(path, 8, pack(">i", 3))
     (problem, *_) = problems(path)
@@ -197,7 +197,7 @@ def test_a_torn_frame_of_the_journal(data: Path) -> None:
     assert found.problem == "3 bytes of an incomplete frame; the next start removes them"
 
 
-def test_a_path_that_is_none_of_ours(tmp_path: Path) -> None:
+def test_a_foreign_path(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     assert problems(tmp_path) == []
     assert problems(tmp_path / "notes.txt") == ["is not a file of a log or a store"]

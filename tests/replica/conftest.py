@@ -1,4 +1,4 @@
-"""What the tests of replicas share."""
+"""Shared by the tests of replicas."""
 
 from tests.support.worlds import events_log
 

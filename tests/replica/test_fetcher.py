@@ -1,4 +1,4 @@
-"""A follower's fetcher against a leader whose answers the test decides on."""
+"""A follower's fetcher against a leader whose answers the test chooses."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Bench:
             await asyncio.sleep(0)
 
     async def asked(self) -> Any:
-        """The request that waits for an answer now; None when there is none."""
+        """The request that waits for an answer; None without one."""
         await self.turn()
         waiting = [request for link in self.links for request, future in link.requests if not future.done()]
         assert len(waiting) < 2
@@ -116,7 +116,7 @@ class Bench:
         await self.turn()
 
     async def rested(self) -> None:
-        """The rest after an error is over; whoever sleeps looks at the time again."""
+        """End the pause after an error."""
         self.clock.time += BACKOFF + 0.001
         self.fetcher._changed.set()
         await self.turn()
@@ -154,7 +154,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     await made.fetcher.close()
 
 
-async def test_what_comes_is_appended_and_acknowledged_by_the_next_fetch(bench: Bench) -> None:
+async def test_records_are_appended_and_acknowledged_by_the_next_fetch(bench: Bench) -> None:
     partition = bench.follow()
     request = await bench.asked()
     assert (request.replica_id, request.replica_state.replica_id, request.replica_state.replica_epoch) == (
@@ -168,12 +168,12 @@ async def test_what_comes_is_appended_and_acknowledged_by_the_next_fetch(bench: 
     assert (partition.log.log_end_offset, partition.high_watermark) == (3, 2)
     asked = only(await bench.asked())
     assert (asked.fetch_offset, asked.last_fetched_epoch, asked.log_start_offset) == (3, 5, 0)
-    # The high watermark may be ahead of what is here; the log's start is followed.
+    # The high watermark may be above this log's end; the log's start is adopted.
     await bench.answer(fetched(high_watermark=9, log_start_offset=2))
     assert (partition.high_watermark, partition.log.log_start_offset) == (3, 2)
 
 
-async def test_an_older_leader_is_asked_by_name_and_in_the_old_fields(bench: Bench) -> None:
+async def test_an_older_leader_gets_topic_names_and_the_old_fields(bench: Bench) -> None:
     bench.version = 12
     bench.follow()
     request = await bench.asked()
@@ -188,7 +188,7 @@ async def test_a_leader_that_is_too_old_is_not_followed(bench: Bench) -> None:
     assert await bench.asked() is None
 
 
-async def test_diverging_logs_are_cut_to_where_both_agree(bench: Bench) -> None:
+async def test_diverging_logs_are_truncated_to_where_both_agree(bench: Bench) -> None:
     partition = bench.follow(records=6)
     assert only(await bench.asked()).fetch_offset == 6
     diverging = EpochEndOffset(epoch=3, end_offset=4)
@@ -197,11 +197,9 @@ async def test_diverging_logs_are_cut_to_where_both_agree(bench: Bench) -> None:
     assert only(await bench.asked()).fetch_offset == 4
 
 
-async def test_an_epoch_that_wrote_nothing_here_does_not_diverge_for_ever(bench: Bench) -> None:
+async def test_an_epoch_without_records_does_not_diverge_for_ever(bench: Bench) -> None:
     partition = bench.follow(records=2)
-    partition.log.assign_epoch(
-        4, 2
-    )  # this broker led in epoch 4, and was deposed before anything was written
+    partition.log.assign_epoch(4, 2)  # this broker led in epoch 4, and was replaced before it wrote a record
     bench.fetcher.add(partition)
     await bench.answer(fetched())
     assert only(await bench.asked()).last_fetched_epoch == 4
@@ -210,7 +208,7 @@ async def test_an_epoch_that_wrote_nothing_here_does_not_diverge_for_ever(bench:
     assert only(await bench.asked()).last_fetched_epoch == 3
 
 
-async def test_a_leader_that_contradicts_itself_is_not_asked_at_full_speed(bench: Bench) -> None:
+async def test_a_leader_that_contradicts_itself_gets_pauses(bench: Bench) -> None:
     bench.follow(records=2)
     await bench.asked()
     await bench.answer(fetched(diverging_epoch=EpochEndOffset(epoch=3, end_offset=9)))
@@ -231,7 +229,7 @@ async def test_a_leader_with_a_shorter_log(bench: Bench) -> None:
     assert only(await bench.asked()).fetch_offset == 3
 
 
-async def test_a_leader_whose_log_starts_behind_this_ones_end(bench: Bench) -> None:
+async def test_a_leader_whose_log_starts_above_this_log_s_end(bench: Bench) -> None:
     partition = bench.follow(records=2)
     await bench.asked()
     await bench.answer(fetched(error_code=ErrorCode.OFFSET_OUT_OF_RANGE))
@@ -261,7 +259,7 @@ async def test_a_log_that_starts_in_the_middle_of_a_batch(bench: Bench) -> None:
         if c not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.FENCED_LEADER_EPOCH)
     ],
 )
-async def test_after_an_error_only_that_partition_rests(code: ErrorCode, bench: Bench) -> None:
+async def test_after_an_error_only_that_partition_pauses(code: ErrorCode, bench: Bench) -> None:
     bench.follow(0)
     bench.follow(1)
     request = await bench.asked()
@@ -275,7 +273,7 @@ async def test_after_an_error_only_that_partition_rests(code: ErrorCode, bench: 
     assert [p.partition for p in request.topics[0].partitions] == [0, 1]
 
 
-async def test_a_leader_that_has_not_heard_yet_is_asked_again_soon_and_ever_later(bench: Bench) -> None:
+async def test_pauses_double_while_a_leader_does_not_know_the_partition(bench: Bench) -> None:
     bench.follow(0)
     bench.follow(1)
     assert (await bench.asked()).max_wait_ms == 500
@@ -283,7 +281,7 @@ async def test_a_leader_that_has_not_heard_yet_is_asked_again_soon_and_ever_late
         await bench.answer(fetched(1, error_code=ErrorCode.UNKNOWN_TOPIC_ID))
         request = await bench.asked()
         assert [p.partition for p in request.topics[0].partitions] == [0]
-        assert request.max_wait_ms == rest, "the other's fetch doesn't hold it up"
+        assert request.max_wait_ms == rest, "the other's fetch doesn't delay it"
         bench.clock.time += rest / 1000 + 0.0001
         await bench.answer(fetched(0))
         request = await bench.asked()
@@ -294,7 +292,7 @@ async def test_a_leader_that_has_not_heard_yet_is_asked_again_soon_and_ever_late
     assert (await bench.asked()).max_wait_ms == 10, "it had heard meanwhile"
 
 
-async def test_a_partition_that_goes_while_the_connection_is_opened(bench: Bench) -> None:
+async def test_a_partition_removed_while_the_connection_opens(bench: Bench) -> None:
     bench.follow(0)
     bench.follow(1)
     opened = asyncio.Event()
@@ -311,7 +309,7 @@ async def test_a_partition_that_goes_while_the_connection_is_opened(bench: Bench
     assert (await bench.asked()).max_wait_ms == 500
 
 
-async def test_a_rest_is_never_longer_than_the_backoff(bench: Bench) -> None:
+async def test_a_pause_is_never_longer_than_the_backoff(bench: Bench) -> None:
     bench.follow()
     for _ in range(20):
         assert await bench.asked() is not None
@@ -338,7 +336,7 @@ async def test_a_fenced_follower_waits_for_the_controller(bench: Bench) -> None:
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     ],
 )
-async def test_a_session_that_is_lost_is_begun_anew_at_once(code: ErrorCode, bench: Bench) -> None:
+async def test_a_lost_session_is_replaced_at_once(code: ErrorCode, bench: Bench) -> None:
     bench.follow()
     assert (await bench.asked()).session_epoch == 0
     opened = fetched()
@@ -361,7 +359,7 @@ async def test_an_error_of_the_whole_request(code: ErrorCode, bench: Bench) -> N
     assert await bench.asked() is not None
 
 
-async def test_what_was_not_asked_for_is_not_taken(bench: Bench) -> None:
+async def test_an_answer_about_other_partitions_is_refused(bench: Bench) -> None:
     partition = bench.follow()
     await bench.asked()
     await bench.answer(fetched(7, records=memoryview(batch(0))))
@@ -370,7 +368,7 @@ async def test_what_was_not_asked_for_is_not_taken(bench: Bench) -> None:
     assert (await bench.asked()).session_epoch == 0
 
 
-async def test_an_answer_of_another_epoch_is_not_taken(bench: Bench) -> None:
+async def test_an_answer_from_another_epoch_is_ignored(bench: Bench) -> None:
     partition = bench.follow()
     await bench.asked()
     partition.follow(LeaderState(1, LEADER, 6, [LEADER, ME], 1, [LEADER, ME]))
@@ -393,7 +391,7 @@ async def test_records_that_are_damaged_or_not_new_are_refused(bench: Bench) -> 
     assert partition.log.log_end_offset == 4
 
 
-async def test_a_cut_last_batch_is_left_for_the_next_fetch(bench: Bench) -> None:
+async def test_a_partial_last_batch_is_left_for_the_next_fetch(bench: Bench) -> None:
     partition = bench.follow()
     await bench.asked()
     both = batch(0) + batch(1)
@@ -401,7 +399,7 @@ async def test_a_cut_last_batch_is_left_for_the_next_fetch(bench: Bench) -> None
     assert partition.log.log_end_offset == 1
 
 
-async def test_what_is_added_in_a_hurry_does_not_wait_behind_a_fetch(bench: Bench) -> None:
+async def test_an_added_partition_does_not_wait_behind_a_fetch(bench: Bench) -> None:
     bench.follow(0)
     assert await bench.asked() is not None
     bench.follow(1)
@@ -414,7 +412,7 @@ async def test_what_is_added_in_a_hurry_does_not_wait_behind_a_fetch(bench: Benc
     assert len(bench.links) == 2, "nothing was added since"
 
 
-async def test_a_broken_connection_is_opened_again_after_a_rest(bench: Bench) -> None:
+async def test_a_broken_connection_is_opened_again_after_a_pause(bench: Bench) -> None:
     bench.follow()
     await bench.asked()
     bench.refuse = True
@@ -426,7 +424,7 @@ async def test_a_broken_connection_is_opened_again_after_a_rest(bench: Bench) ->
     assert len(bench.links) == 2
 
 
-async def test_a_disk_that_fails_is_told_of_and_the_others_go_on(bench: Bench) -> None:
+async def test_a_failed_disk_is_reported_and_the_others_go_on(bench: Bench) -> None:
     partition = bench.follow(0)
     bench.follow(1)
     await bench.asked()
@@ -438,7 +436,7 @@ async def test_a_disk_that_fails_is_told_of_and_the_others_go_on(bench: Bench) -
     assert len(bench.fetcher) == 1
 
 
-async def test_an_outage_is_told_of_once_and_so_is_its_end(bench: Bench, events_log: io.StringIO) -> None:
+async def test_an_outage_is_logged_once_and_so_is_its_end(bench: Bench, events_log: io.StringIO) -> None:
     bench.refuse = True
     bench.follow()
     for _ in range(5):
@@ -451,7 +449,7 @@ async def test_an_outage_is_told_of_once_and_so_is_its_end(bench: Bench, events_
     assert events_log.getvalue().count("fetched from again") == 1
 
 
-async def test_nothing_is_said_of_a_cut_that_cuts_nothing(bench: Bench, events_log: io.StringIO) -> None:
+async def test_a_truncation_that_removes_nothing_is_not_logged(bench: Bench, events_log: io.StringIO) -> None:
     partition = bench.follow(records=3)
     await bench.asked()
     await bench.answer(fetched(diverging_epoch=EpochEndOffset(epoch=3, end_offset=7)))

@@ -1,4 +1,4 @@
-"""Nothing acknowledged is lost, whatever the order in which things happen: random histories of three brokers."""
+"""Nothing acknowledged is lost in any order of events: random histories of three brokers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACTIONS = st.sampled_from(
     [
         *["produce"] * 4,
         *["deliver"] * 8,
-        *["told"] * 3,
+        *["deliver state"] * 3,
         *["decide"] * 2,
         "lose",
         "lose answer",
@@ -45,8 +45,8 @@ async def act(world: World, action: str, number: int) -> None:
             world.deliver(number, lose=action == "lose")
     elif action == "lose answer":
         world.lose_answers += 1
-    elif action == "told":
-        world.deliver_told(broker)
+    elif action == "deliver state":
+        world.deliver_state(broker)
     elif action in ("decide", "lose decision"):
         if world.proposals:
             world.decide(number % len(world.proposals), answer_lost=action == "lose decision")
@@ -59,7 +59,7 @@ async def act(world: World, action: str, number: int) -> None:
     elif action in ("crash", "power cut"):
         if broker in world.nodes:
             isr = world.state.isr
-            # Whoever is the last in sync must not lose anything: no replication can make up for that.
+            # The last in-sync replica must not lose records: replication can't restore them.
             others = [each for each in isr if each != broker and each in world.nodes]
             log = world.nodes[broker].local
             cut = None
@@ -72,7 +72,7 @@ async def act(world: World, action: str, number: int) -> None:
             world.start(broker)
             world.came(broker)
     elif action == "suspect" and broker in world.nodes:
-        # The controller is wrong: the broker lives, and goes on for as long as it has not been told.
+        # The controller is wrong: the broker lives, and goes on until it gets the new state.
         others = [each for each in world.state.isr if each != broker and each in world.nodes]
         if others:
             world.gone(broker)
@@ -88,7 +88,7 @@ async def run(history: list[tuple[str, int]], min_isr: int, fetch_bytes: int) ->
                 world.check()
 
             def all_the_same() -> bool:
-                if len(world.state.isr) < 3 or any(world.untold.values()):
+                if len(world.state.isr) < 3 or any(world.unsent.values()):
                     return False
                 ends = {node.local.log_end_offset for node in world.nodes.values()}
                 highs = {node.partition.high_watermark for node in world.nodes.values()}

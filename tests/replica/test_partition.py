@@ -1,4 +1,4 @@
-"""A partition's high watermark, and those who wait for it, over a log whose fsyncs the test decides on."""
+"""A partition's high watermark and its waiters, over a log whose fsyncs the test completes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 
 
 class Timers:
-    """A clock on which the test makes timers run."""
+    """A clock whose timers the test runs."""
 
     def __init__(self) -> None:
         self.pending: list[SimpleNamespace] = []
@@ -88,7 +88,7 @@ def append(partition: Partition) -> int:
     return int(partition.append(memoryview(b""), 0).last_offset) + 1
 
 
-async def test_without_fsyncs_all_is_committed_at_once() -> None:
+async def test_without_fsyncs_records_are_committed_at_once() -> None:
     partition, _, timers = made()
     assert partition.committed(append(partition), 1000) is None
     assert partition.high_watermark == 1
@@ -111,7 +111,7 @@ async def test_the_high_watermark_waits_for_the_fsync() -> None:
     assert not timers.pending
 
 
-async def test_who_timed_out_is_not_kept() -> None:
+async def test_waiters_that_timed_out_are_dropped() -> None:
     partition, _, timers = made(flushing=True)
     for _ in range(50):
         wait = partition.committed(append(partition), 5)
@@ -123,7 +123,7 @@ async def test_who_timed_out_is_not_kept() -> None:
     assert len(partition._waiters) <= 1
 
 
-async def test_a_failed_fsync_is_told_to_all_who_wait() -> None:
+async def test_a_failed_fsync_reaches_all_waiters() -> None:
     partition, log, timers = made(flushing=True)
     waits = [partition.committed(append(partition), 1000) for _ in range(2)]
     ran: list[bool] = []
@@ -144,7 +144,7 @@ async def test_a_failed_fsync_is_told_to_all_who_wait() -> None:
     assert partition.high_watermark == 0
 
 
-async def test_a_partition_taken_away_lets_nobody_wait() -> None:
+async def test_stopping_a_partition_answers_all_waiters() -> None:
     partition, log, timers = made(flushing=True)
     wait = partition.committed(append(partition), 1000)
     ran: list[bool] = []
@@ -191,7 +191,7 @@ async def test_an_abandoned_fetch_leaves_nothing() -> None:
     assert not partition.fetches
 
 
-async def test_a_fetch_runs_once_whatever_comes_together() -> None:
+async def test_a_fetch_runs_once_even_if_several_events_complete_it() -> None:
     partition, _, timers = made()
     ran: list[bool] = []
     waiting = DelayedFetch([partition.fetches, partition.fetches], 10, timers, lambda: ran.append(True))

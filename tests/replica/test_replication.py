@@ -1,4 +1,4 @@
-"""One partition of a cluster as leader and follower: who counts, who joins and leaves, who waits for what."""
+"""One partition of a cluster as leader and follower: in-sync replicas, the high watermark, waiters."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def code_of(call: Callable[..., object], *args: Any, **options: Any) -> ErrorCod
     return caught.value.code
 
 
-async def test_what_all_in_sync_have_is_committed(bench: Bench) -> None:
+async def test_records_of_all_in_sync_replicas_are_committed(bench: Bench) -> None:
     partition = bench.lead([1, 2, 3])
     end = bench.append(3)
     wait = partition.committed(end, 1000)
@@ -128,7 +128,7 @@ async def test_roles_and_what_they_refuse(bench: Bench) -> None:
     assert partition.role is Role.OFFLINE
 
 
-async def test_who_waits_is_told_when_leadership_goes(bench: Bench) -> None:
+async def test_waiters_are_answered_when_leadership_ends(bench: Bench) -> None:
     partition = bench.lead([1, 2])
     wait = partition.committed(bench.append(), 1000)
     deleted = partition.deleted(1, 1000)
@@ -145,7 +145,7 @@ async def test_who_waits_is_told_when_leadership_goes(bench: Bench) -> None:
     assert sorted(ran) == ["consumer", "follower"]
 
 
-async def test_followers_hear_of_an_append_and_consumers_of_a_commit(bench: Bench) -> None:
+async def test_appends_wake_followers_and_commits_wake_consumers(bench: Bench) -> None:
     partition = bench.lead([1, 2])
     ran: list[str] = []
     for name, place in (("consumer", partition.fetches), ("follower", partition.follower_fetches)):
@@ -157,7 +157,7 @@ async def test_followers_hear_of_an_append_and_consumers_of_a_commit(bench: Benc
     bench.fetched(2, 1)
     bench.clock.settle()
     assert ran == ["follower", "consumer"]
-    # What became visible before doesn't count again; what comes now does, however it came to be hidden.
+    # Bytes that became visible before don't count again; bytes that become visible now do.
     DelayedFetch([partition.fetches], 1, bench.clock, lambda: ran.append("again")).start(60_000)
     bench.fetched(2, 2)
     bench.clock.settle()
@@ -167,7 +167,7 @@ async def test_followers_hear_of_an_append_and_consumers_of_a_commit(bench: Benc
 # ---- in-sync replicas
 
 
-async def test_a_follower_joins_when_it_has_what_is_committed_and_this_epoch(bench: Bench) -> None:
+async def test_a_follower_joins_with_all_that_is_committed_and_this_epochs_start(bench: Bench) -> None:
     bench.lead([1])
     bench.append(4)
     partition = bench.lead([1], epoch=2)
@@ -177,7 +177,7 @@ async def test_a_follower_joins_when_it_has_what_is_committed_and_this_epoch(ben
     assert [(c.isr, c.epochs, c.leader_epoch, c.partition_epoch) for c in bench.proposed] == [
         ((1, 2), (-1, 7), 2, 10)
     ]
-    # Until the controller has said so, both sets have to have a record.
+    # Until the controller has agreed, both sets must have a record.
     bench.append()
     assert partition.high_watermark == 4
     bench.fetched(3, 5)
@@ -188,14 +188,14 @@ async def test_a_follower_joins_when_it_has_what_is_committed_and_this_epoch(ben
     assert partition.high_watermark == 5
 
 
-async def test_who_is_dead_does_not_join(bench: Bench) -> None:
+async def test_a_dead_broker_does_not_join(bench: Bench) -> None:
     bench.lead([1])
     bench.dead = {2}
     bench.fetched(2, 0)
     assert not bench.proposed
 
 
-async def test_who_lags_for_too_long_leaves(bench: Bench) -> None:
+async def test_a_replica_that_lags_too_long_is_removed(bench: Bench) -> None:
     partition = bench.lead([1, 2, 3])
     bench.append()
     bench.clock.time += 9
@@ -211,7 +211,7 @@ async def test_who_lags_for_too_long_leaves(bench: Bench) -> None:
     assert partition.high_watermark == 1
 
 
-async def test_who_is_about_to_join_and_dies_is_waited_for_no_longer(bench: Bench) -> None:
+async def test_a_replica_that_dies_while_joining_no_longer_counts(bench: Bench) -> None:
     partition = bench.lead([1, 2])
     bench.fetched(3, 0)
     wait = partition.committed(bench.append(), 1000)
@@ -245,7 +245,7 @@ async def test_one_fetch_behind_a_busy_leader_is_in_sync(bench: Bench) -> None:
     assert not bench.proposed
 
 
-async def test_a_replica_that_has_lost_committed_records_leaves_at_once(bench: Bench) -> None:
+async def test_a_replica_that_lost_committed_records_is_removed_at_once(bench: Bench) -> None:
     partition = bench.lead([1, 2, 3])
     bench.append(5)
     bench.fetched(2, 5)
@@ -297,7 +297,7 @@ async def test_below_min_isr_nothing_is_committed(tmp_path: Path) -> None:
     assert partition.high_watermark == 1
 
 
-async def test_more_than_there_are_replicas_are_not_asked_for(tmp_path: Path) -> None:
+async def test_min_isr_is_at_most_the_number_of_replicas(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "log", min_insync_replicas=5)
     partition = bench.lead([1, 2, 3])
     assert not partition.lacks_replicas()
@@ -306,17 +306,17 @@ async def test_more_than_there_are_replicas_are_not_asked_for(tmp_path: Path) ->
 # ---- the log's start, and starting
 
 
-async def test_deleting_waits_for_the_live_followers(bench: Bench) -> None:
+async def test_delete_records_waits_for_live_followers(bench: Bench) -> None:
     partition = bench.lead([1, 2, 3])
     bench.append(4)
     bench.fetched(2, 4)
     bench.fetched(3, 4)
-    told: list[bool] = []
-    DelayedFetch([partition.follower_fetches], 1, bench.clock, lambda: told.append(True)).start(60_000)
+    answered: list[bool] = []
+    DelayedFetch([partition.follower_fetches], 1, bench.clock, lambda: answered.append(True)).start(60_000)
     assert partition.delete_records(3) == 3
     wait = partition.deleted(3, 1000)
     bench.clock.settle()
-    assert told, "followers hear of it at once"
+    assert answered, "followers hear of it at once"
     assert wait is not None
     bench.fetched(2, 4, start=3)
     assert not wait.done()
@@ -340,7 +340,7 @@ async def test_deleting_waits_for_the_live_followers(bench: Bench) -> None:
     assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
 
 
-async def test_the_high_watermark_at_the_start_is_what_was_written_down(tmp_path: Path) -> None:
+async def test_the_high_watermark_starts_at_its_checkpoint(tmp_path: Path) -> None:
     first = Bench(tmp_path / "log")
     first.lead([1])
     first.append(5)
@@ -354,7 +354,7 @@ async def test_the_high_watermark_at_the_start_is_what_was_written_down(tmp_path
     assert (partition.high_watermark, partition.epoch_start) == (3, 5)
 
 
-async def test_a_follower_goes_no_further_than_its_log(bench: Bench) -> None:
+async def test_a_followers_high_watermark_stays_within_its_log(bench: Bench) -> None:
     partition = bench.partition
     partition.follow(LeaderState(1, 2, 5, [2], 0, REPLICAS))
     partition.append_from_leader(memoryview(batch(0, count=3)), 10, 0)
@@ -366,7 +366,7 @@ async def test_a_follower_goes_no_further_than_its_log(bench: Bench) -> None:
 
 
 async def test_a_coordinator_that_loads_reads_to_the_end_of_the_log(bench: Bench) -> None:
-    """The high watermark of a new leader may be behind what the old one has acknowledged."""
+    """The high watermark of a new leader may be below what the old one acknowledged."""
     partition = bench.partition
     partition.follow(LeaderState(1, 2, 5, [1, 2], 0, REPLICAS))
     partition.append_from_leader(memoryview(batch(0, count=3)), 1, 0)
@@ -386,7 +386,7 @@ async def test_a_flush_that_is_due_comes_before_the_acknowledgement(tmp_path: Pa
 # ---- what is read where
 
 
-async def test_offsets_are_not_told_before_they_are_known(tmp_path: Path) -> None:
+async def test_offsets_are_not_available_before_they_are_known(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "log")
     bench.lead([1])
     bench.append(5)
@@ -469,7 +469,7 @@ async def test_a_leader_that_may_have_been_replaced_goes_on_while_it_is_followed
     assert led(partition)
 
 
-async def test_who_might_be_in_sync_by_now_has_to_follow_too(bench: Bench) -> None:
+async def test_replicas_that_may_be_in_sync_by_now_must_follow_too(bench: Bench) -> None:
     partition = bench.lead([1, 2])
     bench.fetched(2, 0)
     bench.fetched(3, 0)
@@ -481,7 +481,7 @@ async def test_who_might_be_in_sync_by_now_has_to_follow_too(bench: Bench) -> No
     assert not led(partition)
 
 
-async def test_nobody_can_lead_instead_of_who_is_alone_in_sync(bench: Bench) -> None:
+async def test_the_only_in_sync_replica_stays_leader(bench: Bench) -> None:
     partition = bench.lead([1])
     bench.leader_lease.lease.until = 0.0
     bench.clock.time += 100
@@ -489,8 +489,8 @@ async def test_nobody_can_lead_instead_of_who_is_alone_in_sync(bench: Bench) -> 
     assert led(partition)
 
 
-async def test_what_was_acknowledged_in_doubt_is_on_all_replicas(bench: Bench) -> None:
-    """A follower's fetch counts, though clients are refused: it says what it had when it still followed."""
+async def test_records_acknowledged_in_doubt_are_on_all_replicas(bench: Bench) -> None:
+    """A follower's fetch counts though clients are refused: it shows what the follower had when it still followed."""
     partition = bench.lead([1, 2])
     wait = partition.committed(bench.append(), 1000)
     bench.leader_lease.lease.until = 0.0

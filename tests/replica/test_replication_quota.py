@@ -1,4 +1,4 @@
-"""Throttles of replication: whom they hold up, and for how long."""
+"""Replication quotas: which replicas they delay, and for how long."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def is_exceeded(quota: ReplicationQuota) -> bool:
     ("setting", "partitions"),
     [("*", {0, 1, 2}), ("", set()), ("0:1, 1:2,2:1", {0, 2}), ("1:2", set()), (" * ", {0, 1, 2})],
 )
-def test_what_a_topic_names(setting: str, partitions: set[int]) -> None:
+def test_replicas_that_a_topic_names(setting: str, partitions: set[int]) -> None:
     quota = quota_of(FakeClock(), setting)
     assert {number for number in range(3) if quota.is_throttled(TOPIC, number)} == partitions
     assert not quota.is_throttled("another", 0)
@@ -47,7 +47,7 @@ def test_what_a_topic_names(setting: str, partitions: set[int]) -> None:
     assert not quota.is_throttled(TOPIC, 0)
 
 
-def test_what_is_too_much_now_is_made_up_for() -> None:
+def test_bytes_over_the_limit_are_made_up_for() -> None:
     clock = FakeClock()
     quota = quota_of(clock)
     assert not is_exceeded(quota)
@@ -57,7 +57,7 @@ def test_what_is_too_much_now_is_made_up_for() -> None:
     for second in range(5):
         assert is_exceeded(quota) == (second < 5), second
         clock.time += 1
-    # 500 bytes in 5 s are what is allowed, and not more.
+    # 500 bytes in 5 s are exactly the limit.
     assert not is_exceeded(quota)
     quota.record(1)
     assert is_exceeded(quota)
@@ -65,7 +65,7 @@ def test_what_is_too_much_now_is_made_up_for() -> None:
     assert not is_exceeded(quota)
 
 
-def test_what_is_long_ago_counts_no_more() -> None:
+def test_old_bytes_do_not_count() -> None:
     clock = FakeClock()
     quota = quota_of(clock)
     quota.record(1_000_000)
@@ -80,12 +80,12 @@ def test_what_is_long_ago_counts_no_more() -> None:
     assert not is_exceeded(quota)
 
 
-async def test_a_follower_leaves_out_what_it_copies_too_fast(bench: Bench) -> None:
+async def test_a_follower_leaves_out_throttled_partitions(bench: Bench) -> None:
     quota = bench.fetcher._quota = quota_of(bench.clock, "0:1,1:1")
     for index in range(3):
         bench.follow(index)
     assert {each.partition for each in (await bench.asked()).topics[0].partitions} == {0, 1, 2}
-    # The second is in sync with this, the first is not; the third is not marked.
+    # The second is in sync with this, the first is not; the third is not throttled.
     answer = fetched(0, records=memoryview(batch(0, count=20)), high_watermark=1000)
     answer.responses[0].partitions += (
         fetched(1, records=memoryview(batch(0)), high_watermark=1).responses[0].partitions
@@ -100,7 +100,7 @@ async def test_a_follower_leaves_out_what_it_copies_too_fast(bench: Bench) -> No
     assert 0 in {each.partition for each in again.partitions}
 
 
-async def test_a_fetcher_with_nothing_else_to_ask_for_rests(bench: Bench) -> None:
+async def test_a_fetcher_with_only_throttled_partitions_pauses(bench: Bench) -> None:
     quota = bench.fetcher._quota = quota_of(bench.clock)
     bench.follow()
     await bench.asked()
@@ -113,12 +113,12 @@ async def test_a_fetcher_with_nothing_else_to_ask_for_rests(bench: Bench) -> Non
     assert bench.fetcher.leader_id == LEADER
 
 
-async def test_a_leader_sends_nothing_too_fast_but_to_who_is_in_sync(tmp_path: Any) -> None:
+async def test_a_leader_throttles_only_replicas_out_of_sync(tmp_path: Any) -> None:
     world = World(tmp_path)
     node = world.nodes[1]
     quota = node.services.replicas.leader_quota = quota_of(world.clock)
     world.state = world.state._replace(isr=(1, 2), leader_epoch=1)
-    node.told(world.state)
+    node.apply(world.state)
     world.produce(1, 5)
 
     def ask(replica: int, offset: int = 0, wait: int = 0) -> Any:
@@ -143,7 +143,7 @@ async def test_a_leader_sends_nothing_too_fast_but_to_who_is_in_sync(tmp_path: A
     assert is_exceeded(quota)
     assert size(ask(3)) == 0
     assert size(ask(2)) > 0
-    # It is known where the follower is, though nothing is sent, and nothing wakes it before its time is up.
+    # The follower's position is recorded though nothing is sent, and nothing wakes it before its time is up.
     waiting = ask(3, offset=1, wait=500)
     assert isinstance(waiting, Deferred)
     assert node.partition.followers[3].end_offset == 1

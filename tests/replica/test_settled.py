@@ -1,4 +1,4 @@
-"""Partitions of a follower's fetch session about which there is nothing new: heard, and not looked at."""
+"""Partitions of a follower's fetch session without news: recorded, but not read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ottla_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTop
 
 
 class Follower:
-    """Broker 2's fetches of broker 1, made by hand, that don't wait."""
+    """Broker 2's fetches from broker 1, built by hand, that don't wait."""
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.world = world
@@ -39,7 +39,7 @@ class Follower:
         return self.node.partition
 
     def fetch(self, offset: int | None = None, epoch: int = 1) -> Any:
-        """What the answer says of the partition, None for nothing; without an offset, the request doesn't name it."""
+        """The answer's partition, None without one; without an offset, the request doesn't name it."""
         self.reads = 0
         asked = []
         if offset is not None:
@@ -66,13 +66,13 @@ class Follower:
 @pytest.fixture
 async def follower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     world = World(tmp_path)
-    world.nodes[1].told(LeaderState(1, 1, 1, (1, 2), 0, world.numbers))
+    world.nodes[1].apply(LeaderState(1, 1, 1, (1, 2), 0, world.numbers))
     made = Follower(world, monkeypatch)
     yield made
     await world.close()
 
 
-async def test_what_is_at_its_end_is_heard_and_not_read(follower: Follower) -> None:
+async def test_a_follower_at_the_end_is_recorded_without_a_read(follower: Follower) -> None:
     world = follower.world
     assert follower.fetch(0) is not None
     follower.fetch()
@@ -81,17 +81,17 @@ async def test_what_is_at_its_end_is_heard_and_not_read(follower: Follower) -> N
     assert follower.reads == 0
     remote = follower.partition.followers[2]
     assert (remote.last_fetch, remote.caught_up) == (world.clock.time, world.clock.time)
-    # Data; then the high watermark that comes of it having been fetched; then nothing again.
+    # Data; then the high watermark that the fetch has moved; then nothing again.
     world.produce(1, 2)
     assert len(follower.fetch().records) > 0
-    told = follower.fetch(2)
-    assert (told.high_watermark, len(told.records)) == (2, 0)
+    answer = follower.fetch(2)
+    assert (answer.high_watermark, len(answer.records)) == (2, 0)
     follower.fetch()
     assert follower.fetch() is None
     assert follower.reads == 0
 
 
-async def test_what_happens_otherwise_is_told(follower: Follower) -> None:
+async def test_news_is_answered(follower: Follower) -> None:
     world = follower.world
     world.produce(1, 3)
     for offset in (0, 3, None, None):
@@ -102,17 +102,17 @@ async def test_what_happens_otherwise_is_told(follower: Follower) -> None:
     follower.fetch()
     assert follower.fetch() is None
     # Another epoch, in which it leads, and then one in which it doesn't.
-    follower.node.told(LeaderState(1, 1, 2, (1, 2), 1, world.numbers))
+    follower.node.apply(LeaderState(1, 1, 2, (1, 2), 1, world.numbers))
     assert follower.fetch().error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert follower.fetch(3, epoch=2) is not None
     follower.fetch()
     assert follower.fetch() is None
-    follower.node.told(LeaderState(1, 3, 3, (3, 2), 2, world.numbers))
+    follower.node.apply(LeaderState(1, 3, 3, (3, 2), 2, world.numbers))
     assert follower.fetch().error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
-async def test_who_is_out_of_sync_is_looked_at(follower: Follower) -> None:
-    follower.node.told(LeaderState(1, 1, 2, (1,), 1, follower.world.numbers))
+async def test_a_replica_out_of_sync_is_read_for(follower: Follower) -> None:
+    follower.node.apply(LeaderState(1, 1, 2, (1,), 1, follower.world.numbers))
     for offset in (0, None, None):
         follower.fetch(offset, epoch=2)
         assert follower.reads == 1

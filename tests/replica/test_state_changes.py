@@ -1,4 +1,4 @@
-"""What the controller tells a broker about its replicas, with real logs in real data folders."""
+"""LeaderAndIsr and StopReplica applied to a broker's replicas, with real logs in real data folders."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ IDS = {"a": b"a" * 16, "b": b"b" * 16}
 
 
 class Heard:
-    """What the coordinators hear."""
+    """Records the calls that coordinators get."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, int]] = []
@@ -74,10 +74,10 @@ class Bench:
         self.asked.append(broker)
         raise ConnectionError("refused")
 
-    async def tell(
+    async def apply(
         self, *states: tuple[str, int, int, int], ids: dict[str, bytes] = IDS, **options: Any
     ) -> list[int]:
-        """Topic, partition, leader and leader epoch of each; returns the error codes."""
+        """Apply states of topic, partition, leader and leader epoch; returns the error codes."""
         topics: dict[str, list[LeaderAndIsrPartitionState]] = {}
         for topic, index, leader, epoch in states:
             topics.setdefault(topic, []).append(
@@ -129,7 +129,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 async def test_leading_and_following(bench: Bench) -> None:
-    assert await bench.tell(("a", 0, ME, 3), ("a", 1, 2, 3), ("b", 0, -1, 1)) == [0, 0, 0]
+    assert await bench.apply(("a", 0, ME, 3), ("a", 1, 2, 3), ("b", 0, -1, 1)) == [0, 0, 0]
     assert bench.partition("a", 0).role is Role.LEADER
     assert bench.partition("a", 1).role is Role.FOLLOWER
     assert bench.partition("b", 0).role is Role.FOLLOWER
@@ -137,17 +137,17 @@ async def test_leading_and_following(bench: Bench) -> None:
     await asyncio.sleep(0)
     assert bench.asked == [2]
     assert [p.partition for p in bench.replicas.partitions() if p.role is Role.LEADER] == [0]
-    assert await bench.tell(("a", 0, 2, 4), ("a", 1, ME, 4)) == [0, 0]
+    assert await bench.apply(("a", 0, 2, 4), ("a", 1, ME, 4)) == [0, 0]
     assert bench.heard.calls[1:] == [("stop", "a", 0), ("leader", "a", 1)]
 
 
-async def test_what_is_not_newer_is_refused(bench: Bench) -> None:
-    await bench.tell(("a", 0, ME, 3))
-    assert await bench.tell(("a", 0, 2, 3)) == [ErrorCode.STALE_CONTROLLER_EPOCH]
-    assert await bench.tell(("a", 0, 2, 2)) == [ErrorCode.STALE_CONTROLLER_EPOCH]
-    assert await bench.tell(("a", 0, 2, 4), ids={"a": b"z" * 16}) == [ErrorCode.INCONSISTENT_TOPIC_ID]
+async def test_an_old_leader_epoch_is_refused(bench: Bench) -> None:
+    await bench.apply(("a", 0, ME, 3))
+    assert await bench.apply(("a", 0, 2, 3)) == [ErrorCode.STALE_CONTROLLER_EPOCH]
+    assert await bench.apply(("a", 0, 2, 2)) == [ErrorCode.STALE_CONTROLLER_EPOCH]
+    assert await bench.apply(("a", 0, 2, 4), ids={"a": b"z" * 16}) == [ErrorCode.INCONSISTENT_TOPIC_ID]
     assert bench.partition("a", 0).role is Role.LEADER
-    assert await bench.tell(("b", 0, 2, 4), replicas=[2, 3]) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert await bench.apply(("b", 0, 2, 4), replicas=[2, 3]) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ async def test_what_is_not_newer_is_refused(bench: Bench) -> None:
 async def test_partitions_that_cannot_exist_are_refused_one_by_one(
     bench: Bench, tmp_path: Path, topic: str, index: int, error: ErrorCode
 ) -> None:
-    codes = await bench.tell((topic, index, ME, 3), ("b", 0, ME, 3), ids={**IDS, topic: b"x" * 16})
+    codes = await bench.apply((topic, index, ME, 3), ("b", 0, ME, 3), ids={**IDS, topic: b"x" * 16})
     assert codes == [error, ErrorCode.NONE]
     assert await bench.stop(topic, index, -2, delete=True) == error
     assert [each.topic for each in bench.replicas.partitions()] == ["b"]
@@ -177,12 +177,12 @@ async def test_partitions_that_cannot_exist_are_refused_one_by_one(
 
 
 async def test_stopping_and_deleting(bench: Bench) -> None:
-    await bench.tell(("a", 0, ME, 3), ("a", 1, 2, 3))
+    await bench.apply(("a", 0, ME, 3), ("a", 1, 2, 3))
     assert await bench.stop("a", 0, 2, delete=False) == ErrorCode.FENCED_LEADER_EPOCH
     assert await bench.stop("a", 0, 4, delete=False) == 0
     assert bench.partition("a", 0).role is Role.NONE
     assert bench.heard.calls[-1] == ("stop", "a", 0)
-    assert await bench.tell(("a", 0, ME, 5)) == [0]
+    assert await bench.apply(("a", 0, ME, 5)) == [0]
     assert bench.partition("a", 0).role is Role.LEADER
     assert await bench.stop("a", 1, -2, delete=True) == 0
     assert bench.replicas.partition("a", 1) is None
@@ -190,10 +190,10 @@ async def test_stopping_and_deleting(bench: Bench) -> None:
     assert await bench.stop("a", 1, -2, delete=True) == 0, "what isn't there is gone already"
 
 
-async def test_a_log_of_a_deleted_topic_of_that_name_is_kept_aside(tmp_path: Path) -> None:
+async def test_the_log_of_a_deleted_topic_of_the_same_name_is_set_aside(tmp_path: Path) -> None:
     first = Bench([tmp_path / "one"])
     await first.logs.load()
-    await first.tell(("a", 0, ME, 3))
+    await first.apply(("a", 0, ME, 3))
     first.logs.get("a", 0).append(  # type: ignore[union-attr]
         _batch(), leader_epoch=3, now_ms=1, from_client=True
     )
@@ -201,27 +201,27 @@ async def test_a_log_of_a_deleted_topic_of_that_name_is_kept_aside(tmp_path: Pat
     second = Bench([tmp_path / "one"])
     await second.logs.load()
     try:
-        assert await second.tell(("a", 0, ME, 1), ids={"a": b"n" * 16}) == [0]
+        assert await second.apply(("a", 0, ME, 1), ids={"a": b"n" * 16}) == [0]
         assert second.partition("a", 0).log.log_end_offset == 0
         assert any(folder.name.endswith("-stray") for folder in (tmp_path / "one").iterdir())
     finally:
         await second.close()
 
 
-async def test_a_replica_that_is_not_this_brokers_any_more_makes_way(bench: Bench, tmp_path: Path) -> None:
-    """While it was away its topic was deleted, and another of that name made."""
-    await bench.tell(("a", 0, 2, 3), ("b", 0, ME, 3))
+async def test_a_replica_that_is_no_longer_assigned_is_dropped(bench: Bench, tmp_path: Path) -> None:
+    """While the broker was away, the topic was deleted and another of its name created."""
+    await bench.apply(("a", 0, 2, 3), ("b", 0, ME, 3))
     bench.logs.get("a", 0).append(  # type: ignore[union-attr]
         _batch(), leader_epoch=3, now_ms=1, from_client=True
     )
     ids = {**IDS, "a": b"n" * 16}
-    told = LeaderAndIsrTopicState(topic_name="a", topic_id=ids["a"], partition_states=[])
-    assert bench.changes.contradicts(LeaderAndIsrRequest(topic_states=[told]))
+    topic = LeaderAndIsrTopicState(topic_name="a", topic_id=ids["a"], partition_states=[])
+    assert bench.changes.contradicts(LeaderAndIsrRequest(topic_states=[topic]))
     await bench.changes.drop_strays([bench.partition("a", 0), bench.partition("b", 0)])
     assert list(bench.replicas.partitions()) == []
     assert bench.heard.calls[-1] == ("stop", "b", 0)
-    assert not bench.changes.contradicts(LeaderAndIsrRequest(topic_states=[told]))
-    assert await bench.tell(("a", 0, 2, 1), ids=ids) == [0]
+    assert not bench.changes.contradicts(LeaderAndIsrRequest(topic_states=[topic]))
+    assert await bench.apply(("a", 0, 2, 1), ids=ids) == [0]
     assert bench.partition("a", 0).log.log_end_offset == 0
     (kept,) = (each for folder in ("one", "two") for each in (tmp_path / folder).glob("a-0.*-stray"))
     assert any(file.stat().st_size for file in kept.glob("*.log"))
@@ -233,10 +233,10 @@ def _batch() -> bytearray:
     return encode_batch([(1, b"k", b"v", ())])
 
 
-async def test_nothing_of_a_log_that_nobody_has_told_of_may_go(tmp_path: Path) -> None:
+async def test_a_log_without_a_leader_is_committed_to_its_checkpoint(tmp_path: Path) -> None:
     first = Bench([tmp_path / "one"])
     await first.logs.load()
-    await first.tell(("a", 0, ME, 3))
+    await first.apply(("a", 0, ME, 3))
     for _ in range(3):
         first.logs.get("a", 0).append(_batch(), leader_epoch=3, now_ms=1, from_client=True)  # type: ignore[union-attr]
     await first.logs.write_high_watermarks({("a", 0): 2})
@@ -252,8 +252,8 @@ async def test_nothing_of_a_log_that_nobody_has_told_of_may_go(tmp_path: Path) -
         await second.close()
 
 
-async def test_a_data_folder_that_fails_takes_its_partitions_offline_and_no_others(bench: Bench) -> None:
-    await bench.tell(("a", 0, ME, 1), ("a", 1, ME, 1), ("b", 0, 2, 1), ("b", 1, 2, 1))
+async def test_a_failed_data_folder_takes_only_its_partitions_offline(bench: Bench) -> None:
+    await bench.apply(("a", 0, ME, 1), ("a", 1, ME, 1), ("b", 0, 2, 1), ("b", 1, 2, 1))
     failed: list[tuple[str, list[str]]] = []
     bench.replicas.on_folder_failed.append(
         lambda folder, partitions: failed.append((folder, [f"{p.topic}-{p.partition}" for p in partitions]))
@@ -269,10 +269,10 @@ async def test_a_data_folder_that_fails_takes_its_partitions_offline_and_no_othe
     roles = {f"{p.topic}-{p.partition}": p.role for p in bench.replicas.partitions()}
     assert {name for name, role in roles.items() if role is Role.OFFLINE} == set(there)
     assert ("stop", "a", 0) in bench.heard.calls
-    assert await bench.tell(("a", 0, ME, 2)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert await bench.apply(("a", 0, ME, 2)) == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert await bench.stop("a", 0, 2, delete=True) == ErrorCode.KAFKA_STORAGE_ERROR
-    # New partitions go where there is a disk, until there is none.
-    assert await bench.tell(("b", 2, ME, 1), ("b", 3, ME, 1)) == [0, 0]
+    # New partitions go to the folders that are left.
+    assert await bench.apply(("b", 2, ME, 1), ("b", 3, ME, 1)) == [0, 0]
     new = bench.logs.get("b", 2)
     assert new is not None
     assert not new.path.startswith(folder + "/")
@@ -281,4 +281,4 @@ async def test_a_data_folder_that_fails_takes_its_partitions_offline_and_no_othe
     new.fail("this one too")
     await asyncio.sleep(0)
     assert len(ended) == 1
-    assert await bench.tell(("b", 4, ME, 1)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert await bench.apply(("b", 4, ME, 1)) == [ErrorCode.KAFKA_STORAGE_ERROR]

@@ -1,4 +1,4 @@
-"""Brokers in memory that replicate one partition: real logs, fetchers, handlers; links and time in a test's hands."""
+"""Brokers in memory that replicate one partition: real logs, fetchers and handlers; tests control links and time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MAX_LAG_SECONDS = 10.0
 
 
 def open_log(path: Path, clock: FakeClock, config: LogConfig | None = None, index: int = 0) -> Log:
-    """The log of a partition, made if it isn't there."""
+    """The open log of a partition, created if it doesn't exist."""
     path.mkdir(parents=True, exist_ok=True)
     environment = LogEnvironment(Files(64), clock.now_ms, Random(1))
     log = Log(str(path), TOPIC, index, config or LogConfig(), environment, topic_id=TOPIC_ID)
@@ -48,7 +48,7 @@ def open_log(path: Path, clock: FakeClock, config: LogConfig | None = None, inde
 
 
 class Link:
-    """A fetcher's connection: each request waits until the test has it delivered, or lost."""
+    """A fetcher's connection: each request waits until the test delivers or loses it."""
 
     def __init__(self, world: World, source: int, target: int) -> None:
         self.world = world
@@ -93,7 +93,7 @@ class Letter:
 
 
 class Node:
-    """A broker's process: what is gone when it dies, but for its log's files."""
+    """A broker's process; only its log's files survive it."""
 
     def __init__(self, world: World, number: int, log: Log, committed: int | None) -> None:
         self.world = world
@@ -128,8 +128,8 @@ class Node:
             clock=world.clock,
         )
 
-    def told(self, state: LeaderState) -> None:
-        """LeaderAndIsr."""
+    def apply(self, state: LeaderState) -> None:
+        """Apply a state from the controller (LeaderAndIsr)."""
         if state.leader_epoch <= self.partition.leader_epoch:
             return
         key = (TOPIC, 0)
@@ -154,7 +154,7 @@ class Node:
 
     async def _connect(self, target: int) -> Link:
         if target not in self.world.nodes:
-            # A rest, as a refused connection would be followed by: else the fetcher would never let go of the loop.
+            # A pause, or the fetcher would never release the loop.
             await asyncio.sleep(0.001)
             raise ConnectionError("refused")
         link = Link(self.world, self.number, target)
@@ -195,7 +195,7 @@ class Node:
 
 
 class World:
-    """Three brokers, the controller's mind, and what is on its way between them."""
+    """Three brokers, the controller's state, and the requests on their way between them."""
 
     def __init__(self, folder: Path, min_isr: int = 1, fetch_bytes: int = 1 << 20, seed: int = 1) -> None:
         self.clock = FakeClock()
@@ -212,16 +212,16 @@ class World:
         self.numbers = (1, 2, 3)
         self.committed_at_death: dict[int, int | None] = dict.fromkeys(self.numbers)
         self.nodes: dict[int, Node] = {}
-        # The controller's mind: who leads, what it last told, and to whom it has not told it yet.
+        # The controller's state, and the states it has not sent to each broker yet.
         self.state = LeaderState(1, 1, 0, (1, 2, 3), 0, self.numbers)
-        self.untold: dict[int, list[LeaderState]] = {number: [] for number in self.numbers}
+        self.unsent: dict[int, list[LeaderState]] = {number: [] for number in self.numbers}
         # Values acknowledged with acks=all, by offset.
         self.acknowledged: dict[int, bytes] = {}
         self.sent = 0
         self._seen: dict[tuple[int, int, int], int] = {}
         for number in self.numbers:
             self.start(number)
-        self.tell()
+        self.send_state()
 
     def complain(self, about: object) -> None:
         self.complaints.append(about)
@@ -242,7 +242,7 @@ class World:
         self.nodes[number] = node
 
     async def kill(self, number: int, cut_to: int | None = None) -> None:
-        """The process dies; with ``cut_to`` the machine does, and what is behind that was not on the device."""
+        """Kill the process; with ``cut_to`` the machine, losing what was not on the device: all above that offset."""
         node = self.nodes.pop(number)
         await node.end()
         for link in self.links:
@@ -250,7 +250,7 @@ class World:
                 link.close()
         self.links = [link for link in self.links if not link.closed]
         self.proposals = [each for each in self.proposals if each[0] is not node]
-        self.untold[number].clear()
+        self.unsent[number].clear()
         log = node.local
         high = node.partition.high_watermark
         self.committed_at_death[number] = self.random.randint(0, high) if high > 0 else 0
@@ -260,13 +260,13 @@ class World:
 
     # ---- the controller
 
-    def tell(self, numbers: tuple[int, ...] | None = None) -> None:
+    def send_state(self, numbers: tuple[int, ...] | None = None) -> None:
         for number in numbers or self.numbers:
             if number in self.nodes:
-                self.untold[number].append(self.state)
+                self.unsent[number].append(self.state)
 
     def move(self, leader: int, isr: Sequence[int]) -> None:
-        """Another epoch."""
+        """Begin another leader epoch."""
         state = self.state
         self.state = state._replace(
             leader=leader,
@@ -274,10 +274,10 @@ class World:
             leader_epoch=state.leader_epoch + 1,
             partition_epoch=state.partition_epoch + 1,
         )
-        self.tell()
+        self.send_state()
 
     def gone(self, number: int, unclean: bool = False) -> None:
-        """A broker is taken for dead."""
+        """The controller takes a broker for dead."""
         state = self.state
         rest = tuple(each for each in state.isr if each != number)
         alive = tuple(each for each in rest if each in self.nodes)
@@ -297,7 +297,7 @@ class World:
         if state.leader < 0 and number in state.isr:
             self.move(number, tuple(each for each in state.isr if each in self.nodes))
         else:
-            self.tell((number,))
+            self.send_state((number,))
 
     def decide(self, index: int, answer_lost: bool) -> None:
         """Answer one of the leaders' proposals."""
@@ -322,12 +322,12 @@ class World:
             self.proposals.append((node, change))
 
     def _is_eligible(self, number: int, epoch: int) -> bool:
-        """Alive, and the one that the leader has seen (KIP-903)."""
+        """Whether it is alive, and the process that the leader has seen (KIP-903)."""
         return number in self.nodes and epoch in (-1, self.nodes[number].epoch)
 
-    def deliver_told(self, number: int) -> None:
-        if number in self.nodes and self.untold[number]:
-            self.nodes[number].told(self.untold[number].pop(0))
+    def deliver_state(self, number: int) -> None:
+        if number in self.nodes and self.unsent[number]:
+            self.nodes[number].apply(self.unsent[number].pop(0))
 
     # ---- producing
 
@@ -355,7 +355,7 @@ class World:
     # ---- links
 
     async def settle_down(self) -> None:
-        """Let everything that needs no more of the test happen."""
+        """Run until only the test can make progress."""
         for _ in range(12):
             self.clock.settle()
             await asyncio.sleep(0)
@@ -369,7 +369,7 @@ class World:
             target.serve(letter)
 
     async def heal(self, until: Callable[[], bool], steps: int = 400) -> None:
-        """Everything works from now on: brokers run, all is delivered, until ``until``."""
+        """Start all brokers and deliver everything, until ``until``."""
         self.lose_answers = 0
         for number in self.numbers:
             if number not in self.nodes:
@@ -377,8 +377,8 @@ class World:
                 self.came(number)
         for _ in range(steps):
             for number in self.numbers:
-                while self.untold[number]:
-                    self.deliver_told(number)
+                while self.unsent[number]:
+                    self.deliver_state(number)
             while self.proposals:
                 before = len(self.proposals)
                 self.decide(0, False)
