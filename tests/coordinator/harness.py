@@ -11,7 +11,7 @@ from typing import Any
 from tests.support.clock import FakeClock
 
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
-from ottla_broker.coordinator.group.membership import Joiner, Leaver
+from ottla_broker.coordinator.group.membership import JoinRequest, LeaveRequest
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
@@ -184,7 +184,7 @@ class World:
         client: str = "client",
     ) -> Waiting:
         waiting = Waiting()
-        joiner = Joiner(
+        request = JoinRequest(
             member_id=member_id,
             instance_id=instance,
             client_id=client,
@@ -197,7 +197,7 @@ class World:
             can_skip_assignment=version >= 9,
             reason="test",
         )
-        self.coordinator.join(group, joiner, waiting)
+        self.coordinator.join(group, request, waiting)
         return waiting
 
     def member_id(self, **options: Any) -> str:
@@ -235,7 +235,7 @@ class World:
     def leave(
         self, member_id: str = "", *, group: str = "g", instance: str | None = None
     ) -> tuple[ErrorCode, list[ErrorCode]]:
-        error, errors = self.coordinator.leave(group, [Leaver(member_id, instance, "test")])
+        error, errors = self.coordinator.leave(group, [LeaveRequest(member_id, instance, "test")])
         return ErrorCode(error), [ErrorCode(code) for code in errors]
 
     def commit(

@@ -14,7 +14,7 @@ from tests.coordinator.harness import Waiting
 from ottla_broker.background import Background
 from ottla_broker.clock import SystemClock
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
-from ottla_broker.coordinator.group.membership import Joiner
+from ottla_broker.coordinator.group.membership import JoinRequest
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.log.config import LogConfig
@@ -59,12 +59,12 @@ async def answer(waiting: Waiting) -> None:
 @pytest.mark.parametrize("codec", [0, 1, 4])
 async def test_groups_and_offsets_survive(tmp_path: Path, flush_messages: int, codec: int) -> None:
     config = LogConfig(compact=True, delete=False, flush_messages=flush_messages)
-    joiner = Joiner(
+    request = JoinRequest(
         "", None, "me", "/127.0.0.1", 10_000, 60_000, "consumer", (("range", b""),), False, False, "test"
     )
     async with coordinator(tmp_path, config, codec) as groups:
         join = Waiting()
-        groups.join("g", joiner, join)
+        groups.join("g", request, join)
         await answer(join)
         member_id = join.joined.member_id
         sync = Waiting()

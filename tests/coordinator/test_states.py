@@ -6,6 +6,7 @@ import pytest
 from tests.support.clock import FakeClock
 
 from ottla_broker.coordinator.deadlines import Deadline, Deadlines
+from ottla_broker.coordinator.group.group import subscribed_topics
 from ottla_broker.coordinator.group.states import (
     CAN_REBALANCE,
     COMMIT,
@@ -17,8 +18,8 @@ from ottla_broker.coordinator.group.states import (
     GroupStateError,
     GroupStateMachine,
 )
-from ottla_broker.coordinator.group.subscription import subscribed_topics
 from ottla_broker.coordinator.partitioning import java_string_hash, partition_for
+from ottla_protocol.errors import ProtocolError
 
 E, P, C, S, D = (
     GroupState.EMPTY,
@@ -131,9 +132,11 @@ def test_many_heartbeats_need_one_timer() -> None:
 
 
 def test_topics_of_a_subscription_of_any_version() -> None:
-    body = b"\x00\x00\x00\x02\x00\x01a\x00\x02bc" + b"anything that follows"
+    """All versions begin with version 0, and some clients write no more than that in a later one."""
+    body = b"\x00\x00\x00\x02\x00\x01a\x00\x02bc" + b"\xff\xff\xff\xff"
     for version in (0, 1, 3, 9):
-        assert subscribed_topics(version.to_bytes(2, "big") + body) == {"a", "bc"}
+        for rest in (b"", b"anything that follows"):
+            assert list(subscribed_topics(version.to_bytes(2, "big") + body + rest)) == ["a", "bc"]
 
 
 @pytest.mark.parametrize(
@@ -144,9 +147,10 @@ def test_topics_of_a_subscription_of_any_version() -> None:
         b"\x00\x00\x7f\xff\xff\xff",
         b"\xff\xff\0\0\0\0",
         b"\0\0\0\0\0\1\0\5ab",
-        b"\0\0\0\0\0\1\0\1\xff",
+        b"\0\0\0\0\0\1\0\1\xff\xff\xff\xff\xff",
+        b"\0\0\0\0\0\1\0\1a",
     ],
 )
-def test_what_is_no_subscription_is_a_value_error(data: bytes) -> None:
-    with pytest.raises(ValueError, match="not a consumer subscription"):
+def test_a_subscription_that_cannot_be_read_is_refused(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
         subscribed_topics(data)

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from ottla_broker.clock import Clock
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.partitioning import partition_for
-from ottla_broker.coordinator.slices import Sliced
+from ottla_broker.coordinator.time_sliced_task import TimeSlicedTask
 from ottla_broker.events import get_logger
 from ottla_protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla_protocol.records.batch import BatchHeader, CorruptRecordError, iter_headers
@@ -134,7 +134,9 @@ class Shard:
         self._codec = codec
         self._timeout_ms = timeout_ms
         started = clock.monotonic()
-        self._loading: Sliced | None = Sliced(clock, self._load(), lambda error: self._loaded(error, started))
+        self._loading: TimeSlicedTask | None = TimeSlicedTask(
+            clock, self._load(), lambda error: self._loaded(error, started)
+        )
 
     def write(self, records: Sequence[tuple[bytes, bytes | None]]) -> int:
         """Append keys and values as one batch; returns the offset after it.

@@ -8,14 +8,14 @@ reason for the log (KIP-800), 9 lets a returning static leader skip the assignme
 
 from __future__ import annotations
 
-from ottla_broker.coordinator.group.membership import DEFAULT_REASON, Joiner
+from ottla_broker.coordinator.group.membership import DEFAULT_REASON, JoinRequest
 from ottla_broker.handlers.context import Deferred, RequestContext
 from ottla_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 
 def handle(ctx: RequestContext, request: JoinGroupRequest) -> Deferred:
     version = ctx.version
-    joiner = Joiner(
+    join = JoinRequest(
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         client_id=ctx.client_id or "",
@@ -36,5 +36,5 @@ def handle(ctx: RequestContext, request: JoinGroupRequest) -> Deferred:
         response.protocol_name = response.protocol_name or ("" if version < 7 else None)
         answer.complete(response)
 
-    ctx.services.groups.join(request.group_id, joiner, reply)
+    ctx.services.groups.join(request.group_id, join, reply)
     return answer

@@ -6,7 +6,7 @@ Up to 2 a member leaves for itself; from 3 on a request can name several, static
 
 from __future__ import annotations
 
-from ottla_broker.coordinator.group.membership import DEFAULT_REASON, Leaver
+from ottla_broker.coordinator.group.membership import DEFAULT_REASON, LeaveRequest
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
@@ -14,18 +14,18 @@ from ottla_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRes
 def handle(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     if ctx.version < 3:
         error, errors = ctx.services.groups.leave(
-            request.group_id, [Leaver(request.member_id, None, DEFAULT_REASON)]
+            request.group_id, [LeaveRequest(request.member_id, None, DEFAULT_REASON)]
         )
         return LeaveGroupResponse(error_code=error or errors[0])
-    leavers = [
-        Leaver(member.member_id, member.group_instance_id, member.reason or DEFAULT_REASON)
+    members = [
+        LeaveRequest(member.member_id, member.group_instance_id, member.reason or DEFAULT_REASON)
         for member in request.members
     ]
-    error, errors = ctx.services.groups.leave(request.group_id, leavers)
+    error, errors = ctx.services.groups.leave(request.group_id, members)
     return LeaveGroupResponse(
         error_code=error,
         members=[
-            MemberResponse(member_id=leaver.member_id, group_instance_id=leaver.instance_id, error_code=code)
-            for leaver, code in zip(leavers, errors, strict=False)
+            MemberResponse(member_id=member.member_id, group_instance_id=member.instance_id, error_code=code)
+            for member, code in zip(members, errors, strict=False)
         ],
     )

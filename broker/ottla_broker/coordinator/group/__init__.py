@@ -1,7 +1,7 @@
 """The classic group coordinator: membership, rebalances and committed offsets of consumer groups.
 
-Reading order: ``states.py`` (the state machine), ``member.py`` and ``group.py`` (what a group is),
-``rebalance.py`` (its life between generations), ``membership.py`` (join, sync, heartbeat, leave),
-``offsets.py`` and ``commits.py`` (committed offsets), ``records.py`` and ``machine.py`` (their log),
-``coordinator.py`` (what the handlers call).
+Reading order, in which each module imports only earlier ones: ``states.py`` (the state machine), ``offsets.py``,
+``member.py`` and ``group.py`` (what a group is), ``records.py`` (its log), ``rebalance.py`` (from one generation to the
+next), ``group_shard.py`` (loading), ``membership.py`` (join, sync, heartbeat, leave), ``commits.py`` (committed
+offsets), ``coordinator.py`` (the handlers call it).
 """

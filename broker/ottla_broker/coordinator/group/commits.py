@@ -12,27 +12,26 @@ from typing import NamedTuple
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group import records
 from ottla_broker.coordinator.group.errors import commit_error
-from ottla_broker.coordinator.group.group import Group
-from ottla_broker.coordinator.group.machine import GroupShard
+from ottla_broker.coordinator.group.group import PROTOCOL_TYPE, Group
+from ottla_broker.coordinator.group.group_shard import GroupShard
 from ottla_broker.coordinator.group.offsets import Committed, TopicPartition
 from ottla_broker.coordinator.group.rebalance import Rebalancer
 from ottla_broker.coordinator.group.settings import GroupSettings
-from ottla_broker.coordinator.group.states import COMMIT, Event, GroupState
-from ottla_broker.coordinator.group.subscription import PROTOCOL_TYPE
+from ottla_broker.coordinator.group.states import COMMIT, GroupState
 from ottla_broker.events import get_logger
 from ottla_protocol.errors import KafkaError
 
 log = get_logger()
 
 TOMBSTONES_PER_BATCH = 1_000
-"""So that a batch stays far below the topic's max.message.bytes, however long the names are in practice."""
+"""Keeps a batch far below the topic's max.message.bytes with names of any usual length."""
 
 CommitItem = tuple[str, int, Committed]
-"""Topic, partition, and what is committed for it."""
+"""Topic, partition, and the offset to commit."""
 
 
 class Fetched(NamedTuple):
-    """What is known of one partition: offset -1 and no metadata where nothing is."""
+    """The committed offset of one partition; -1 and no metadata where there is none."""
 
     partition: int
     offset: int = -1
@@ -42,11 +41,17 @@ class Fetched(NamedTuple):
 
 
 class Commits:
-    """What is done to the offsets of a group. Owned by the loop thread; it keeps no state of its own."""
+    """Changes the offsets of groups. Owned by the loop thread; it keeps no state of its own.
 
-    def __init__(self, settings: GroupSettings, rebalancer: Rebalancer) -> None:
+    ``forget`` removes a dead group from the coordinator's index.
+    """
+
+    def __init__(
+        self, settings: GroupSettings, rebalancer: Rebalancer, forget: Callable[[Group], None]
+    ) -> None:
         self._settings = settings
         self._rebalancer = rebalancer
+        self._forget = forget
 
     # OffsetCommit
 
@@ -54,23 +59,23 @@ class Commits:
         self,
         group_id: str,
         group: Group | None,
-        home: GroupShard,
+        shard: GroupShard,
         member_id: str,
         instance_id: str | None,
         generation: int,
         items: Sequence[CommitItem],
         reply: Callable[[Sequence[int]], None],
     ) -> None:
-        """Commit offsets; ``reply`` gets an error code an item, once they are committed by the log.
+        """Commit offsets; ``reply`` gets one error code per item, once the log has committed them.
 
-        ``generation`` -1 without member comes from consumers that assign their partitions themselves, and
-        from admin tools: they may commit to a group as long as nobody is in it.
+        ``generation`` -1 without member comes from consumers that assign their partitions themselves, and from admin
+        tools: they may commit to a group that has no members.
         """
         if group is None:
             if generation >= 0:
                 reply([codes.ILLEGAL_GENERATION] * len(items))
                 return
-            group = Group(group_id, home, self._rebalancer.now_ms())
+            group = shard.create(group_id)
         else:
             error = self._may_commit(group, member_id, instance_id, generation)
             if error != codes.NONE:
@@ -84,8 +89,8 @@ class Commits:
         if not fitting:
             reply([codes.OFFSET_METADATA_TOO_LARGE] * len(items))
             return
-        if group.group_id not in home.groups:
-            home.adopt(group)
+        if group.group_id not in shard.groups:
+            shard.adopt(group)
         self._write(group, items, fitting, reply)
 
     def _write(
@@ -117,7 +122,7 @@ class Commits:
                     ]
                 )
 
-        group.home.shard.append(
+        group.shard.append(
             [
                 (records.offset_key(group_id, topic, partition), records.offset_value(committed))
                 for topic, partition, committed in fitting
@@ -130,7 +135,7 @@ class Commits:
         if generation < 0 and group.state is GroupState.EMPTY:
             return codes.NONE
         if generation < 0 and not member_id and instance_id is None:
-            return codes.UNKNOWN_MEMBER_ID  # somebody is in the group, and this is not a member
+            return codes.UNKNOWN_MEMBER_ID  # the group has members, and this is none of them
         error = group.check_member(member_id, instance_id)
         if error == codes.NONE and generation != group.generation:
             error = codes.ILLEGAL_GENERATION
@@ -142,10 +147,9 @@ class Commits:
     def fetch(
         group: Group | None, topics: Iterable[tuple[str, Iterable[int]]] | None, require_stable: bool
     ) -> list[tuple[str, list[Fetched]]]:
-        """Committed offsets of the partitions asked for; of all that have one where ``topics`` is None.
+        """Committed offsets of the partitions asked for; all there are if ``topics`` is None.
 
-        With ``require_stable`` (KIP-447) a partition that is being written to is an error, to be asked for
-        again.
+        With ``require_stable`` (KIP-447) a partition that is being written to gets an error that clients retry.
         """
         if group is None:
             return [] if topics is None else [(name, [Fetched(p) for p in wanted]) for name, wanted in topics]
@@ -168,48 +172,47 @@ class Commits:
             found.append((name, answers))
         return found
 
-    # Removing offsets, and groups that have none left
+    # Removing offsets, and groups without any
 
     def remove(
         self, group: Group, keys: Sequence[TopicPartition], retire: bool, removed: Callable[[int], None]
     ) -> None:
-        """Forget offsets, and with ``retire`` the group, once their tombstones are appended.
+        """Remove offsets, and with ``retire`` the group, once their tombstones are appended.
 
-        ``removed`` gets an error code when the tombstones are committed, or when the log refuses one; what
-        that one is for is still there then.
+        ``removed`` gets an error code when the tombstones are committed, or when the log refuses one; the offsets of a
+        refused one stay.
         """
         tombstones: list[tuple[bytes, bytes | None]] = [
             (records.offset_key(group.group_id, topic, partition), None) for topic, partition in keys
         ]
         if retire and group.generation > 0:
-            # A group of generation 0 was never more than offsets, and has no metadata in the log.
+            # A group of generation 0 has never had members, so it has no metadata in the log.
             tombstones.append((records.group_key(group.group_id), None))
         failure = codes.NONE
         end_offset = -1
         for start in range(0, len(tombstones), TOMBSTONES_PER_BATCH):
             try:
-                end_offset = group.home.shard.write(tombstones[start : start + TOMBSTONES_PER_BATCH])
+                end_offset = group.shard.write(tombstones[start : start + TOMBSTONES_PER_BATCH])
             except KafkaError as error:
                 failure = int(error.code)
                 break
-            # Memory follows the log at once, not when the log is committed: a commit that comes in between is
-            # later in the log, and must be later here as well.
+            # Memory follows the log at append, not when the log is committed: a commit in between is later in the
+            # log, and must be later here as well.
             for topic, partition in keys[start : start + TOMBSTONES_PER_BATCH]:
                 group.offsets.remove(topic, partition)
         if failure != codes.NONE:
             removed(commit_error(failure))
             return
         if retire:
-            group.fire(Event.RETIRED, self._rebalancer.now_ms())
-            self._rebalancer.stop(group)
-            group.home.forget(group)
+            self._rebalancer.retire(group)
+            self._forget(group)
         if end_offset == -1:
             removed(codes.NONE)
         else:
-            group.home.shard.when_committed(end_offset, lambda error, _: removed(commit_error(error)))
+            group.shard.when_committed(end_offset, lambda error, _: removed(commit_error(error)))
 
     def forget_topic(self, groups: Sequence[Group], topic: str, partitions: frozenset[int]) -> Iterator[None]:
-        """A topic, or partitions of it, are deleted: so are their offsets. In steps of a group."""
+        """Remove the offsets of deleted partitions, one group per step."""
         for group in groups:
             keys = [
                 (name, index)
@@ -221,8 +224,7 @@ class Commits:
             yield
 
     def expire(self, groups: Sequence[Group]) -> Iterator[None]:
-        """Remove the offsets whose retention time is over, and groups that have nothing left. In steps of a
-        group."""
+        """Remove the offsets whose retention time is over, and groups without any; one group per step."""
         for group in groups:
             if group.state is not GroupState.DEAD:
                 keys = self._expired(group)
@@ -242,7 +244,7 @@ class Commits:
 
     @staticmethod
     def is_spent(group: Group, removing: int) -> bool:
-        """Whether the group can go when that many of its offsets go."""
+        """Whether the group can be removed when ``removing`` of its offsets are."""
         return (
             group.state is GroupState.EMPTY
             and not group.pending
@@ -251,16 +253,16 @@ class Commits:
         )
 
     def _expired(self, group: Group) -> list[TopicPartition]:
-        """Where members are and who they are decides from when on the time of an offset runs (KIP-211)."""
+        """The offsets whose retention time is over; the group's state decides when it begins (KIP-211)."""
         now_ms, retention = self._rebalancer.now_ms(), self._settings.offsets_retention_ms
         offsets = group.offsets
         if group.protocol_type is None:
-            # Simple consumers: from the commit on.
+            # Simple consumers: at the commit.
             return offsets.expired(now_ms, retention, _commit_time)
         if group.state is GroupState.EMPTY:
             since = group.state_since_ms
             if since == -1:
-                # The group's record is of an old version, which does not say since when it is empty.
+                # The group's record has an old version, without the time when it became empty.
                 return offsets.expired(now_ms, retention, _commit_time)
             return offsets.expired(now_ms, retention, lambda _: since)
         if (
@@ -268,7 +270,7 @@ class Commits:
             and group.protocol_type == PROTOCOL_TYPE
             and group.subscribed is not None
         ):
-            # Topics that nobody is subscribed to any more: from the commit on.
+            # Topics without subscribers: at the commit.
             return offsets.expired(now_ms, retention, _commit_time, group.subscribed)
         return []
 
@@ -278,6 +280,5 @@ def _commit_time(committed: Committed) -> int:
 
 
 def _java_length(text: str) -> int:
-    """Length in UTF-16 code units: what Kafka compares with ``offset.metadata.max.bytes``, whatever its
-    name."""
+    """Length in UTF-16 code units, which Kafka compares with ``offset.metadata.max.bytes``."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

@@ -1,8 +1,7 @@
-"""The classic group coordinator: what the handlers of the group APIs call.
+"""The classic group coordinator, which the handlers of the group APIs call.
 
-Kafka: ``GroupCoordinator.scala``. A group lives on the broker that leads the partition of
-``__consumer_offsets`` that its id hashes to; every request about a group another broker has, or that is still
-being loaded, is told so.
+Kafka: ``GroupCoordinator.scala``. A group lives on the broker that leads the partition of ``__consumer_offsets`` that
+its id hashes to. Requests about other groups, or about one that is being loaded, get an error that says so.
 """
 
 from __future__ import annotations
@@ -14,17 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import CommitItem, Commits, Fetched
-from ottla_broker.coordinator.group.group import Group, join_error, sync_error
-from ottla_broker.coordinator.group.machine import GroupShard
+from ottla_broker.coordinator.group.group import PROTOCOL_TYPE, Group, join_error, sync_error
+from ottla_broker.coordinator.group.group_shard import GroupShard
 from ottla_broker.coordinator.group.member import JoinReply, Member, SyncReply
-from ottla_broker.coordinator.group.membership import Joiner, Leaver, Membership
+from ottla_broker.coordinator.group.membership import JoinRequest, LeaveRequest, Membership
 from ottla_broker.coordinator.group.offsets import TopicPartition
 from ottla_broker.coordinator.group.rebalance import Rebalancer
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.coordinator.group.states import GroupState
-from ottla_broker.coordinator.group.subscription import PROTOCOL_TYPE
 from ottla_broker.coordinator.shard import Shard, ShardHost, ShardPartition
-from ottla_broker.coordinator.slices import Sliced
+from ottla_broker.coordinator.time_sliced_task import TimeSlicedTask
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 
@@ -35,7 +33,7 @@ log = get_logger()
 
 
 GROUP_TYPE = "classic"
-"""What ListGroups calls these groups (KIP-848)."""
+"""The type of these groups in ListGroups (KIP-848)."""
 
 
 class GroupDescription(NamedTuple):
@@ -61,11 +59,11 @@ class GroupListing(NamedTuple):
 class GroupCoordinator:
     """All groups that this broker coordinates. Owned by the loop thread.
 
-    A listener of the replica manager (:meth:`on_leader`, :meth:`on_stop`). ``partitions()`` is the number of
-    partitions of ``__consumer_offsets``: of the topic if it is there, else of the configuration. Between
-    :meth:`start` and :meth:`stop` requests are served; outside they are told COORDINATOR_NOT_AVAILABLE.
+    A listener of the replica manager (:meth:`on_leader`, :meth:`on_stop`). ``partitions()`` is the number of partitions
+    of ``__consumer_offsets``: the topic's, or the configured one if there is no topic. Before :meth:`start` and after
+    :meth:`stop` requests get COORDINATOR_NOT_AVAILABLE.
 
-    Replies are called exactly once, at once or when what they wait for has happened.
+    Each reply is called exactly once, before the method returns or later.
     """
 
     def __init__(
@@ -73,27 +71,27 @@ class GroupCoordinator:
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._rebalancer = Rebalancer(settings, clock)
-        self._membership = Membership(settings, self._rebalancer, random)
-        self._commits = Commits(settings, self._rebalancer)
         self._groups: dict[str, Group] = {}
-        self._homes: dict[int, GroupShard] = {}
+        self._shards: dict[int, GroupShard] = {}
+        self._rebalancer = Rebalancer(settings, clock, self._groups)
+        self._membership = Membership(settings, self._rebalancer, random)
+        self._commits = Commits(settings, self._rebalancer, self._forget)
         self._host = ShardHost(
-            OFFSETS_TOPIC, partitions, self._make_home, clock, settings.codec, settings.commit_timeout_ms
+            OFFSETS_TOPIC, partitions, self._make_shard, clock, settings.codec, settings.commit_timeout_ms
         )
         self._active = False
         self._expiry_timer: TimerHandle | None = None
-        self._sweeps: set[Sliced] = set()
+        self._sweeps: set[TimeSlicedTask] = set()
 
     # Life
 
     def start(self) -> None:
-        """Serve requests, and look for expired offsets now and then."""
+        """Serve requests, and remove expired offsets periodically."""
         self._active = True
         self._plan_expiry()
 
     def stop(self) -> None:
-        """Answer everybody who waits with NOT_COORDINATOR, and do nothing more."""
+        """Answer all waiting requests with NOT_COORDINATOR, and stop all work."""
         self._active = False
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
@@ -102,19 +100,19 @@ class GroupCoordinator:
             sweep.cancel()
         self._sweeps.clear()
         self._host.close()
-        self._homes.clear()
+        self._shards.clear()
         self._rebalancer.deadlines.close()
 
     def on_leader(self, partition: ShardPartition) -> None:
-        """This broker leads a partition: if it is one of ours, load its groups."""
+        """This broker leads a partition: load its groups if it is one of ``__consumer_offsets``."""
         self._host.on_leader(partition)
 
     def on_stop(self, topic: str, partition: int) -> None:
-        """This broker leads a partition no more: if it is one of ours, give its groups up."""
+        """This broker no longer leads a partition: unload its groups."""
         self._host.on_stop(topic, partition)
 
     def on_partitions_deleted(self, topic: str, partitions: Sequence[int]) -> None:
-        """Partitions of a topic are deleted: forget the offsets committed for them."""
+        """Partitions of a topic are deleted: remove the offsets committed for them."""
         groups = list(self._groups.values())
         self._sweep(self._commits.forget_topic(groups, topic, frozenset(partitions)), "deleted topic")
 
@@ -122,9 +120,12 @@ class GroupCoordinator:
         """The partition of ``__consumer_offsets`` whose leader coordinates the group."""
         return self._host.partition_for(group_id)
 
-    def _make_home(self, shard: Shard) -> GroupShard:
-        home = self._homes[shard.index] = GroupShard(shard, self._groups, self._rebalancer)
-        return home
+    def _make_shard(self, shard: Shard) -> GroupShard:
+        made = self._shards[shard.index] = GroupShard(shard, self._groups, self._rebalancer)
+        return made
+
+    def _forget(self, group: Group) -> None:
+        self._shards[group.shard.index].forget(group)
 
     # Finding groups
 
@@ -133,11 +134,11 @@ class GroupCoordinator:
     ) -> tuple[int, Group | None, GroupShard | None]:
         """The group and its shard; or the error code for a group that cannot be served here.
 
-        The empty id is no group to join, but simple consumers of old commit to it (``may_be_unnamed``).
+        No one can join the group with the empty id, but old simple consumers commit to it (``may_be_unnamed``).
         """
         group = self._groups.get(group_id)
         if group is not None and (group_id or may_be_unnamed):
-            return codes.NONE, group, group.home
+            return codes.NONE, group, self._shards[group.shard.index]
         if not group_id and not may_be_unnamed:
             return codes.INVALID_GROUP_ID, None, None
         if not self._active:
@@ -145,23 +146,23 @@ class GroupCoordinator:
         error, shard = self._host.find(group_id)
         if shard is None:
             return error, None, None
-        return codes.NONE, None, self._homes[shard.index]
+        return codes.NONE, None, self._shards[shard.index]
 
     # Membership
 
-    def join(self, group_id: str, joiner: Joiner, reply: JoinReply) -> None:
+    def join(self, group_id: str, request: JoinRequest, reply: JoinReply) -> None:
         """JoinGroup: answered when the next generation begins, or at once if there is no need to wait."""
-        error, group, home = self._find(group_id)
-        if home is None:
-            reply(join_error(joiner.member_id, error))
+        error, group, shard = self._find(group_id)
+        if shard is None:
+            reply(join_error(request.member_id, error))
         elif not (
             self._settings.min_session_timeout_ms
-            <= joiner.session_timeout_ms
+            <= request.session_timeout_ms
             <= self._settings.max_session_timeout_ms
         ):
-            reply(join_error(joiner.member_id, codes.INVALID_SESSION_TIMEOUT))
+            reply(join_error(request.member_id, codes.INVALID_SESSION_TIMEOUT))
         else:
-            self._membership.join(group_id, group, home, joiner, reply)
+            self._membership.join(group_id, group, shard, request, reply)
 
     def sync(
         self,
@@ -175,15 +176,15 @@ class GroupCoordinator:
         reply: SyncReply,
     ) -> None:
         """SyncGroup: answered when the leader's assignment is in the log."""
-        error, group, home = self._find(group_id)
+        error, group, shard = self._find(group_id)
         if group is not None:
             self._membership.sync(
                 group, member_id, instance_id, generation, protocol_type, protocol_name, assignments, reply
             )
-        elif home is not None:
+        elif shard is not None:
             reply(sync_error(codes.UNKNOWN_MEMBER_ID))
         elif error == codes.COORDINATOR_LOAD_IN_PROGRESS:
-            # The generation it belongs to is lost with the old coordinator, so it may as well join at once.
+            # Its generation is lost with the old coordinator, so the member can join right away.
             reply(sync_error(codes.REBALANCE_IN_PROGRESS))
         else:
             reply(sync_error(error))
@@ -193,20 +194,20 @@ class GroupCoordinator:
         group = self._groups.get(group_id)
         if group is not None and group_id:
             return self._membership.heartbeat(group, member_id, instance_id, generation)
-        error, _, home = self._find(group_id)
-        if home is not None:
+        error, _, shard = self._find(group_id)
+        if shard is not None:
             return codes.UNKNOWN_MEMBER_ID
-        # Nobody is timed out while the group is loaded, so a heartbeat need not be worried.
+        # No member times out while the group is loaded.
         return codes.NONE if error == codes.COORDINATOR_LOAD_IN_PROGRESS else error
 
-    def leave(self, group_id: str, leavers: Sequence[Leaver]) -> tuple[int, list[int]]:
-        """LeaveGroup; returns the error code of the request, and one a member if that is NONE."""
-        error, group, home = self._find(group_id)
-        if home is None:
+    def leave(self, group_id: str, members: Sequence[LeaveRequest]) -> tuple[int, list[int]]:
+        """LeaveGroup; returns the error code of the request, and one per member if that is NONE."""
+        error, group, shard = self._find(group_id)
+        if shard is None:
             return error, []
         if group is None:
-            return codes.NONE, [codes.UNKNOWN_MEMBER_ID] * len(leavers)
-        return codes.NONE, [self._membership.leave(group, leaver) for leaver in leavers]
+            return codes.NONE, [codes.UNKNOWN_MEMBER_ID] * len(members)
+        return codes.NONE, [self._membership.leave(group, member) for member in members]
 
     # Offsets
 
@@ -219,20 +220,19 @@ class GroupCoordinator:
         items: Sequence[CommitItem],
         reply: Callable[[Sequence[int]], None],
     ) -> None:
-        """OffsetCommit: answered, with an error code an item, when the offsets are committed by the log."""
-        error, group, home = self._find(group_id, may_be_unnamed=True)
-        if home is None:
+        """OffsetCommit: answered, with one error code per item, when the log has committed the offsets."""
+        error, group, shard = self._find(group_id, may_be_unnamed=True)
+        if shard is None:
             reply([error] * len(items))
         else:
-            self._commits.commit(group_id, group, home, member_id, instance_id, generation, items, reply)
+            self._commits.commit(group_id, group, shard, member_id, instance_id, generation, items, reply)
 
     def fetch(
         self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]] | None, require_stable: bool
     ) -> tuple[int, list[tuple[str, list[Fetched]]]]:
-        """OffsetFetch for one group; returns the error code of the group, and offsets by topic if that is
-        NONE."""
-        error, group, home = self._find(group_id, may_be_unnamed=True)
-        if home is None:
+        """OffsetFetch for one group; returns the group's error code, and offsets by topic if that is NONE."""
+        error, group, shard = self._find(group_id, may_be_unnamed=True)
+        if shard is None:
             return error, []
         return codes.NONE, self._commits.fetch(group, topics, require_stable)
 
@@ -242,10 +242,9 @@ class GroupCoordinator:
         keys: Sequence[TopicPartition],
         reply: Callable[[int, dict[TopicPartition, int]], None],
     ) -> None:
-        """OffsetDelete (KIP-496): ``reply`` gets the error code of the group, and one a partition if that is
-        NONE."""
-        error, group, home = self._find(group_id)
-        if home is None:
+        """OffsetDelete (KIP-496): ``reply`` gets the group's error code, and one per partition if that is NONE."""
+        error, group, shard = self._find(group_id)
+        if shard is None:
             reply(error, {})
             return
         if group is None:
@@ -258,7 +257,7 @@ class GroupCoordinator:
                 return
             subscribed = group.subscribed
             for key in answers:
-                # Where it is not known what members are subscribed to, it may be this.
+                # If the subscriptions are unknown, they may contain the topic.
                 if subscribed is None or key[0] in subscribed:
                     answers[key] = codes.GROUP_SUBSCRIBED_TO_TOPIC
         allowed = [key for key, answer in answers.items() if answer == codes.NONE]
@@ -274,9 +273,9 @@ class GroupCoordinator:
     # Administration
 
     def describe(self, group_id: str) -> GroupDescription:
-        """DescribeGroups for one group; one that does not exist is dead."""
-        error, group, home = self._find(group_id, may_be_unnamed=True)
-        if home is None:
+        """DescribeGroups for one group; a missing one is dead."""
+        error, group, shard = self._find(group_id, may_be_unnamed=True)
+        if shard is None:
             return GroupDescription(error)
         if group is None:
             return GroupDescription(codes.NONE, GroupState.DEAD.value)
@@ -294,8 +293,7 @@ class GroupCoordinator:
         )
 
     def list(self, states: Sequence[str], types: Sequence[str]) -> tuple[int, list[GroupListing]]:
-        """ListGroups: the groups here, of these states and types if any are named (in any case of
-        letters)."""
+        """ListGroups: the groups here, of the named states and types if any; case doesn't matter."""
         if not self._active:
             return codes.COORDINATOR_NOT_AVAILABLE, []
         error = codes.COORDINATOR_LOAD_IN_PROGRESS if self._host.loading else codes.NONE
@@ -309,12 +307,12 @@ class GroupCoordinator:
         ]
 
     def delete(self, group_ids: Sequence[str], reply: Callable[[dict[str, int]], None]) -> None:
-        """DeleteGroups: empty groups go, with their offsets; ``reply`` gets an error code a group."""
+        """DeleteGroups: remove empty groups with their offsets; ``reply`` gets one error code per group."""
         answers: dict[str, int] = {}
         doomed: list[Group] = []
         for group_id in dict.fromkeys(group_ids):
-            error, group, home = self._find(group_id, may_be_unnamed=True)
-            if home is None:
+            error, group, shard = self._find(group_id, may_be_unnamed=True)
+            if shard is None:
                 answers[group_id] = error
             elif group is None:
                 answers[group_id] = codes.GROUP_ID_NOT_FOUND
@@ -359,5 +357,5 @@ class GroupCoordinator:
             if error is not None:
                 log.error("sweep over committed offsets failed", what=what, reason=repr(error))
 
-        sweep = Sliced(self._clock, steps, finished)
+        sweep = TimeSlicedTask(self._clock, steps, finished)
         self._sweeps.add(sweep)

@@ -6,37 +6,52 @@ Kafka: ``GroupMetadata.scala``, without the committed offsets (``offsets.py``) a
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ottla_broker.clock import TimerHandle
 from ottla_broker.coordinator import codes
-from ottla_broker.coordinator.group.member import JoinReply, Member, PendingMember, Protocols
+from ottla_broker.coordinator.group.member import JoinReply, Member, PendingMember, Protocols, SyncReply
 from ottla_broker.coordinator.group.offsets import OffsetTable
 from ottla_broker.coordinator.group.states import Event, GroupState, GroupStateMachine
-from ottla_broker.coordinator.group.subscription import PROTOCOL_TYPE, subscribed_topics
+from ottla_broker.coordinator.shard import Shard
 from ottla_broker.events import get_logger
+from ottla_protocol.errors import ProtocolError
+from ottla_protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from ottla_protocol.messages.group_records import GroupMetadataValue
 from ottla_protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from ottla_protocol.messages.sync_group import SyncGroupResponse
-
-if TYPE_CHECKING:
-    from ottla_broker.coordinator.group.machine import GroupShard
+from ottla_protocol.versioned import peek_version
 
 log = get_logger()
 
+PROTOCOL_TYPE = "consumer"
+"""The protocol type of consumers, whose metadata names the topics they read. Connect and others have their own."""
+
 
 class Group(GroupStateMachine):
-    """One group. Owned by the loop thread; ``rebalance.py`` and ``membership.py`` change it, nobody else.
+    """One group. Owned by the loop thread.
 
-    Invariants: ``awaiting_join`` is the number of members with a ``join_reply``; ``supported[p]`` is the
-    number of members that support protocol p; ``leader_id`` is a member's id, or None where there is no
-    member.
+    Its members and what they agreed on change only through the methods here. ``Rebalancer`` alone moves the group from
+    state to state; it owns the fields that say what the group waits for: ``join_timer``, ``sync_timer``,
+    ``pending_sync``, ``initial_delay``, ``new_member_added``. ``Commits`` changes ``offsets``.
+
+    Invariants: ``awaiting_join`` is the number of members with a ``join_reply``; ``supported[p]`` is the number of
+    members that support protocol p; ``leader_id`` is a member's id, or None where there is no member.
+
+    Attributes:
+        shard: the partition of ``__consumer_offsets`` that the group is written to.
+        static_members: member ids by group.instance.id (KIP-345).
+        pending: ids given out that nobody has joined with yet (KIP-394).
+        pending_sync: members of this generation whose SyncGroup has not come.
+        subscribed: topics that the members consume; None where that is unknown.
+        initial_delay: the first rebalance is prepared, which waits its time even when everyone has joined.
+        new_member_added: a member has joined during the initial delay.
     """
 
     __slots__ = (
         "awaiting_join",
         "generation",
         "group_id",
-        "home",
         "initial_delay",
         "join_timer",
         "leader_id",
@@ -47,6 +62,7 @@ class Group(GroupStateMachine):
         "pending_sync",
         "protocol_name",
         "protocol_type",
+        "shard",
         "static_members",
         "subscribed",
         "supported",
@@ -54,64 +70,101 @@ class Group(GroupStateMachine):
     )
 
     def __init__(
-        self, group_id: str, home: GroupShard, now_ms: int, state: GroupState = GroupState.EMPTY
+        self,
+        group_id: str,
+        shard: Shard,
+        now_ms: int,
+        state: GroupState = GroupState.EMPTY,
+        offsets: OffsetTable | None = None,
     ) -> None:
         super().__init__(state, now_ms)
         self.group_id = group_id
-        self.home = home
+        self.shard = shard
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.leader_id: str | None = None
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
-        """group.instance.id → member id (KIP-345)."""
         self.pending: dict[str, PendingMember] = {}
-        """Ids given out that nobody has joined with yet (KIP-394)."""
         self.pending_sync: set[str] = set()
-        """Members of this generation whose SyncGroup has not come."""
         self.awaiting_join = 0
         self.supported: Counter[str] = Counter()
         self.subscribed: frozenset[str] | None = None
-        """Topics that the members consume; None where that is not known."""
         self.new_member_added = False
         self.initial_delay = False
-        """Preparing the first rebalance, which waits its time even when everybody has joined."""
         self.join_timer: TimerHandle | None = None
         self.sync_timer: TimerHandle | None = None
-        self.offsets = OffsetTable()
+        self.offsets = OffsetTable() if offsets is None else offsets
+
+    @classmethod
+    def loaded(
+        cls, group_id: str, shard: Shard, value: GroupMetadataValue, offsets: OffsetTable | None
+    ) -> Group:
+        """The group of a record: stable with the members in it, or empty."""
+        state = GroupState.STABLE if value.members else GroupState.EMPTY
+        group = cls(group_id, shard, value.current_state_timestamp, state, offsets)
+        group.generation = value.generation
+        group.protocol_type = value.protocol_type or None
+        group.protocol_name = value.protocol
+        for read in value.members:
+            member = Member(
+                group_id,
+                read.member_id,
+                read.group_instance_id,
+                read.client_id,
+                read.client_host,
+                read.rebalance_timeout,
+                read.session_timeout,
+                ((value.protocol or "", bytes(read.subscription)),),
+                bytes(read.assignment),
+            )
+            group._insert(member)
+        if value.leader in group.members:
+            group.leader_id = value.leader
+        group.subscribed = group._compute_subscribed()
+        return group
 
     # Members
 
-    def add(self, member: Member) -> None:
-        """Take a member in; its ``join_reply`` may be set already. The caller has checked its protocols."""
+    def add(self, member: Member, protocol_type: str, reply: JoinReply) -> None:
+        """Add a member whose join waits. The caller has checked its protocols."""
+        if not self.members:
+            self.protocol_type = protocol_type
+        self._insert(member)
+        self._set_join_reply(member, reply)
+
+    def _insert(self, member: Member) -> None:
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
         self._count_protocols(member.protocols, 1)
-        if member.join_reply is not None:
-            self.awaiting_join += 1
         self.pending.pop(member.member_id, None)
 
-    def remove(self, member_id: str) -> Member | None:
-        """Let a member or a pending member go; what it waits for is for the caller to answer."""
+    def add_pending(self, member_id: str) -> PendingMember:
+        """Remember an id that is given out."""
+        pending = self.pending[member_id] = PendingMember(self.group_id, member_id)
+        return pending
+
+    def remove(self, member_id: str) -> tuple[JoinReply | None, SyncReply | None]:
+        """Remove a member or a pending member; returns the replies that it waits for."""
+        replies: tuple[JoinReply | None, SyncReply | None] = (None, None)
         member = self.members.pop(member_id, None)
         if member is not None:
+            replies = self.release_replies(member)
             self._count_protocols(member.protocols, -1)
-            if member.join_reply is not None:
-                self.awaiting_join -= 1
             if member.instance_id is not None:
                 self.static_members.pop(member.instance_id, None)
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.members), None)
         self.pending.pop(member_id, None)
         self.pending_sync.discard(member_id)
-        return member
+        return replies
 
     def rename(self, member: Member, new_id: str) -> None:
-        """Let a static member go on under a new id; what waits under the old one has been answered."""
+        """Give a static member a new id; the requests that waited under the old one have been answered."""
         old_id = member.member_id
         del self.members[old_id]
         member.member_id = new_id
@@ -127,7 +180,7 @@ class Group(GroupStateMachine):
     def update(
         self, member: Member, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int
     ) -> None:
-        """Note what a member said when it joined again."""
+        """Replace what a member stated when it joined."""
         self._count_protocols(member.protocols, -1)
         member.protocols = protocols
         self._count_protocols(protocols, 1)
@@ -135,7 +188,7 @@ class Group(GroupStateMachine):
         member.session_timeout_ms = session_timeout_ms
 
     def check_member(self, member_id: str, instance_id: str | None) -> int:
-        """The error code for a request that says it is from this member; NONE when it is."""
+        """The error code for a request that claims to be from this member; NONE when it is."""
         if instance_id is not None:
             current = self.static_members.get(instance_id)
             if current is None:
@@ -153,12 +206,12 @@ class Group(GroupStateMachine):
 
     @property
     def all_joined(self) -> bool:
-        """Whether there is nobody to wait for any more."""
+        """Whether all members and pending members have joined."""
         return self.awaiting_join == len(self.members) and not self.pending
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that a member asked for."""
+        """The longest rebalance timeout of the members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     # Protocols
@@ -186,10 +239,25 @@ class Group(GroupStateMachine):
             if not supported[name]:
                 del supported[name]
 
+    def _compute_subscribed(self) -> frozenset[str] | None:
+        """The union of the members' subscriptions, if they are consumers whose metadata can be read."""
+        if self.protocol_type != PROTOCOL_TYPE:
+            return None
+        if not self.members:
+            return frozenset()
+        if self.protocol_name is None:
+            return None
+        distinct = {member.metadata(self.protocol_name) for member in self.members.values()}
+        try:
+            return frozenset().union(*map(subscribed_topics, distinct))
+        except ProtocolError as error:
+            log.warning("group subscriptions can't be read", group=self.group_id, reason=str(error))
+            return None
+
     # Generations
 
     def elect_joined_leader(self) -> bool:
-        """See that the leader is a member that has joined. False where nobody has, or nobody is there."""
+        """Make a member that has joined the leader. False where no member has joined."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].join_reply is not None:
@@ -202,33 +270,78 @@ class Group(GroupStateMachine):
         return False
 
     def next_generation(self, now_ms: int) -> None:
-        """Begin the next generation with the members there are."""
+        """Begin the next generation with the present members; each has yet to ask for its assignment."""
         self.generation += 1
         self.protocol_name = self.select_protocol()
-        self.subscribed = self.compute_subscribed()
-        self.pending_sync.clear()
+        self.subscribed = self._compute_subscribed()
+        self.pending_sync = set(self.members)
+        for member in self.members.values():
+            member.is_new = False
         self.fire(Event.JOINED if self.members else Event.EMPTIED, now_ms)
 
-    def compute_subscribed(self) -> frozenset[str] | None:
-        """The union of the members' subscriptions, where they are consumers and say so in the known form."""
-        if self.protocol_type != PROTOCOL_TYPE:
-            return None
-        if not self.members:
-            return frozenset()
-        if self.protocol_name is None:
-            return None
-        distinct = {member.metadata(self.protocol_name) for member in self.members.values()}
-        try:
-            return frozenset().union(*map(subscribed_topics, distinct))
-        except ValueError as error:
-            log.warning("subscriptions of a group not understood", group=self.group_id, reason=str(error))
-            return None
+    def withdraw_assignments(self) -> list[tuple[Member, SyncReply]]:
+        """Forget the members' assignments; returns who waited for one, for the caller to answer."""
+        waiting = []
+        for member in self.members.values():
+            member.assignment = b""
+            if member.sync_reply is not None:
+                waiting.append((member, member.sync_reply))
+                member.sync_reply = None
+        return waiting
+
+    def assign(self, shares: dict[str, bytes], now_ms: int) -> list[Member]:
+        """Give each member its share, which makes the group stable; returns the members."""
+        self.fire(Event.ASSIGNED, now_ms)
+        members = list(self.members.values())
+        for member in members:
+            member.assignment = shares.get(member.member_id, b"")
+        return members
+
+    # Waiting requests
+
+    def await_join(self, member: Member, reply: JoinReply) -> None:
+        """Have a member's JoinGroup wait.
+
+        An earlier one that still waits is answered: its sender has given it up, and on its connection an unanswered
+        request would hold back all later answers.
+        """
+        self.answer_join(member, join_error(member.member_id, codes.REBALANCE_IN_PROGRESS))
+        self._set_join_reply(member, reply)
+
+    def answer_join(self, member: Member, response: JoinGroupResponse) -> None:
+        """Answer the member's waiting JoinGroup, if there is one."""
+        reply = member.join_reply
+        if reply is not None:
+            self._set_join_reply(member, None)
+            reply(response)
+
+    def await_sync(self, member: Member, reply: SyncReply) -> None:
+        """Have a member's SyncGroup wait; an earlier one is answered, as in :meth:`await_join`."""
+        superseded, member.sync_reply = member.sync_reply, reply
+        if superseded is not None:
+            superseded(sync_error(codes.REBALANCE_IN_PROGRESS))
+
+    def answer_sync(self, member: Member, response: SyncGroupResponse) -> None:
+        """Answer the member's waiting SyncGroup, if there is one."""
+        reply, member.sync_reply = member.sync_reply, None
+        if reply is not None:
+            reply(response)
+
+    def release_replies(self, member: Member) -> tuple[JoinReply | None, SyncReply | None]:
+        """Have no request of the member wait any longer; the caller answers those that did."""
+        join, sync = member.join_reply, member.sync_reply
+        self._set_join_reply(member, None)
+        member.sync_reply = None
+        return join, sync
+
+    def _set_join_reply(self, member: Member, reply: JoinReply | None) -> None:
+        self.awaiting_join += (reply is not None) - (member.join_reply is not None)
+        member.join_reply = reply
 
     # Answers
 
     def member_list(self) -> list[JoinGroupResponseMember]:
-        """Everybody with their metadata for the chosen protocol: what the leader computes the assignment
-        from."""
+        """All members with their metadata for the chosen protocol, from which the leader computes the assignment."""
         protocol = self.protocol_name
         return [
             JoinGroupResponseMember(
@@ -242,10 +355,9 @@ class Group(GroupStateMachine):
     def join_response(
         self, member_id: str, *, leader: str | None = None, skip_assignment: bool = False
     ) -> JoinGroupResponse:
-        """What a member of the current generation is told; the leader gets the member list.
+        """The answer to a member of the current generation; the leader gets the member list.
 
-        ``leader`` is named instead of the real one, to keep a returning static leader of old from assigning
-        again.
+        ``leader`` is named instead of the real one, to keep a returning static leader from assigning again.
         """
         named = self.leader_id if leader is None else leader
         return JoinGroupResponse(
@@ -268,36 +380,23 @@ class Group(GroupStateMachine):
             assignment=member.assignment,
         )
 
-    def await_join(self, member: Member, reply: JoinReply) -> None:
-        """Let a member's JoinGroup wait. One that waits already is superseded: its sender has given it up,
-        and on the connection that it came by an unanswered request would hold back all later answers."""
-        self.answer_join(member, join_error(member.member_id, codes.REBALANCE_IN_PROGRESS))
-        member.join_reply = reply
-        self.awaiting_join += 1
 
-    def answer_join(self, member: Member, response: JoinGroupResponse) -> None:
-        """Answer the member's waiting JoinGroup, if there is one."""
-        reply = member.join_reply
-        if reply is not None:
-            member.join_reply = None
-            self.awaiting_join -= 1
-            reply(response)
+def subscribed_topics(metadata: bytes) -> Sequence[str]:
+    """The topics in a consumer's metadata. Raises ProtocolError.
 
-    def answer_sync(self, member: Member, response: SyncGroupResponse) -> bool:
-        """Answer the member's waiting SyncGroup; False if there is none."""
-        reply = member.sync_reply
-        if reply is None:
-            return False
-        member.sync_reply = None
-        reply(response)
-        return True
+    Read as version 0, with which every version begins, as Kafka does: some clients state a later version than they
+    write.
+    """
+    if peek_version(metadata) < 0:
+        raise ProtocolError("a subscription has a negative version")
+    return ConsumerProtocolSubscription.decode(metadata, 0, 2).topics
 
 
 def join_error(member_id: str, code: int) -> JoinGroupResponse:
-    """A JoinGroup that failed."""
+    """The answer to a JoinGroup that failed."""
     return JoinGroupResponse(error_code=code, protocol_name=None, member_id=member_id)
 
 
 def sync_error(code: int) -> SyncGroupResponse:
-    """A SyncGroup that failed."""
+    """The answer to a SyncGroup that failed."""
     return SyncGroupResponse(error_code=code, assignment=b"")

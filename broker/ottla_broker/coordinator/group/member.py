@@ -1,16 +1,12 @@
-"""A member of a group, and one that has an id but has not joined with it yet."""
+"""A member of a group, and a member id that nobody has joined with yet."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ottla_broker.coordinator.deadlines import Deadline
 from ottla_protocol.messages.join_group import JoinGroupResponse
 from ottla_protocol.messages.sync_group import SyncGroupResponse
-
-if TYPE_CHECKING:
-    from ottla_broker.coordinator.group.group import Group
 
 JoinReply = Callable[[JoinGroupResponse], None]
 SyncReply = Callable[[SyncGroupResponse], None]
@@ -19,29 +15,32 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 class PendingMember(Deadline):
-    """A member id that was given out with MEMBER_ID_REQUIRED (KIP-394); its deadline is the session
-    timeout."""
+    """A member id that was given out with MEMBER_ID_REQUIRED (KIP-394). Its deadline is the session timeout."""
 
-    __slots__ = ("group", "member_id")
+    __slots__ = ("group_id", "member_id")
 
-    def __init__(self, group: Group, member_id: str) -> None:
+    def __init__(self, group_id: str, member_id: str) -> None:
         super().__init__()
-        self.group = group
+        self.group_id = group_id
         self.member_id = member_id
 
 
 class Member(Deadline):
-    """One member. Its deadline is the end of its session. Owned by its group.
+    """One member. Its deadline is the end of its session; times are in milliseconds.
 
-    Times are in milliseconds. ``join_reply`` and ``sync_reply`` are set while a request of the member waits;
-    only the group's ``answer_join`` and ``answer_sync`` call them, and each once.
+    Its group alone changes it. ``join_reply`` and ``sync_reply`` are set while a request of the member waits; whoever
+    gets one from :meth:`Group.release_replies` or one of the ``answer_`` methods calls it once.
+
+    Attributes:
+        is_new: the member waits in its first join. It has no id to send heartbeats with, so its deadline counts
+            although it waits.
     """
 
     __slots__ = (
         "assignment",
         "client_host",
         "client_id",
-        "group",
+        "group_id",
         "instance_id",
         "is_new",
         "join_reply",
@@ -54,7 +53,7 @@ class Member(Deadline):
 
     def __init__(
         self,
-        group: Group,
+        group_id: str,
         member_id: str,
         instance_id: str | None,
         client_id: str,
@@ -63,9 +62,11 @@ class Member(Deadline):
         session_timeout_ms: int,
         protocols: Protocols,
         assignment: bytes = b"",
+        *,
+        is_new: bool = False,
     ) -> None:
         super().__init__()
-        self.group = group
+        self.group_id = group_id
         self.member_id = member_id
         self.instance_id = instance_id
         self.client_id = client_id
@@ -76,24 +77,22 @@ class Member(Deadline):
         self.assignment = assignment
         self.join_reply: JoinReply | None = None
         self.sync_reply: SyncReply | None = None
-        self.is_new = False
-        """Waiting in its first join: it has no id to send heartbeats with, so its deadline counts all the
-        same."""
+        self.is_new = is_new
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request of the member waits here: as good as a heartbeat, but for a new member."""
+        """Whether a request of the member waits here: as good as a heartbeat, except for a new member."""
         return self.join_reply is not None or self.sync_reply is not None
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What it said for ``protocol``; empty where it does not support it."""
+        """The member's metadata for ``protocol``; empty where it does not support it."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
         return b""
 
     def vote(self, candidates: set[str]) -> str | None:
-        """The protocol that it likes best among ``candidates``."""
+        """The protocol that the member prefers among ``candidates``."""
         for name, _ in self.protocols:
             if name in candidates:
                 return name

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.group import Group, join_error, sync_error
-from ottla_broker.coordinator.group.machine import GroupShard
+from ottla_broker.coordinator.group.group_shard import GroupShard
 from ottla_broker.coordinator.group.member import (
     JoinReply,
     Member,
-    PendingMember,
     Protocols,
     SyncReply,
 )
-from ottla_broker.coordinator.group.rebalance import NEW_MEMBER_JOIN_TIMEOUT_S, Rebalancer
+from ottla_broker.coordinator.group.rebalance import Rebalancer
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.coordinator.group.states import HEARTBEAT, SYNC, GroupState
 from ottla_broker.events import get_logger
@@ -31,8 +30,8 @@ log = get_logger()
 DEFAULT_REASON = "not provided"
 
 
-class Joiner(NamedTuple):
-    """A JoinGroup request, apart from its group, as all versions mean it. Times in ms."""
+class JoinRequest(NamedTuple):
+    """A JoinGroup request without its group, the same for all versions. Times are in milliseconds."""
 
     member_id: str
     instance_id: str | None
@@ -43,15 +42,15 @@ class Joiner(NamedTuple):
     protocol_type: str
     protocols: Protocols
     needs_known_id: bool
-    """Version 4 and later: a dynamic member is given an id first, and joins with it (KIP-394)."""
+    """Version 4 and later: a dynamic member gets an id first, and joins with it (KIP-394)."""
     can_skip_assignment: bool
-    """Version 9 and later: a returning static leader can be told not to assign (KIP-814)."""
+    """Version 9 and later: the answer can ask a returning static leader not to assign (KIP-814)."""
     reason: str
-    """The client's own words (KIP-800), for the log."""
+    """As the client states it (KIP-800), for the log."""
 
 
-class Leaver(NamedTuple):
-    """One member in a LeaveGroup request."""
+class LeaveRequest(NamedTuple):
+    """One member of a LeaveGroup request."""
 
     member_id: str
     instance_id: str | None
@@ -59,9 +58,9 @@ class Leaver(NamedTuple):
 
 
 class Membership:
-    """What members ask of a group. Owned by the loop thread; it keeps no state of its own.
+    """The requests of a group's members. Owned by the loop thread; it keeps no state of its own.
 
-    Replies are called once: at once, or when what they wait for has happened.
+    Each reply is called once: before the method returns, or later.
     """
 
     def __init__(self, settings: GroupSettings, rebalancer: Rebalancer, random: Random) -> None:
@@ -72,30 +71,32 @@ class Membership:
     # JoinGroup
 
     def join(
-        self, group_id: str, group: Group | None, home: GroupShard, joiner: Joiner, reply: JoinReply
+        self, group_id: str, group: Group | None, shard: GroupShard, request: JoinRequest, reply: JoinReply
     ) -> None:
         """Join, or join again; ``group`` is None where the group does not exist."""
-        is_new = joiner.member_id == ""
+        is_new = request.member_id == ""
         if group is None:
             if not is_new:
-                reply(join_error(joiner.member_id, codes.UNKNOWN_MEMBER_ID))
+                reply(join_error(request.member_id, codes.UNKNOWN_MEMBER_ID))
                 return
-            group = Group(group_id, home, self._rebalancer.now_ms())
-            home.adopt(group)
-        if not self._has_room(group, joiner.member_id):
-            self._turn_away(group, joiner.member_id)
+            group = shard.create(group_id)
+            shard.adopt(group)
+        if not self._has_room(group, request.member_id):
+            self._turn_away(group, request.member_id)
             reply(join_error("", codes.GROUP_MAX_SIZE_REACHED))
-        elif not group.supports(joiner.protocol_type, joiner.protocols):
-            reply(join_error(joiner.member_id, codes.INCONSISTENT_GROUP_PROTOCOL))
+        elif not group.supports(request.protocol_type, request.protocols):
+            reply(join_error(request.member_id, codes.INCONSISTENT_GROUP_PROTOCOL))
         elif is_new:
-            self._join_new(group, joiner, reply)
+            self._join_new(group, request, reply)
         else:
-            self._join_known(group, joiner, reply)
+            self._join_known(group, request, reply)
         self._rebalancer.check_join(group)
 
     def _has_room(self, group: Group, member_id: str) -> bool:
-        """Whether ``group.max.size`` lets this member in. Those already in stay, and while a rebalance is
-        prepared the first to join are in."""
+        """Whether ``group.max.size`` admits this member.
+
+        Members stay; while a rebalance is prepared, those that join first are admitted.
+        """
         maximum = self._settings.max_size
         if group.state is GroupState.EMPTY:
             return True
@@ -107,51 +108,49 @@ class Membership:
     def _turn_away(self, group: Group, member_id: str) -> None:
         member = group.members.get(member_id)
         if member is not None:
-            self._rebalancer.expel(member, "group.max.size reached")
+            self._rebalancer.expel(group, member, "group.max.size reached")
         else:
             group.remove(member_id)
 
-    def _join_new(self, group: Group, joiner: Joiner, reply: JoinReply) -> None:
-        instance_id = joiner.instance_id
-        member_id = f"{joiner.client_id if instance_id is None else instance_id}-{self._uuid()}"
+    def _join_new(self, group: Group, request: JoinRequest, reply: JoinReply) -> None:
+        instance_id = request.instance_id
+        member_id = f"{request.client_id if instance_id is None else instance_id}-{self._uuid()}"
         if instance_id is not None:
             current = group.static_members.get(instance_id)
             if current is not None:
-                self._replace_static(group, group.members[current], member_id, joiner, reply)
+                self._replace_static(group, group.members[current], member_id, request, reply)
                 return
-        elif joiner.needs_known_id:
-            pending = group.pending[member_id] = PendingMember(group, member_id)
-            self._rebalancer.deadlines.set(pending, joiner.session_timeout_ms / 1000)
+        elif request.needs_known_id:
+            self._rebalancer.add_pending(group, member_id, request.session_timeout_ms)
             log.debug("member id given out", group=group.group_id, member=member_id)
             reply(join_error(member_id, codes.MEMBER_ID_REQUIRED))
             return
-        self._add(group, member_id, joiner, reply)
+        self._add(group, member_id, request, reply)
 
-    def _join_known(self, group: Group, joiner: Joiner, reply: JoinReply) -> None:
-        member_id = joiner.member_id
+    def _join_known(self, group: Group, request: JoinRequest, reply: JoinReply) -> None:
+        member_id = request.member_id
         pending = group.pending.get(member_id)
         if pending is not None:
-            if joiner.instance_id is not None:
+            if request.instance_id is not None:
                 # The id was given to a dynamic member; no client joins with it as a static one.
                 reply(join_error(member_id, codes.UNKNOWN_SERVER_ERROR))
                 return
             self._rebalancer.deadlines.clear(pending)
-            self._add(group, member_id, joiner, reply)
+            self._add(group, member_id, request, reply)
             return
-        error = group.check_member(member_id, joiner.instance_id)
+        error = group.check_member(member_id, request.instance_id)
         if error == codes.NONE and group.state is GroupState.EMPTY:
             error = codes.UNKNOWN_MEMBER_ID
         if error != codes.NONE:
             reply(join_error(member_id, error))
             return
         member = group.members[member_id]
-        same = member.protocols == joiner.protocols
+        same = member.protocols == request.protocols
         if group.state is GroupState.PREPARING:
             why = "joins"
         elif group.state is GroupState.COMPLETING:
             if same:
-                # The answer that it waited for was lost; what it said is in the member list that the leader
-                # has.
+                # The answer was lost; the leader's member list has the same metadata.
                 reply(group.join_response(member_id))
                 return
             why = "joins with other metadata"
@@ -162,45 +161,39 @@ class Membership:
             return
         else:
             why = "joins with other metadata"
-        self._update(group, member, joiner, reply)
-        self._rebalancer.maybe_prepare(group, f"member {member_id} {why}; client reason: {joiner.reason}")
+        self._update(group, member, request, reply)
+        self._rebalancer.maybe_prepare(group, f"member {member_id} {why}; client reason: {request.reason}")
 
-    def _add(self, group: Group, member_id: str, joiner: Joiner, reply: JoinReply) -> None:
-        """Take a new member in; it waits for the next generation."""
+    def _add(self, group: Group, member_id: str, request: JoinRequest, reply: JoinReply) -> None:
+        """Add a new member; it waits for the next generation."""
         member = Member(
-            group,
+            group.group_id,
             member_id,
-            joiner.instance_id,
-            joiner.client_id,
-            joiner.client_host,
-            joiner.rebalance_timeout_ms,
-            joiner.session_timeout_ms,
-            joiner.protocols,
+            request.instance_id,
+            request.client_id,
+            request.client_host,
+            request.rebalance_timeout_ms,
+            request.session_timeout_ms,
+            request.protocols,
+            is_new=True,
         )
-        member.is_new = True
-        member.join_reply = reply
-        if group.state is GroupState.PREPARING and group.generation == 0:
-            group.new_member_added = True
-        if not group.members:
-            group.protocol_type = joiner.protocol_type
-        group.add(member)
-        self._rebalancer.deadlines.set(member, NEW_MEMBER_JOIN_TIMEOUT_S)
-        instance = f" (instance {joiner.instance_id})" if joiner.instance_id is not None else ""
-        self._rebalancer.maybe_prepare(
-            group, f"new member {member_id}{instance}; client reason: {joiner.reason}"
-        )
+        instance = f" (instance {request.instance_id})" if request.instance_id is not None else ""
+        reason = f"new member {member_id}{instance}; client reason: {request.reason}"
+        self._rebalancer.add(group, member, request.protocol_type, reply, reason)
 
-    def _update(self, group: Group, member: Member, joiner: Joiner, reply: JoinReply) -> None:
-        group.update(member, joiner.protocols, joiner.rebalance_timeout_ms, joiner.session_timeout_ms)
+    def _update(self, group: Group, member: Member, request: JoinRequest, reply: JoinReply) -> None:
+        group.update(member, request.protocols, request.rebalance_timeout_ms, request.session_timeout_ms)
         group.await_join(member, reply)
 
     # Static members (KIP-345)
 
     def _replace_static(
-        self, group: Group, member: Member, new_id: str, joiner: Joiner, reply: JoinReply
+        self, group: Group, member: Member, new_id: str, request: JoinRequest, reply: JoinReply
     ) -> None:
-        """A static member is back under a new id: it takes its old place, and whoever still uses the old id
-        is fenced. Where that changes nothing for the others, there is no rebalance."""
+        """Give a static member that returns under a new id its old place, and fence the old id.
+
+        There is no rebalance if nothing changes for the other members.
+        """
         old_id, old_leader = member.member_id, group.leader_id
         before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
         log.info(
@@ -212,41 +205,37 @@ class Membership:
             state=group.state.value,
         )
         self._fence_and_rename(group, member, new_id)
-        self._update(group, member, joiner, reply)
+        self._update(group, member, request, reply)
         if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
             generation = group.generation
 
             def stored(error: int) -> None:
                 if member.join_reply is not reply:
-                    return  # it was answered otherwise: superseded, expelled, or unloaded
+                    return  # it has been answered: superseded, expelled, or unloaded
                 if group.state is not GroupState.STABLE or group.generation != generation:
-                    return  # a rebalance has begun meanwhile, and answers it
+                    return  # a rebalance has begun since, and answers it
                 if error != codes.NONE:
                     log.warning("static member not written", group=group.group_id, error=error)
                     group.update(member, *before)
                     self._rename(group, member, old_id)
                     group.answer_join(member, join_error("", error))
-                elif joiner.can_skip_assignment:
+                elif request.can_skip_assignment:
                     is_leader = group.leader_id == new_id
                     group.answer_join(member, group.join_response(new_id, skip_assignment=is_leader))
                 else:
-                    # Told that it leads, it would assign, and a stable group does not hear of it.
+                    # As the leader it would assign, and a stable group doesn't notice that.
                     group.answer_join(member, group.join_response(new_id, leader=old_leader))
 
             self._rebalancer.store(group, stored)
         elif group.state is not GroupState.PREPARING:
-            # While the rebalance completes, the leader knows the member by its old id and assigns to that.
+            # While the rebalance completes, the leader assigns to the member's old id.
             self._rebalancer.maybe_prepare(
-                group, f"static member {member.instance_id} returns; client reason: {joiner.reason}"
+                group, f"static member {member.instance_id} returns; client reason: {request.reason}"
             )
 
     def _fence_and_rename(self, group: Group, member: Member, new_id: str) -> None:
         old_id = member.member_id
-        join, sync = member.join_reply, member.sync_reply
-        if join is not None:
-            member.join_reply = None
-            group.awaiting_join -= 1
-        member.sync_reply = None
+        join, sync = group.release_replies(member)
         self._rename(group, member, new_id)
         if join is not None:
             join(join_error(old_id, codes.FENCED_INSTANCE_ID))
@@ -270,7 +259,7 @@ class Membership:
         assignments: dict[str, bytes],
         reply: SyncReply,
     ) -> None:
-        """Ask for the member's share of the assignment; the leader brings the whole of it."""
+        """Ask for the member's share of the assignment; the leader's request contains all shares."""
         error = self._check(group, member_id, instance_id, generation)
         if error == codes.NONE and (
             (protocol_type is not None and protocol_type != group.protocol_type)
@@ -288,16 +277,14 @@ class Membership:
             self._rebalancer.touch(member)
             reply(group.sync_response(member))
             return
-        superseded, member.sync_reply = member.sync_reply, reply
-        if superseded is not None:
-            superseded(sync_error(codes.REBALANCE_IN_PROGRESS))
+        group.await_sync(member, reply)
         if member_id == group.leader_id:
             self._rebalancer.assign(group, assignments)
 
     # Heartbeat
 
     def heartbeat(self, group: Group, member_id: str, instance_id: str | None, generation: int) -> int:
-        """A sign of life; the answer tells the member whether to join again."""
+        """Extend the member's session; the answer says whether to join again."""
         error = self._check(group, member_id, instance_id, generation)
         if error != codes.NONE:
             return error
@@ -313,13 +300,13 @@ class Membership:
 
     # LeaveGroup
 
-    def leave(self, group: Group, leaver: Leaver) -> int:
-        """Let a member go; a static one may be named by its instance alone (KIP-345)."""
-        member_id = leaver.member_id
+    def leave(self, group: Group, request: LeaveRequest) -> int:
+        """Remove a member; a static one may be named by its instance alone (KIP-345)."""
+        member_id = request.member_id
         if member_id == "":
             current = None
-            if leaver.instance_id is not None:
-                current = group.static_members.get(leaver.instance_id)
+            if request.instance_id is not None:
+                current = group.static_members.get(request.instance_id)
             if current is None:
                 return codes.UNKNOWN_MEMBER_ID
             member_id = current
@@ -329,15 +316,15 @@ class Membership:
             self._rebalancer.check_join(group)
             return codes.NONE
         else:
-            error = group.check_member(member_id, leaver.instance_id)
+            error = group.check_member(member_id, request.instance_id)
             if error != codes.NONE:
                 return error
-        log.info("member leaves", group=group.group_id, member=member_id, reason=leaver.reason)
-        self._rebalancer.expel(group.members[member_id], f"leaves; client reason: {leaver.reason}")
+        log.info("member leaves", group=group.group_id, member=member_id, reason=request.reason)
+        self._rebalancer.expel(group, group.members[member_id], f"leaves; client reason: {request.reason}")
         return codes.NONE
 
     def _uuid(self) -> str:
-        """A random UUID (version 4) in the usual form, which is what Kafka's member ids end in."""
+        """A random UUID (version 4), with which Kafka's member ids end."""
         bits = self._random.getrandbits(128) & ~(0xF << 76 | 3 << 62) | (4 << 76 | 2 << 62)
         text = f"{bits:032x}"
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -1,6 +1,6 @@
 """The records of ``__consumer_offsets``, byte for byte as Kafka 3.9 writes them.
 
-A key and a value each begin with their version, an int16; the version of the key tells what the record is::
+A key and a value each begin with their version, an int16; the version of the key says what the record is::
 
     key 0, 1  OffsetCommitKey: group, topic, partition
               value 3: offset:int64 leader_epoch:int32 metadata:string commit_timestamp:int64
@@ -9,35 +9,33 @@ A key and a value each begin with their version, an int16; the version of the ke
     key 2     GroupMetadataKey: group
               value 3: protocol type, generation, protocol, leader, time of the state, members with their
                        subscriptions and assignments
-    no value  a tombstone: the offset, or the group, is gone
+    no value  a tombstone: the offset, or the group, is deleted
 
 Values of version 4 are flexible and are read, not written. Kafka: ``GroupMetadataManager.scala``.
+
+Offsets, of which there are many, are written without the message classes; everything is read with them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from struct import pack, unpack_from
-from typing import TYPE_CHECKING
+from struct import pack
 
+from ottla_broker.coordinator.group.group import Group
 from ottla_broker.coordinator.group.offsets import NO_EXPIRY, Committed
+from ottla_protocol.errors import ProtocolError
 from ottla_protocol.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
+    decode_key,
 )
+from ottla_protocol.versioned import decode_versioned, encode_versioned, peek_version
 
-if TYPE_CHECKING:
-    from ottla_broker.coordinator.group.group import Group
-
-OFFSET_KEY_VERSIONS = (0, 1)
-GROUP_KEY_VERSION = 2
-
-
-class UnknownRecordError(ValueError):
-    """A key or value of a version that is not known: from a newer broker, perhaps."""
+_GROUP_KEY_VERSION = 2
+_GROUP_VALUE_VERSION = 3
 
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
@@ -61,7 +59,7 @@ def offset_value(committed: Committed) -> bytes:
 
 def group_key(group_id: str) -> bytes:
     """The key of a group's metadata."""
-    return pack(">h", GROUP_KEY_VERSION) + GroupMetadataKey(group=group_id).encode(GROUP_KEY_VERSION)
+    return encode_versioned(GroupMetadataKey(group=group_id), _GROUP_KEY_VERSION)
 
 
 def group_value(group: Group, assignments: Mapping[str, bytes]) -> bytes:
@@ -86,26 +84,19 @@ def group_value(group: Group, assignments: Mapping[str, bytes]) -> bytes:
             for member in group.members.values()
         ],
     )
-    return pack(">h", 3) + value.encode(3)
+    return encode_versioned(value, _GROUP_VALUE_VERSION)
 
 
 def read_key(key: bytes | None) -> OffsetCommitKey | GroupMetadataKey:
-    """What a record is about. Raises UnknownRecordError for a kind that is not known, ProtocolError for
-    nonsense."""
-    if key is None or len(key) < 2:
-        raise UnknownRecordError("a record without a key that says what it is")
-    (version,) = unpack_from(">h", key)
-    if version in OFFSET_KEY_VERSIONS:
-        return OffsetCommitKey.decode(key, version, 2)
-    if version == GROUP_KEY_VERSION:
-        return GroupMetadataKey.decode(key, version, 2)
-    raise UnknownRecordError(f"a record whose key has version {version}")
+    """The key of a record. Raises ProtocolError, also for a kind that only a newer broker knows."""
+    if key is None:
+        raise ProtocolError("a record without a key")
+    return decode_key(key)
 
 
 def read_offset(value: bytes, position: int) -> Committed:
-    """The committed offset in a value that was read at ``position``. Raises as :func:`read_key`."""
-    version = _version(value, OffsetCommitValue.VERSIONS)
-    read = OffsetCommitValue.decode(value, version, 2)
+    """The committed offset in a value that was read at ``position``. Raises ProtocolError."""
+    read = decode_versioned(OffsetCommitValue, value)
     return Committed(
         read.offset,
         read.leader_epoch,
@@ -117,27 +108,9 @@ def read_offset(value: bytes, position: int) -> Committed:
 
 
 def read_group(value: bytes) -> GroupMetadataValue:
-    """The group metadata in a value. Raises as :func:`read_key`."""
-    version = _version(value, GroupMetadataValue.VERSIONS)
-    read = GroupMetadataValue.decode(value, version, 2)
-    if version == 0:
+    """The group metadata in a value. Raises ProtocolError."""
+    read = decode_versioned(GroupMetadataValue, value)
+    if peek_version(value) == 0:
         for member in read.members:
             member.rebalance_timeout = member.session_timeout
     return read
-
-
-def is_commit_marker(key: bytes | None) -> bool:
-    """Whether a control record ends its transaction with a commit. Its key: version:int16 type:int16 (1 is
-    commit)."""
-    if key is None or len(key) < 4:
-        raise UnknownRecordError("a control record without a type")
-    return bool(unpack_from(">h", key, 2)[0] == 1)
-
-
-def _version(value: bytes, known: tuple[int, int]) -> int:
-    if len(value) < 2:
-        raise UnknownRecordError("a value that is too short to have a version")
-    version = int(unpack_from(">h", value)[0])
-    if not known[0] <= version <= known[1]:
-        raise UnknownRecordError(f"a value of version {version}")
-    return version

@@ -1,4 +1,4 @@
-"""Long work on the event loop, cut into slices so that no request waits long behind it."""
+"""Long work on the event loop, in slices so that no request waits long for it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from ottla_broker.clock import Clock, TimerHandle
 
 SLICE_SECONDS = 0.004
-"""How long one slice may take, give or take one step."""
+"""How long one slice may take; it ends after the step that exceeds it."""
 
 
-class Sliced:
+class TimeSlicedTask:
     """Runs the steps of an iterator, a few milliseconds at a time, and reports the end once.
 
     Owned by the loop thread. ``finished(None)`` is called when the iterator ends, ``finished(error)`` when it
@@ -28,7 +28,7 @@ class Sliced:
         self._timer: TimerHandle | None = clock.call_later(0, self._slice)
 
     def cancel(self) -> None:
-        """Stop where it is; nothing is called any more."""
+        """Stop; no callback is called after this."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

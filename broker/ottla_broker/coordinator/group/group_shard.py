@@ -3,50 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group import records
 from ottla_broker.coordinator.group.group import Group, join_error, sync_error
-from ottla_broker.coordinator.group.member import Member
 from ottla_broker.coordinator.group.offsets import OffsetTable
-from ottla_broker.coordinator.group.states import Event, GroupState
+from ottla_broker.coordinator.group.rebalance import Rebalancer
+from ottla_broker.coordinator.shard import Shard
 from ottla_protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue
-
-if TYPE_CHECKING:
-    from ottla_broker.coordinator.group.rebalance import Rebalancer
-    from ottla_broker.coordinator.shard import Shard
-    from ottla_protocol.records.batch import BatchHeader
-    from ottla_protocol.records.record import Record
+from ottla_protocol.records.batch import BatchHeader
+from ottla_protocol.records.control import COMMIT, control_type
+from ottla_protocol.records.record import Record
 
 
 class GroupShard:
-    """Loads groups and offsets, and gives them up. Owned by the loop thread.
+    """Loads groups and offsets, and unloads them. Owned by the loop thread.
 
-    ``everywhere`` is the coordinator's index of the groups of all its active shards; a group is in it exactly
-    while it is in ``groups`` here and the shard is active.
+    ``all_groups`` is the coordinator's index of the groups of all its active shards. A group is in it exactly while it
+    is in ``groups`` here and the shard is active.
     """
 
-    __slots__ = ("_everywhere", "_metadata", "_offsets", "_producers", "_rebalancer", "groups", "shard")
+    __slots__ = ("_all_groups", "_metadata", "_offsets", "_producers", "_rebalancer", "groups", "shard")
 
-    def __init__(self, shard: Shard, everywhere: dict[str, Group], rebalancer: Rebalancer) -> None:
+    def __init__(self, shard: Shard, all_groups: dict[str, Group], rebalancer: Rebalancer) -> None:
         self.shard = shard
         self.groups: dict[str, Group] = {}
-        self._everywhere = everywhere
+        self._all_groups = all_groups
         self._rebalancer = rebalancer
         # What has been replayed so far, by group id; empty once it is published.
         self._metadata: dict[str, GroupMetadataValue] = {}
         self._offsets: dict[str, OffsetTable] = {}
         self._producers: dict[int, set[str]] = {}
 
+    def create(self, group_id: str) -> Group:
+        """An empty group that is not in the index yet."""
+        return Group(group_id, self.shard, self._rebalancer.now_ms())
+
     def adopt(self, group: Group) -> None:
-        """Let a new group be found."""
-        self.groups[group.group_id] = self._everywhere[group.group_id] = group
+        """Add a group to the index."""
+        self.groups[group.group_id] = self._all_groups[group.group_id] = group
 
     def forget(self, group: Group) -> None:
-        """Let a group be found no more."""
+        """Remove a group from the index."""
         del self.groups[group.group_id]
-        del self._everywhere[group.group_id]
+        del self._all_groups[group.group_id]
 
     def replay(self, record: Record, batch: BatchHeader) -> None:
         """See :class:`~ottla_broker.coordinator.shard.StateMachine`."""
@@ -74,22 +74,20 @@ class GroupShard:
 
     def replay_marker(self, record: Record, batch: BatchHeader) -> None:
         """A transaction has ended: the offsets in it count from here on, or never."""
-        commit = records.is_commit_marker(record.key)
+        commit = control_type(record.key) == COMMIT
         for group_id in self._producers.pop(batch.producer_id, ()):
             self._offsets[group_id].end_transaction(batch.producer_id, commit)
 
     def publish(self) -> Iterator[None]:
-        """Build the groups in steps, then let them all be found at once."""
+        """Build the groups in steps, then add them all to the index at once."""
         loaded: list[Group] = []
         for group_id, value in self._metadata.items():
-            loaded.append(self._build(group_id, value))
+            loaded.append(Group.loaded(group_id, self.shard, value, self._offsets.get(group_id)))
             yield
         for group_id, table in self._offsets.items():
             if group_id not in self._metadata and not table.is_idle:
-                # Committed to by simple consumers only, so that there is no metadata in the log.
-                group = Group(group_id, self, self._rebalancer.now_ms())
-                group.offsets = table
-                loaded.append(group)
+                # Only simple consumers commit to it, so there is no metadata in the log.
+                loaded.append(Group(group_id, self.shard, self._rebalancer.now_ms(), offsets=table))
                 yield
         self._metadata, self._offsets, self._producers = {}, {}, {}
         for group in loaded:
@@ -97,39 +95,12 @@ class GroupShard:
             self._rebalancer.resume(group)
 
     def unload(self) -> None:
-        """Send everybody who waits to the new coordinator."""
+        """Send everyone who waits to the new coordinator."""
         groups, self.groups = list(self.groups.values()), {}
         for group in groups:
-            del self._everywhere[group.group_id]
-            group.fire(Event.RETIRED, self._rebalancer.now_ms())
-            self._rebalancer.stop(group)
+            del self._all_groups[group.group_id]
+            self._rebalancer.retire(group)
         for group in groups:
             for member in list(group.members.values()):
                 group.answer_join(member, join_error(member.member_id, codes.NOT_COORDINATOR))
                 group.answer_sync(member, sync_error(codes.NOT_COORDINATOR))
-
-    def _build(self, group_id: str, value: GroupMetadataValue) -> Group:
-        state = GroupState.STABLE if value.members else GroupState.EMPTY
-        group = Group(group_id, self, value.current_state_timestamp, state)
-        group.generation = value.generation
-        group.protocol_type = value.protocol_type or None
-        group.protocol_name = value.protocol
-        for read in value.members:
-            group.add(
-                Member(
-                    group,
-                    read.member_id,
-                    read.group_instance_id,
-                    read.client_id,
-                    read.client_host,
-                    read.rebalance_timeout,
-                    read.session_timeout,
-                    ((value.protocol or "", bytes(read.subscription)),),
-                    bytes(read.assignment),
-                )
-            )
-        if value.leader in group.members:
-            group.leader_id = value.leader
-        group.subscribed = group.compute_subscribed()
-        group.offsets = self._offsets.get(group_id) or OffsetTable()
-        return group
