@@ -1,7 +1,7 @@
 """The producer's buffer: a queue of batches for each partition, filled by sends and emptied by the sender.
 
-Memory is lent to a batch in steps that double up to its full size, so that many partitions with few records
-each do not take up the buffer.
+A batch borrows memory in steps that double up to its full size, so that many partitions with few records each don't use
+up the buffer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from .batch import CLOSED, Batch
-from .memory import Memory
+from .buffer_pool import BufferPool
 from .partitioner import StickyPartition
 from .producer_id import ProducerIdHolder
 from .queue import PartitionQueue, RetryPolicy
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from random import Random
 
 FIRST_STEP = 4096
-"""Bytes that a new batch asks for, unless its first record needs more."""
+"""Bytes that a new batch borrows, unless its first record needs more."""
 SMALLEST_LIMIT = 1024
-"""A batch is allowed so many bytes even for a topic whose brokers have refused larger ones."""
+"""The lowest limit for a topic whose brokers refuse larger batches, in bytes."""
 
 
 class TopicBuffer:
@@ -36,14 +36,14 @@ class TopicBuffer:
         self.name = name
         self.queues: dict[int, PartitionQueue] = {}
         self.partitions: list[int] = []
-        """All there are, in order, as far as is known."""
+        """All known partitions, in order."""
         self.limit = limit
-        """Bytes that a batch takes; less than batch_size once a broker has found batches too large."""
+        """Bytes of a full batch; less than batch_size after a broker refused a batch as too large."""
         self.sticky = StickyPartition(limit, random)
 
 
 class Accumulator:
-    """All that has been sent and not been acknowledged. Belongs to one event loop."""
+    """All records that are sent and not acknowledged. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -58,21 +58,21 @@ class Accumulator:
         """``linger`` in seconds; without ``identities`` batches have no sequence numbers."""
         self.batch_size = batch_size
         self.linger = linger
-        self.memory = Memory(buffer_memory)
+        self.memory = BufferPool(buffer_memory)
         self.topics: dict[str, TopicBuffer] = {}
         self.plain: dict[str, Batch] = {}
-        """By topic: the open batch that records without key go to. What ``Producer.send`` looks at first."""
+        """By topic, the open batch for records without a key: the fast path of ``Producer.send``."""
         self.lingering: deque[Batch] = deque()
-        """Batches that wait for linger to pass, in the order in which it does."""
-        self.on_ready: Callable[[PartitionQueue], None] = _nobody
-        """Called when a queue has something that may be sent."""
-        self.on_open: Callable[[], None] = _nobody_at_all
-        """Called when a batch has been opened: its time runs."""
+        """Batches that wait for linger to pass, the first due first."""
+        self.on_ready: Callable[[PartitionQueue], None] = _ignore_ready
+        """Called when a queue may have a batch to send."""
+        self.on_open: Callable[[], None] = _ignore_opened
+        """Called when a batch is opened and its time starts."""
         self._retries = retries
         self._identities = identities
         self._random = random
 
-    # ---- where records go
+    # ---- partitions
 
     def topic(self, name: str, partitions: Iterable[int]) -> TopicBuffer:
         """The queues of ``name``, which has these ``partitions`` now."""
@@ -92,12 +92,12 @@ class Accumulator:
         if queue is None:
             sequences = None if self._identities is None else Sequences(self._identities)
             queue = topic.queues[partition] = PartitionQueue(
-                topic.name, partition, self._retries, sequences, self.memory.give_back
+                topic.name, partition, self._retries, sequences, self.memory.deallocate
             )
         return queue
 
     def sticky_queue(self, topic: TopicBuffer, has_leader: Callable[[str, int], bool]) -> PartitionQueue:
-        """Where records without a key go now."""
+        """The queue for records without a key."""
         partition = topic.sticky.partition
         if partition is None:
             partitions = topic.partitions
@@ -112,30 +112,29 @@ class Accumulator:
         topic.sticky.forget()
         self.plain.pop(topic.name, None)
 
-    # ---- room
+    # ---- memory
 
-    def open_batch(self, topic: TopicBuffer, queue: PartitionQueue, *, short_way: bool) -> Batch:
-        """The queue's open batch, or a new one, without room; with ``short_way`` plain records may go to it."""
+    def open_batch(self, topic: TopicBuffer, queue: PartitionQueue, *, fast_path: bool) -> Batch:
+        """The queue's open batch, or a new one without memory; with ``fast_path`` plain records may go to it."""
         batch = queue.tail
         if batch is None:
             batch = queue.open(monotonic())
-            # It must not linger with memory that others wait for. Without linger, no timer is waited for either:
-            # the sender takes it in the loop's next turn, with all that is added until then.
+            # A batch doesn't linger while sends wait for memory. Without linger the sender takes it in the loop's
+            # next turn, with the records added until then.
             lingers = self.linger > 0 and not self.memory.contended
             if lingers:
                 self.lingering.append(batch)
             self.on_open()
             if not lingers:
                 self._make_ready(batch)
-        if short_way:
+        if fast_path:
             self.plain[topic.name] = batch
         return batch
 
     def step(self, topic: TopicBuffer, batch: Batch | None, size: int, most: int = 0) -> int:
-        """Bytes to ask of the memory so that ``size`` more fit into ``batch`` (None: a new one).
+        """Bytes to allocate so that ``size`` more fit into ``batch`` (None: a new one).
 
-        0: they fit as it is; CLOSED: they don't belong into it, it is full. With ``most`` as many as that are
-        asked for, as far as a batch goes.
+        0 if they fit already, CLOSED if the batch is full. ``most`` asks for more, up to a full batch.
         """
         left = reserved = 0
         if batch is not None:
@@ -148,12 +147,12 @@ class Accumulator:
         return max(size - left, welcome)
 
     def lend(self, batch: Batch, size: int) -> None:
-        """Let ``batch`` have ``size`` bytes that were taken from the memory."""
+        """Give ``batch`` ``size`` allocated bytes."""
         batch.reserved += size
         batch.left += size
 
     def close(self, topic: TopicBuffer, queue: PartitionQueue) -> None:
-        """The queue's open batch, if there is one, takes no more: it is full, or about to be sent."""
+        """Close the queue's open batch, if there is one: it is full or about to be sent."""
         batch = queue.close_tail()
         if batch is None:
             return
@@ -165,7 +164,7 @@ class Accumulator:
     # ---- time
 
     def lingered(self, now: float) -> float | None:
-        """Make ready what has waited for long enough. Returns when the next will have; None if none waits."""
+        """Make batches ready whose linger has passed. Returns when the next is due; None if none waits."""
         lingering = self.lingering
         while lingering:
             batch = lingering[0]
@@ -178,7 +177,7 @@ class Accumulator:
         return None
 
     def hurry(self) -> None:
-        """Make everything ready: somebody waits for it, or for its memory."""
+        """Make all batches ready: a caller waits for them, or for their memory."""
         lingering = self.lingering
         while lingering:
             batch = lingering.popleft()
@@ -190,23 +189,23 @@ class Accumulator:
         self.on_ready(self.topics[batch.topic].queues[batch.partition])
 
     def shrink(self, topic: TopicBuffer, size: int) -> None:
-        """A broker has found ``size`` bytes too many for a batch: make smaller ones from now on."""
+        """A broker refused a batch of ``size`` bytes as too large: make smaller batches."""
         topic.limit = max(SMALLEST_LIMIT, min(topic.limit, size // 2))
 
-    # ---- everything
+    # ---- all queues
 
     def all_queues(self) -> Iterator[PartitionQueue]:
-        """Every queue there is."""
+        """All queues."""
         for topic in self.topics.values():
             yield from topic.queues.values()
 
     def expire(self, now: float) -> float | None:
-        """Give up what is out of time. Returns when to look again."""
+        """Fail batches that are out of time. Returns when to check again."""
         found = [at for queue in self.all_queues() if (at := queue.expire(now)) is not None]
         return min(found, default=None)
 
     def unfinished(self) -> list[Batch]:
-        """All batches whose outcome is open, in no order."""
+        """All batches without an outcome, in no order."""
         return [
             batch
             for queue in self.all_queues()
@@ -215,9 +214,9 @@ class Accumulator:
         ]
 
 
-def _nobody(_: PartitionQueue) -> None:
-    """Before there is a sender."""
+def _ignore_ready(_: PartitionQueue) -> None:
+    """Used until there is a sender."""
 
 
-def _nobody_at_all() -> None:
-    """As ``_nobody``."""
+def _ignore_opened() -> None:
+    """Used until there is a sender."""

@@ -15,9 +15,9 @@ _COLUMNS = ("value", "key", "partition", "timestamp", "headers")
 
 
 def columns_of(table: pyarrow.Table | pyarrow.RecordBatch) -> Iterator[tuple[int | None, Columns]]:
-    """The records of ``table``, by the partition that they ask for; None: the partitioner's choice.
+    """The records of ``table`` by their column ``partition``; None leaves the choice to the partitioner.
 
-    Raises ConfigurationError for a table whose columns are not those of ``Producer.send_arrow``.
+    Raises ConfigurationError unless the columns are those of ``Producer.send_arrow``.
     """
     try:
         import pyarrow as pa
@@ -33,7 +33,7 @@ def columns_of(table: pyarrow.Table | pyarrow.RecordBatch) -> Iterator[tuple[int
     unknown = [name for name in table.column_names if name not in _COLUMNS]
     if unknown or "value" not in table.column_names:
         raise ConfigurationError(
-            f"the table has the columns {', '.join(table.column_names)}; needed is value, allowed are "
+            f"the table has the columns {', '.join(table.column_names)}; value is required, allowed are "
             + ", ".join(_COLUMNS)
         )
     if "partition" not in table.column_names:
@@ -41,7 +41,9 @@ def columns_of(table: pyarrow.Table | pyarrow.RecordBatch) -> Iterator[tuple[int
         return
     partitions = table.column("partition")
     if not pa.types.is_integer(partitions.type):
-        raise ConfigurationError(f"the column partition has the type {partitions.type}; an integer is needed")
+        raise ConfigurationError(
+            f"the column partition has the type {partitions.type}; it must be an integer"
+        )
     for partition in pc.unique(partitions).to_pylist():
         mask = (
             pc.is_null(partitions)
@@ -72,7 +74,7 @@ def _binary(pa: Any, table: Any, name: str) -> list[bytes | None]:
     elif not (
         pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
     ):
-        raise ConfigurationError(f"the column {name} has the type {kind}; binary or string is needed")
+        raise ConfigurationError(f"the column {name} has the type {kind}; it must be binary or string")
     values: list[bytes | None] = column.to_pylist()
     return values
 
@@ -83,11 +85,11 @@ def _timestamps(pa: Any, table: Any) -> list[int]:
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
     elif not pa.types.is_integer(column.type):
         raise ConfigurationError(
-            f"the column timestamp has the type {column.type}; a timestamp or milliseconds are needed"
+            f"the column timestamp has the type {column.type}; it must be a timestamp or an integer"
         )
     if column.null_count:
         raise ConfigurationError(
-            "the column timestamp has nulls; give every record one, or leave the column out"
+            "the column timestamp has nulls; give every record a timestamp, or leave the column out"
         )
     timestamps: list[int] = column.cast(pa.int64()).to_pylist()
     return timestamps

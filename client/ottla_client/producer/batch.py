@@ -1,8 +1,7 @@
-"""Records of one partition on their way together, and what becomes of them.
+"""A batch: records of one partition that are sent together, and their outcome.
 
-A batch is open while records are added, then encoded once, and then only its bytes are kept: for retries, which
-need at most a few bytes of the header changed, and for the rare case that it has to be split. What it was told
-about its records stays for the deliveries that point to it.
+A batch is open while records are appended. Then it is encoded once, and only its bytes are kept: for retries, which
+change at most a few bytes of the header, and for splitting it. The outcome stays for the deliveries that point to it.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla_client.producer")
 
 RECORD_OVERHEAD = 14
-"""Bytes that a record of usual size takes besides key and value: its length, flags and deltas."""
+"""Bytes of a usual record without key and value: its length, flags and deltas."""
 KEY_OVERHEAD = 2
 HEADER_OVERHEAD = 6
-"""Bytes a header takes besides its name and value."""
+"""Bytes of a header without its name and value."""
 BATCH_OVERHEAD = HEADER_SIZE
 MAX_RECORD_OVERHEAD = 32
-"""The most that a record's own numbers take, as ``DefaultRecord.recordSizeUpperBound`` counts them."""
+"""The most bytes of a record's own numbers, as in ``DefaultRecord.recordSizeUpperBound``."""
 
 CLOSED = -1
-"""``Batch.left`` of a batch that takes no more records."""
+"""``Batch.left`` of a closed batch."""
 
 _PRODUCER_AT = 43
 _producer = Struct(">qhi")
@@ -92,53 +91,53 @@ class Batch:
         self.created = created
         self.values: list[bytes | None] = []
         self.keys: list[bytes | None] = []
-        """Shorter than ``values`` where the last records have no key."""
+        """Shorter than ``values`` if the last records have no key."""
         self.headers: list[Headers] = []
-        """As ``keys``."""
+        """Like ``keys``."""
         self.stamps: list[tuple[int, int]] = []
         """Where a new timestamp begins: (index of the record, timestamp)."""
         self.stamp = -1
         """The last record's timestamp."""
         self.left = 0
-        """Bytes that may be added without asking for more; CLOSED when no record may."""
+        """Free bytes of the reserved memory; CLOSED for a closed batch."""
         self.reserved = 0
         """Bytes of the buffer's memory that the batch holds."""
         self.ready = False
-        """May be sent: it is full, has waited for linger_ms, or somebody wants it out."""
+        """It may be sent: it is full, has waited for linger_ms, or a flush asks for it."""
         self.count = 0
-        """Records, once it is closed."""
+        """The number of records, set when it is closed."""
         self.size = 0
-        """Bytes, once it is closed: an estimate until it is encoded."""
+        """Bytes, set when it is closed: an estimate until it is encoded."""
         self.encoded: bytearray | None = None
         self.identity: ProducerIdAndEpoch | None = None
-        """Whose sequence it has; of the last time that it was sent."""
+        """The producer id and epoch of its last attempt."""
         self.sequence: int | None = None
-        """The first record's sequence number, counted on beyond 2**31."""
+        """The first record's sequence number, not wrapped at 2**31."""
         self.attempts = 0
-        """How often it has been sent."""
+        """How often it was sent."""
         self.in_flight = False
-        """An answer is still to come."""
+        """Sent, without a response yet."""
         self.abandoned = False
-        """Its time was up while it was on the wire: whoever waited has been told, the answer only settles sequences."""
+        """Its time was up while it was in flight: its deliveries failed, and its response only concerns sequences."""
         self.last_error: Exception | None = None
-        """Why it was not acknowledged the last time."""
+        """The error of the last attempt."""
         self.done = False
         self.error: Exception | None = None
         self.record_errors: dict[int, Exception] = {}
-        """What is wrong with single records of a batch that was refused (KIP-467)."""
+        """The errors of single records in a refused batch (KIP-467)."""
         self.base_offset = -1
         self.log_append_time = -1
         self.parts: list[tuple[int, Batch]] = []
-        """The batches that it was split into, with the index of their first record."""
+        """The batches it was split into, with the index of their first record."""
         self.waiters: list[asyncio.Future[None]] = []
         self.callbacks: list[Callable[[], object]] = []
         self.retrieved: set[int] = set()
-        """The records whose failure somebody has seen."""
+        """Records whose failure was retrieved."""
 
-    # ---- filling
+    # ---- appending
 
     def append(self, value: bytes | None, key: bytes | None, timestamp: int, headers: Headers) -> int:
-        """Add a record; its size has been taken off ``left``. Returns its index."""
+        """Append a record, whose size is already taken off ``left``. Returns its index."""
         values = self.values
         index = len(values)
         values.append(value)
@@ -162,7 +161,7 @@ class Batch:
         timestamps: Sequence[int] | int,
         headers: Sequence[Headers] | None,
     ) -> int:
-        """Add many records; their size has been taken off ``left``. Returns the first one's index."""
+        """Append many records, whose size is already taken off ``left``. Returns the index of the first."""
         index = len(self.values)
         self.values += values
         if keys is not None:
@@ -184,11 +183,11 @@ class Batch:
 
     @property
     def expected_size(self) -> int:
-        """Bytes, estimated until it is encoded."""
+        """Bytes; an estimate until it is encoded."""
         return self.size or BATCH_OVERHEAD + self.reserved - self.left
 
     def close(self) -> None:
-        """Take no more records."""
+        """Accept no more records."""
         if self.left != CLOSED:
             self.size = BATCH_OVERHEAD + self.reserved - self.left
             self.count = len(self.values)
@@ -198,10 +197,10 @@ class Batch:
     # ---- sending
 
     def encode(self, codec: int, level: int | None, identity: ProducerIdAndEpoch | None) -> bytearray:
-        """The batch's bytes, under ``identity`` and the batch's sequence; it must be closed.
+        """The closed batch's bytes, with ``identity`` and the batch's sequence.
 
-        The first time they are made of the records, which are then let go; later only producer, epoch and
-        sequence are put into the header, where they differ.
+        The first call encodes the records and drops them. Later calls only update producer id, epoch and sequence in
+        the header.
         """
         producer_id, epoch, sequence = fields = self._producer(identity)
         encoded = self.encoded
@@ -237,7 +236,7 @@ class Batch:
         return encoded
 
     def _producer(self, identity: ProducerIdAndEpoch | None) -> tuple[int, int, int]:
-        """Producer id, epoch and sequence, as they stand in the header."""
+        """Producer id, epoch and sequence for the header."""
         if identity is None or self.sequence is None:
             return NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE
         return identity.producer_id, identity.epoch, self.sequence & 0x7FFFFFFF
@@ -254,7 +253,7 @@ class Batch:
         )
 
     def split(self) -> list[Batch]:
-        """Two batches of half the records each, which take this one's place; it has been encoded."""
+        """Two batches with half of the records each, to replace this one, which must be encoded."""
         assert self.encoded is not None
         records = decode_records(self.encoded)
         middle = self.count // 2
@@ -278,17 +277,17 @@ class Batch:
         self.encoded = None
         return halves
 
-    # ---- the end
+    # ---- outcome
 
     def complete(self, base_offset: int, log_append_time: int = -1) -> None:
-        """The broker has it. ``base_offset`` is -1 where the broker doesn't say."""
+        """The broker has it. ``base_offset`` is -1 if the broker doesn't return it."""
         if not self.done:
             self.base_offset = base_offset
             self.log_append_time = log_append_time
             self._finish()
 
     def fail(self, error: Exception) -> None:
-        """It will not be sent (again). A batch that is done already stays as it is."""
+        """It will not be sent again. A batch that is done keeps its outcome."""
         if not self.done:
             self.error = error
             if self.left != CLOSED:
@@ -312,7 +311,7 @@ class Batch:
             callback()
 
     async def wait(self) -> None:
-        """Wait until it is done. Cancelling a wait changes nothing for the batch or for who else waits."""
+        """Wait for the outcome. Cancelling the wait affects neither the batch nor other waits."""
         if self.done:
             return
         waiter = asyncio.get_running_loop().create_future()
@@ -324,10 +323,10 @@ class Batch:
                 self.waiters.remove(waiter)
             raise
 
-    # ---- what became of the records
+    # ---- outcome of single records
 
     def _holder(self, index: int) -> tuple[Batch, int]:
-        """The batch that has the record now, and its index there."""
+        """The batch that has the record after splits, and its index there."""
         batch = self
         while batch.parts:
             at = bisect_right(batch.parts, index, key=lambda part: part[0]) - 1
@@ -337,7 +336,7 @@ class Batch:
         return batch, index
 
     def failure(self, index: int) -> Exception | None:
-        """Why record ``index`` was not delivered; None if it was. It counts as seen from now on."""
+        """The error of record ``index``, None if it was delivered. The failure counts as retrieved."""
         batch, at = self._holder(index)
         if batch.error is None:
             return None
@@ -345,7 +344,7 @@ class Batch:
         return batch.record_errors.get(at, batch.error)
 
     def metadata(self, index: int) -> RecordMetadata:
-        """Where record ``index`` has gone; it was delivered."""
+        """Where the delivered record ``index`` was stored."""
         batch, at = self._holder(index)
         offset = batch.base_offset
         timestamp = batch.log_append_time
@@ -355,7 +354,7 @@ class Batch:
         return RecordMetadata(batch.topic, batch.partition, offset if offset < 0 else offset + at, timestamp)
 
     def spans(self, first: int, count: int) -> list[tuple[Batch, int, int]]:
-        """Records ``first`` to ``first + count`` as (batch that has them, first there, how many)."""
+        """Records ``first`` to ``first + count`` as (batch that has them, first index there, count)."""
         if not self.parts:
             return [(self, first, count)]
         found = []
@@ -367,11 +366,11 @@ class Batch:
         return found
 
     def __del__(self) -> None:
-        """Report a failure that nobody has looked at, when nobody can any more."""
+        """Log a failure that was never retrieved."""
         error: Any = getattr(self, "error", None)
         if error is not None and len(self.retrieved) < self.count:
             logger.error(
-                "%d records for %s-%d were not delivered, and nobody asked for the outcome: %s",
+                "%d records for %s-%d were not delivered, and their deliveries were never checked: %s",
                 self.count - len(self.retrieved),
                 self.topic,
                 self.partition,

@@ -1,4 +1,4 @@
-"""Many records at once, as columns."""
+"""Many records as columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Records as they are given, field by field. ``places`` are their numbers, if not 0, 1, 2 …"""
+    """Records as the caller gives them. ``places`` are their indexes, if not 0, 1, 2 …"""
 
     values: Sequence[Any]
     keys: Sequence[Any] | None = None
@@ -29,12 +29,12 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
-    """Records that can be buffered: everything about them has been checked."""
+    """Checked records, ready to be appended."""
 
     values: Sequence[bytes | None]
     keys: Sequence[bytes | None] | None
     timestamps: Sequence[int] | int | None
-    """None: the time at which they are buffered."""
+    """None: the time of appending."""
     headers: Sequence[Headers] | None
     sizes: Sizes
     places: Sequence[int]
@@ -47,12 +47,12 @@ class Bulk:
         key_serializer: Serializer | None,
         value_serializer: Serializer | None,
     ) -> Bulk:
-        """A copy of ``given``, serialised.
+        """A serialised copy of ``given``.
 
-        Raises ConfigurationError for columns of different lengths, otherwise as ``Producer.send``.
+        Raises ConfigurationError for columns of different lengths, and the errors of ``Producer.send``.
         """
         if isinstance(given.values, str | bytes | bytearray):
-            raise ConfigurationError("values is a single value; send_batch takes a sequence of them")
+            raise ConfigurationError("values is a single value; send_batch takes a sequence of values")
         values = column("value", list(given.values), value_serializer)
         count = len(values)
         for name, other in (
@@ -78,7 +78,7 @@ class Bulk:
         return cls(values, keys, timestamps, headers, sizes, given.places or range(count))
 
     def pick(self, at: Sequence[int]) -> Bulk:
-        """The records at ``at``."""
+        """The records at the indexes ``at``."""
         if len(at) == len(self.values):
             return self
         chosen = itemgetter(*at) if len(at) > 1 else lambda sequence: (sequence[at[0]],)
@@ -92,10 +92,10 @@ class Bulk:
 
 
 def _headers(given: Sequence[HeadersLike]) -> list[Headers]:
-    """Each record's headers. Records that share an object share what is made of it, which is then encoded once."""
+    """Each record's headers. Equal objects are converted once, and then encoded once."""
     made: dict[int, Headers] = {}
     found: list[Headers] = []
-    held = list(given)  # as long as they are, no two objects have one id
+    held = list(given)  # keeps the objects alive, so that ids stay unique
     for each in held:
         if not each:
             found.append(())

@@ -1,4 +1,4 @@
-"""What a send returns: handles to learn what has become of the records."""
+"""Deliveries: handles for the outcome of a send."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Delivery(tuple["Batch", int]):
-    """One record on its way. ``await delivery`` gives its RecordMetadata, or raises why it was not delivered.
+    """The outcome of one record. ``await delivery`` gives its RecordMetadata, or raises the reason of the failure.
 
-    It may be awaited any number of times, by several tasks, and need not be awaited at all: a failure that
-    nobody looks at is logged. Cancelling the await does not take the record back.
+    Several tasks may await it, any number of times. If you never do, a failure is logged. Cancelling the await doesn't
+    take the record back.
 
-    It is a tuple underneath, its batch and its place there, because nothing else is made as quickly, and one is
-    made for every record.
+    A Delivery is a tuple of its batch and its index there: one is made for every record, and a tuple is the quickest
+    to make.
     """
 
     __slots__ = ()
@@ -33,25 +33,25 @@ class Delivery(tuple["Batch", int]):
         return self.result()
 
     def done(self) -> bool:
-        """Whether it is known what became of the record."""
+        """Whether the record was delivered or has failed."""
         return self[0].done
 
     def result(self) -> RecordMetadata:
-        """Where the record has gone; raises why it was not delivered, InvalidStateError while that is open."""
+        """Where the record was stored. Raises the reason of a failure, InvalidStateError before the outcome."""
         error = self.exception()
         if error is not None:
             raise error
         return self[0].metadata(self[1])
 
     def exception(self) -> Exception | None:
-        """Why the record was not delivered, None if it was. Raises InvalidStateError while that is open."""
+        """The reason of a failure, None without one. Raises InvalidStateError before the outcome."""
         batch, index = self
         if not batch.done:
-            raise asyncio.InvalidStateError("the record is still on its way")
+            raise asyncio.InvalidStateError("the record has no outcome yet")
         return batch.failure(index)
 
     def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
-        """Call ``callback(delivery)`` from the event loop once it is known what became of the record."""
+        """Have the event loop call ``callback(delivery)`` at the outcome."""
         loop = asyncio.get_running_loop()
         if self[0].done:
             loop.call_soon(callback, self)
@@ -66,10 +66,10 @@ class Delivery(tuple["Batch", int]):
 
 @dataclass(frozen=True, slots=True)
 class AppendedRange:
-    """Records of a ``send_batch`` that lie one after the other in a partition.
+    """Consecutive records of a ``send_batch`` in one partition.
 
-    ``base_offset`` is the first one's, -1 where the broker didn't say. ``indices`` are their places among the
-    values that were given, in the order of their offsets.
+    ``base_offset`` is the offset of the first one, -1 if the broker didn't return it. ``indices`` are their indexes in
+    the given values, in the order of their offsets.
     """
 
     partition: int
@@ -81,8 +81,7 @@ class AppendedRange:
 class BatchDeliveryError(ClientError):
     """Some records of a ``send_batch`` were not delivered. The first reason is ``__cause__``.
 
-    ``delivered`` has the ranges that were, ``failed`` the places of the others among the values that were
-    given, each with the reason.
+    ``delivered`` has the ranges that were delivered, ``failed`` the indexes of the other values with their errors.
     """
 
     def __init__(
@@ -97,9 +96,9 @@ class BatchDeliveryError(ClientError):
 
 
 class BatchDelivery:
-    """The records of one ``send_batch``. ``await`` gives a list of AppendedRange, or raises BatchDeliveryError.
+    """The outcome of one ``send_batch``. ``await`` gives a list of AppendedRange, or raises BatchDeliveryError.
 
-    As with a Delivery, awaiting may be repeated or left out, and cancelling it takes nothing back.
+    Like a Delivery, it may be awaited any number of times, or never.
     """
 
     __slots__ = ("_count", "_parts", "_topic", "_unsent")
@@ -111,17 +110,17 @@ class BatchDelivery:
         self._count = 0
 
     def _add(self, batch: Batch, first: int, indices: Sequence[int]) -> None:
-        """The values ``indices`` are the records of ``batch`` from ``first`` on."""
+        """The values at ``indices`` are the records of ``batch`` from ``first`` on."""
         self._parts.append((batch, first, indices))
         self._count += len(indices)
 
     def _refuse(self, indices: Sequence[int], error: Exception) -> None:
-        """The values ``indices`` did not get into the buffer."""
+        """The values at ``indices`` were not buffered."""
         self._unsent.append((indices, error))
         self._count += len(indices)
 
     def __len__(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return self._count
 
     def __repr__(self) -> str:
@@ -133,7 +132,7 @@ class BatchDelivery:
         return f"<BatchDelivery of {self._count} records for {self._topic}: {state}>"
 
     def done(self) -> bool:
-        """Whether it is known what became of every record."""
+        """Whether every record was delivered or has failed."""
         return all(batch.done for batch, _, _ in self._parts)
 
     def __await__(self) -> Generator[Any, None, list[AppendedRange]]:
@@ -143,9 +142,9 @@ class BatchDelivery:
         return self.result()
 
     def result(self) -> list[AppendedRange]:
-        """As awaiting it, without waiting: InvalidStateError while records are on their way."""
+        """The result of awaiting it. Raises InvalidStateError before every record has an outcome."""
         if not self.done():
-            raise asyncio.InvalidStateError("records are still on their way")
+            raise asyncio.InvalidStateError("some records have no outcome yet")
         delivered: list[AppendedRange] = []
         failed = list(self._unsent)
         for batch, first, indices in self._parts:

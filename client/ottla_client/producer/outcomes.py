@@ -1,7 +1,6 @@
-"""What the answer for a batch means: one table from the error code to what is done.
+"""What a response for a batch means: one table from error code to outcome.
 
-Source: Kafka's ``Sender.completeBatch``, ``TransactionManager.canRetry`` and which exceptions are
-``InvalidMetadataException``.
+Source: Kafka's ``Sender.completeBatch``, ``TransactionManager.canRetry`` and the ``InvalidMetadataException`` classes.
 """
 
 from __future__ import annotations
@@ -14,22 +13,22 @@ from ..errors import BrokerError, ProducerFencedError, RecordTooLargeError, Unkn
 
 
 class Outcome(Enum):
-    """What is done about a batch after an answer."""
+    """What to do with a batch after a response."""
 
     DONE = auto()
     """The broker has it."""
     RETRY = auto()
-    """The same bytes again, after the back-off."""
+    """Send the same bytes again, after the back-off."""
     MOVED = auto()
-    """As RETRY, and the metadata is out of date."""
+    """Like RETRY, and refresh the metadata."""
     SPLIT = auto()
-    """Too large: two halves in its place, or a failure if it is a single record."""
+    """Too large: split it into halves, or fail a single record."""
     RESEQUENCE = auto()
-    """The broker misses the sequences before it: RETRY if those are still to come, else a new epoch (KIP-360)."""
+    """The broker lacks earlier sequences: RETRY if they are still to come, otherwise start a new epoch (KIP-360)."""
     FAIL = auto()
-    """Its records are refused."""
+    """Fail its records."""
     STOP = auto()
-    """As FAIL, and nothing this producer sends will be accepted."""
+    """Like FAIL, and stop the producer: no broker will accept its records."""
 
 
 _METADATA_IS_OLD = (
@@ -58,7 +57,7 @@ OUTCOMES: dict[ErrorCode, Outcome] = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: Outcome.STOP,
     ErrorCode.PRODUCER_FENCED: Outcome.STOP,
 }
-"""By error code. Without idempotence there are no sequences, and RESEQUENCE is FAIL."""
+"""By error code. Without idempotence RESEQUENCE means FAIL."""
 
 
 _ADVICE = {
@@ -66,7 +65,7 @@ _ADVICE = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
         "this user may not write idempotently: grant it IDEMPOTENT_WRITE, or set enable_idempotence=False"
     ),
-    ErrorCode.INVALID_TOPIC_EXCEPTION: "its name is not one that the broker allows",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "the broker doesn't allow this name",
     ErrorCode.INVALID_REQUIRED_ACKS: 'acks must be 0, 1 or "all"',
     ErrorCode.INVALID_RECORD: "a compacted topic needs a key in each record",
     ErrorCode.INVALID_TIMESTAMP: (
@@ -79,13 +78,13 @@ _ADVICE = {
 }
 
 
-def refusal(code: ErrorCode, where: str, told: str | None, *, bytes_sent: int) -> BrokerError:
-    """The exception for records that ``where``'s leader refused; ``told`` is the broker's own explanation."""
-    why = told or _ADVICE.get(code, "")
+def refusal(code: ErrorCode, where: str, explanation: str | None, *, bytes_sent: int) -> BrokerError:
+    """The exception for records that the leader of ``where`` refused; ``explanation`` is the broker's."""
+    why = explanation or _ADVICE.get(code, "")
     if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
         return RecordTooLargeError(
-            f"{where} does not take a record that makes a batch of {bytes_sent} bytes: raise the topic's "
-            "max.message.bytes (or the broker's message.max.bytes), or send less in a record"
+            f"{where} refused a record whose batch has {bytes_sent} bytes: raise the topic's max.message.bytes (or the "
+            "broker's message.max.bytes), or make the record smaller"
         )
     text = f"{where} refused the records with {code.name}" + (f": {why}" if why else "")
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

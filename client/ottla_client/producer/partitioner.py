@@ -1,8 +1,8 @@
-"""Which partition a record goes to: by its key as the Java client has it, or, without a key, stuck to one for a while.
+"""Chooses a record's partition: by the hash of its key, or, without a key, one partition for a whole batch.
 
-Keys are hashed with murmur2 so that a record lands where the Java client would put it: the same key in the
-same partition, whoever produces. Records without a key fill whole batches of one partition before the next is
-drawn (KIP-480, KIP-794), and partitions whose queues are short are drawn more often.
+Keys are hashed with murmur2 as in the Java client, so that a key has the same partition with every producer. Records
+without a key fill whole batches of one partition before the next is drawn (KIP-480, KIP-794). Partitions with short
+queues are drawn more often.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy
 
 Partitioner: TypeAlias = Callable[[str, bytes | None, Sequence[int]], int]
-"""``partitioner(topic, key, partitions)`` gives one of ``partitions``, which are in ascending order.
+"""``partitioner(topic, key, partitions)`` returns one of ``partitions``, which are in ascending order.
 
 ``key`` is the serialised key, None for a record without one.
 """
@@ -28,15 +28,15 @@ _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 
-# A key of up to 32 words is read by a Struct made once; longer ones are rare, and their Struct is made anew.
+# Structs for keys of up to 32 words; longer keys are rare.
 _words = tuple(Struct(f"<{count}I").unpack_from for count in range(33))
 
-# Hashes that are remembered: keys come again and again, and a look-up costs a tenth of the hash. Long keys are
-# not remembered, so that what is kept stays below a few megabytes.
+# The number of cached hashes: keys repeat, and a look-up costs a tenth of the hash. Long keys are not cached, which
+# limits the cache to a few megabytes.
 _REMEMBERED = 16_384
 _LONGEST_REMEMBERED = 64
 
-# From this many keys on numpy, where it is installed, hashes them faster together than one by one.
+# From this number of keys on, numpy is faster than hashing one by one.
 _WORTH_NUMPY = 64
 
 
@@ -67,10 +67,7 @@ def partition_for_key(key: bytes, count: int) -> int:
 
 
 def deal(keys: Sequence[bytes], count: int) -> dict[int, list[int]]:
-    """The places of ``keys`` by the partition, of ``count``, that each belongs to (``partition_for_key``).
-
-    With numpy, where it is installed, at a fraction of the cost.
-    """
+    """The indexes of ``keys`` by partition (``partition_for_key``); uses numpy if it is installed."""
     if len(keys) >= _WORTH_NUMPY:
         try:
             import numpy
@@ -89,7 +86,7 @@ def deal(keys: Sequence[bytes], count: int) -> dict[int, list[int]]:
 
 
 def _with_numpy(np: Any, keys: Sequence[bytes], count: int) -> Any:
-    """The partition of each key. Keys of equal length are one matrix of bytes, hashed column by column."""
+    """The partition of each key. Keys of equal length form a matrix of bytes, hashed column by column."""
     lengths = np.fromiter(map(len, keys), dtype=np.int64, count=len(keys))
     result = np.empty(len(keys), dtype=np.int32)
     for length in np.unique(lengths).tolist():
@@ -123,17 +120,17 @@ def _hash_equal_lengths(np: Any, keys: Sequence[bytes], length: int) -> numpy.nd
 
 
 class StickyPartition:
-    """The partition that a topic's records without a key go to now.
+    """The current partition of a topic's records without a key.
 
-    It changes when a batch has been closed and at least ``batch_size`` bytes have gone to it: not earlier, so
-    that slow producers fill batches too, and not in the middle of a batch, so that none is cut short.
+    It changes when a batch is closed after at least ``batch_size`` bytes went to it: so slow producers fill batches
+    too, and no batch is cut short.
     """
 
     __slots__ = ("_batch_size", "_produced", "_random", "partition")
 
     def __init__(self, batch_size: int, random: Random) -> None:
         self.partition: int | None = None
-        """None: to be drawn."""
+        """None until the next is drawn."""
         self._batch_size = batch_size
         self._produced = 0
         self._random = random
@@ -145,12 +142,12 @@ class StickyPartition:
             self.forget()
 
     def forget(self) -> None:
-        """Draw a partition anew next time."""
+        """Draw a new partition next time."""
         self.partition = None
         self._produced = 0
 
     def draw(self, available: Sequence[int], queued: Sequence[int]) -> int:
-        """Choose among ``available``, the one with n batches ``queued`` with weight greatest + 1 - n."""
+        """Draw one of ``available``; the weight of a partition with n batches ``queued`` is max(queued) + 1 - n."""
         if len(available) == 1:
             chosen = available[0]
         else:

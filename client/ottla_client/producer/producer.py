@@ -14,10 +14,10 @@ from ..deadline import Deadline
 from ..errors import ClosedError, RequestTimeoutError
 from ..settings import DEFAULT_BOOTSTRAP, accepts
 from .accumulator import Accumulator
+from .appender import RecordAppender
 from .batch import RECORD_OVERHEAD
 from .bulk import Bulk, Columns
 from .delivery import BatchDelivery, Delivery
-from .filling import Filling
 from .producer_id import ProducerIdHolder
 from .queue import RetryPolicy
 from .records import (
@@ -42,7 +42,7 @@ logger = logging.getLogger("ottla_client.producer")
 
 
 class Producer:
-    """Sends records to topics, many at a time, each once and in the order of sending by partition.
+    """Sends records to topics in batches. Each record is stored once, in the order of sending within its partition.
 
     ::
 
@@ -50,12 +50,12 @@ class Producer:
             delivery = await producer.send("flights", b"...", key=b"EWR")   # in the buffer
             metadata = await delivery                                       # acknowledged
 
-    ``send`` returns as soon as the record is in the buffer. From there it goes out with others of its partition
-    when a batch is full or has waited for ``linger_ms``. What fails for a passing reason is sent again, until
-    ``delivery_timeout_ms`` is over, without being doubled or overtaken (idempotence). Await the delivery to learn
-    that a record has arrived; a failure that nobody looks at is logged as an error.
+    ``send`` returns as soon as the record is in the buffer. A batch of its partition is sent when it is full or has
+    waited for ``linger_ms``. After a temporary failure it is sent again until ``delivery_timeout_ms``, without
+    duplicates or reordering (idempotence). Await the delivery to learn that the record was stored. A failure that you
+    don't ask for is logged as an error.
 
-    A send that is cancelled, or raises, has buffered nothing. A producer belongs to the event loop that started it.
+    A send that is cancelled or raises has buffered nothing. A producer belongs to the event loop that started it.
     """
 
     @accepts(ProducerSettings)
@@ -64,28 +64,27 @@ class Producer:
         bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        """Options as in the Java client, where there are such; times in milliseconds, sizes in bytes.
+        """Options named as in the Java client; times in milliseconds, sizes in bytes.
 
-        :param bootstrap_servers: ``host:port`` of brokers to ask first, with commas between, or a list of them.
-        :param acks: "all": acknowledged when all in-sync replicas have it; 1: when the leader has; 0: nobody is asked.
-        :param enable_idempotence: None is True as long as ``acks`` and ``max_in_flight_requests_per_connection`` (at
-            most 5) allow it. True insists: a ConfigurationError where they don't. Without idempotence a retry may
-            double records and let others overtake them.
+        :param bootstrap_servers: brokers to contact first: ``host:port``, separated by commas or as a list.
+        :param acks: "all" waits until all in-sync replicas have the record, 1 for the leader, 0 for no broker.
+        :param enable_idempotence: None enables idempotence if ``acks`` and ``max_in_flight_requests_per_connection``
+            (at most 5) allow it; True raises ConfigurationError if they don't. Without idempotence a retry may
+            duplicate and reorder records.
         :param linger_ms: how long a batch waits for more records before it is sent.
-        :param batch_size: bytes before compression that make a batch full, 128 KiB. Java has 16 KiB; what is done once
-            a batch costs more in Python. Memory is borrowed as a batch grows, so many partitions don't use it up.
-        :param max_request_size: of a record, and of a request. The topic's ``max.message.bytes`` limits batches too.
-        :param compression_type: "gzip", "snappy", "lz4", "zstd", or None; ``compression_level`` is the codec's own.
-        :param buffer_memory: for records that are not acknowledged yet; when it is used up, ``send`` waits.
-        :param max_block_ms: the longest such wait, also for a topic's metadata, and in ``start``.
-        :param delivery_timeout_ms: from ``send`` until a record is acknowledged or given up, tries included; at least
-            ``linger_ms`` + ``request_timeout_ms``.
-        :param max_in_flight_requests_per_connection: requests on the way to one broker.
-        :param partitioner: called as ``partitioner(topic, key, partitions)``. By default keys go where the Java client
-            sends them, and records without a key fill a batch of one partition before the next.
-        :param key_serializer: takes what ``send`` is given as key and returns bytes; ``value_serializer`` likewise.
-            None is not passed to them.
-        :param allow_auto_create_topics: have the broker make topics that don't exist, if it is set to.
+        :param batch_size: bytes of a full batch before compression, 128 KiB. Java has 16 KiB; the cost per batch is
+            higher in Python. A batch borrows memory as it grows, so many partitions don't use it up.
+        :param max_request_size: the limit for a record and a request. The topic's ``max.message.bytes`` applies too.
+        :param compression_type: "gzip", "snappy", "lz4", "zstd", or None; ``compression_level`` is the codec's level.
+        :param buffer_memory: memory for records that are not acknowledged. When it is full, ``send`` waits.
+        :param max_block_ms: the longest wait in ``send``, also for a topic's metadata, and in ``start``.
+        :param delivery_timeout_ms: the time from ``send`` until a record is acknowledged or fails, retries included; at
+            least ``linger_ms`` + ``request_timeout_ms``.
+        :param max_in_flight_requests_per_connection: requests in flight to one broker.
+        :param partitioner: called as ``partitioner(topic, key, partitions)``. By default keys go to the partition that
+            the Java client chooses, and records without a key fill a batch of one partition before the next.
+        :param key_serializer: makes bytes from a key; ``value_serializer`` likewise. None is not passed to them.
+        :param allow_auto_create_topics: let the broker create missing topics, if its own settings allow it.
 
         All clients have the options of `ConnectionSettings` as well. Raises ConfigurationError for an invalid option.
         """
@@ -108,14 +107,14 @@ class Producer:
         )
         self._plain = self._accumulator.plain
         self._large = min(settings.batch_bytes, settings.buffer_memory // 2)
-        """A record of more bytes may be too large; what fits into a batch is not."""
-        self._filling = Filling(
+        """A record with more bytes may be too large; one that fits into a batch isn't."""
+        self._appender = RecordAppender(
             self._cluster,
             self._accumulator,
             settings,
             settings.partitioner,
-            # Only records that need no look at all may take the short way.
-            short_way=settings.value_serializer is None and settings.partitioner is None,
+            # The fast path checks nothing but the record's size.
+            fast_path=settings.value_serializer is None and settings.partitioner is None,
             check_open=self._check_open,
         )
         self._sender: Sender | None = None
@@ -129,9 +128,9 @@ class Producer:
     # ---- life
 
     async def start(self) -> None:
-        """Reach the cluster. Raises BootstrapError when nobody answers within max_block_ms."""
+        """Connect to the cluster. Raises BootstrapError if that fails within max_block_ms."""
         if self._sender is not None or self._closing:
-            raise ClosedError("a producer is started once; make a new one")
+            raise ClosedError("the producer was started before; make a new one")
         self._closed = asyncio.Event()
         await self._cluster.start(Deadline(self._settings.max_block))
         if self._closing:
@@ -142,10 +141,10 @@ class Producer:
         self._sender.start()
 
     async def close(self, timeout: float | None = 30) -> None:
-        """Send what is in the buffer, for ``timeout`` seconds at most (None: as long as it takes), and disconnect.
+        """Send the buffered records, within ``timeout`` seconds (None: without a limit), and disconnect.
 
-        What could not be sent by then fails its deliveries, and RequestTimeoutError says how many records that were.
-        When ``close`` is cancelled the same happens at once. A second call waits for the first.
+        The deliveries of records that could not be sent fail, and RequestTimeoutError has their number. The same
+        happens when ``close`` is cancelled. A second call waits for the first.
         """
         if self._closing:
             if self._closed is not None:
@@ -173,12 +172,12 @@ class Producer:
                         self._closed.set()
         if left and self._fatal is None:
             raise RequestTimeoutError(
-                f"the producer was closed with {left} records that no broker had acknowledged within {timeout:g} s; "
+                f"the producer was closed with {left} records that no broker acknowledged within {timeout:g} s; "
                 "their deliveries have failed"
             )
 
     async def _finish(self, deadline: Deadline) -> int:
-        """Wait for what is in the buffer, until the deadline. Returns how many records were given up then."""
+        """Wait for the buffered records until the deadline. Returns how many failed then."""
         try:
             await self._flush(deadline)
         except TimeoutError:
@@ -189,7 +188,7 @@ class Producer:
         return sum(queue.abandon(error) for queue in self._accumulator.all_queues())
 
     def _broken(self, error: Exception) -> None:
-        """Nothing this producer sends will be accepted any more."""
+        """A fatal error: no broker accepts records of this producer from now on."""
         if self._fatal is None:
             self._fatal = error
             self._plain.clear()
@@ -208,7 +207,7 @@ class Producer:
         except RequestTimeoutError as lost:
             if error is None:
                 raise
-            logger.error("%s", lost)  # what ended the block goes first
+            logger.error("%s", lost)  # the error that ended the block is raised
 
     # ---- sending
 
@@ -222,16 +221,16 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
     ) -> Delivery:
-        """Put a record into the buffer; the Delivery that is returned tells what becomes of it.
+        """Buffer a record. The Delivery reports where the record was stored, or why it wasn't.
 
-        Waits, for ``max_block_ms`` at most, while the topic's metadata isn't known or the buffer is full, and gives
-        the event loop a turn once a batch. A ``value`` of None is a tombstone. ``timestamp_ms`` is now by default.
-        ``headers`` are pairs of a str and bytes, or a mapping.
+        Waits up to ``max_block_ms`` for the topic's metadata and for room in the buffer, and gives the event loop a
+        turn once per batch. A ``value`` of None is a tombstone. ``timestamp_ms`` is now by default. ``headers`` are
+        pairs of a str and bytes, or a mapping.
 
-        Raises, with nothing buffered: SerializationError, RecordTooLargeError, BufferFullError, UnknownTopicError,
+        Raises with nothing buffered: SerializationError, RecordTooLargeError, BufferFullError, UnknownTopicError,
         RequestTimeoutError (no metadata), ClosedError.
         """
-        # The short way, a microsecond long: bytes that fit into the batch that is open for records without a key.
+        # The fast path, one microsecond: plain bytes that fit into the open batch for records without a key.
         if (
             key is None
             and partition is None
@@ -265,13 +264,13 @@ class Producer:
             check_size(size, self._settings)
         buffer = self._accumulator.topics.get(topic)
         if buffer is None or (partition is not None and partition not in buffer.queues):
-            buffer = await self._filling.topic(topic, partition)
+            buffer = await self._appender.topic(topic, partition)
         if partition is None:
-            partition = self._filling.partition_of(buffer, key)
+            partition = self._appender.partition_of(buffer, key)
         queue = buffer.queues.get(partition)  # type: ignore[arg-type]
         batch = None if queue is None else queue.tail
         if batch is None or batch.left < size:
-            batch = await self._filling.room(buffer, partition, size)
+            batch = await self._appender.room(buffer, partition, size)
         batch.left -= size
         if timestamp_ms is None:
             timestamp_ms = time_ns() // 1_000_000
@@ -287,9 +286,9 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
     ) -> RecordMetadata:
-        """``send``, and wait until the record is acknowledged. One after the other, each waits for ``linger_ms``.
+        """Send a record and wait until it is acknowledged. In a loop, each call waits for ``linger_ms``.
 
-        Raises as ``send``; DeliveryTimeoutError and BrokerError for a record that was not delivered.
+        Raises the errors of ``send``; DeliveryTimeoutError and BrokerError for a record that was not delivered.
         """
         return await (
             await self.send(
@@ -307,16 +306,16 @@ class Producer:
         timestamps_ms: Sequence[int] | int | None = None,
         headers: Sequence[HeadersLike] | None = None,
     ) -> BatchDelivery:
-        """Put many records of a topic into the buffer, at a fraction of what as many calls of ``send`` cost.
+        """Buffer many records of a topic, much faster than with a ``send`` for each.
 
-        ``keys``, ``timestamps_ms`` and ``headers`` are as long as ``values``; one timestamp may stand for all. Without
-        keys, or with ``partition``, the records keep their order and go out in whole batches; with keys those of
-        each partition keep theirs.
+        ``keys``, ``timestamps_ms`` and ``headers`` have the length of ``values``; a single timestamp applies to all.
+        Without keys, or with ``partition``, the records keep their order and fill whole batches. With keys the records
+        of each partition keep their order.
 
-        The BatchDelivery, when awaited, gives the ranges of offsets that the records have been given. Everything is
-        checked before the first record is buffered, errors as in ``send``. When the buffer is full for
-        ``max_block_ms`` with some of the records in it, the BatchDelivery has the failure of the others. When it is
-        cancelled while it waits for room, the records that are in the buffer already will be sent.
+        Await the BatchDelivery for the records' ranges of offsets. All records are checked before the first one is
+        buffered; raises the errors of ``send``. If the buffer stays full for ``max_block_ms`` after some records are in
+        it, the BatchDelivery has the error of the others. After a cancellation, records that are in the buffer are
+        still sent.
         """
         self._check_open()
         columns = Columns(values, keys, timestamps_ms, headers)
@@ -326,8 +325,8 @@ class Producer:
             return delivery
         buffer = self._accumulator.topics.get(topic)
         if buffer is None or (partition is not None and partition not in buffer.queues):
-            buffer = await self._filling.topic(topic, partition)
-        await self._filling.add(buffer, bulk, partition, delivery)
+            buffer = await self._appender.topic(topic, partition)
+        await self._appender.add(buffer, bulk, partition, delivery)
         return delivery
 
     async def send_arrow(self, topic: str, table: pyarrow.Table | pyarrow.RecordBatch) -> BatchDelivery:
@@ -335,7 +334,7 @@ class Producer:
 
         Columns: ``value``, and optionally ``key`` (both binary or string), ``partition`` (an integer, null for the
         partitioner), ``timestamp`` (a timestamp, or milliseconds) and ``headers`` (a list of structs of key and value,
-        or a map). Raises ConfigurationError for columns that don't fit, and for others; otherwise as ``send_batch``.
+        or a map). Raises ConfigurationError for unknown columns and wrong types, and the errors of ``send_batch``.
         """
         from .arrow import columns_of
 
@@ -346,14 +345,14 @@ class Producer:
         ]
         delivery = BatchDelivery(topic)
         for partition, bulk in bulks:
-            buffer = await self._filling.topic(topic, partition)
-            await self._filling.add(buffer, bulk, partition, delivery)
+            buffer = await self._appender.topic(topic, partition)
+            await self._appender.add(buffer, bulk, partition, delivery)
         return delivery
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Send everything now, and wait until all that is in the buffer at this moment is acknowledged or has failed.
+        """Send all buffered records now, and wait until each is acknowledged or has failed.
 
-        Whether it failed is for the deliveries to say. Raises RequestTimeoutError after ``timeout`` seconds.
+        Only the deliveries report failures. Raises RequestTimeoutError after ``timeout`` seconds.
         """
         self._check_open()
         try:
@@ -365,9 +364,9 @@ class Producer:
             ) from None
 
     async def partitions_for(self, topic: str) -> list[int]:
-        """The topic's partitions. Waits for its metadata; errors as in ``send``."""
+        """The numbers of a topic's partitions. Waits for its metadata; raises the errors of ``send``."""
         self._check_open()
-        return list((await self._filling.topic(topic, None)).partitions)
+        return list((await self._appender.topic(topic, None)).partitions)
 
     # ---- how
 

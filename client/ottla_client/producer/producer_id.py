@@ -24,6 +24,6 @@ class ProducerIdHolder:
         self.current: ProducerIdAndEpoch | None = None
 
     def leave(self, old: ProducerIdAndEpoch) -> None:
-        """``old`` can't be used any more for a partition: the next epoch follows, if it hasn't already."""
+        """A partition can't continue with ``old``: raise the epoch, if that hasn't happened."""
         if self.current == old:
             self.current = old._replace(epoch=old.epoch + 1) if old.epoch < LAST_EPOCH else None

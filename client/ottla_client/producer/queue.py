@@ -1,8 +1,8 @@
-"""The batches of one partition: which may go next, and what an answer does to them. No I/O, no clock.
+"""The batches of one partition: which to send next, and what a response does to them. No I/O, no clock.
 
-What comes back from the wire is one of three: ``answered`` with a code, ``lost`` when there was no answer, and
-``expire`` when time is up. Together with ``sequences`` this is all that decides whether a batch is sent again,
-so it is what the tests hold against a model of a broker.
+A batch in flight ends in one of three ways: ``answered`` with a code, ``lost`` without a response, ``expire`` when its
+time is up. Together with ``sequences`` this decides whether a batch is sent again. The tests compare it with a model of
+a broker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Answer(NamedTuple):
-    """What a broker says of one batch; as in a ProduceResponse."""
+    """A broker's response for one batch, as in ProduceResponse."""
 
     code: int
     base_offset: int = -1
@@ -35,17 +35,17 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long and how often. Seconds."""
+    """How long and how often to retry. Seconds."""
 
     delivery_timeout: float
     backoff: Callable[[int], float]
-    """Seconds to wait before the attempt after the n-th."""
+    """Seconds to wait after the n-th attempt."""
     one_at_a_time: bool = False
-    """Send a batch only when the one before it has been answered: order without sequences."""
+    """Send a batch only after the response to the one before: order without sequence numbers."""
 
 
 class PartitionQueue:
-    """Batches in the order in which they are to lie in the log; those to be sent again are at the front."""
+    """Batches in their order in the log; retries are at the front."""
 
     __slots__ = (
         "_release",
@@ -71,7 +71,7 @@ class PartitionQueue:
         self.partition = partition
         self.batches: deque[Batch] = deque()
         self.tail: Batch | None = None
-        """The last batch, if it may take records still."""
+        """The last batch, if it is open."""
         self.in_flight: list[Batch] = []
         self.not_before = 0.0
         """The end of the back-off, on the monotonic clock."""
@@ -82,17 +82,17 @@ class PartitionQueue:
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
 
-    # ---- filling
+    # ---- appending
 
     def open(self, now: float) -> Batch:
-        """A new batch at the end."""
+        """Open a new batch at the end."""
         assert self.tail is None
         batch = self.tail = Batch(self.topic, self.partition, now)
         self.batches.append(batch)
         return batch
 
     def close_tail(self) -> Batch | None:
-        """Let the last batch take no more records; returns it if it was open."""
+        """Close the last batch; returns it if it was open."""
         batch = self.tail
         if batch is not None:
             self.tail = None
@@ -102,7 +102,7 @@ class PartitionQueue:
     # ---- sending
 
     def ready(self, now: float) -> Batch | None:
-        """The batch that may be sent now; None if none may."""
+        """The batch that may be sent now, if there is one."""
         if not self.batches or now < self.not_before:
             return None
         batch = self.batches[0]
@@ -112,8 +112,8 @@ class PartitionQueue:
             return None
         return batch
 
-    def take(self) -> tuple[Batch, ProducerIdAndEpoch | None]:
-        """Put the batch that ``ready`` named, and that is closed, on the wire."""
+    def start_next(self) -> tuple[Batch, ProducerIdAndEpoch | None]:
+        """Put the batch from ``ready``, which must be closed, in flight."""
         batch = self.batches.popleft()
         identity = None if self.sequences is None else self.sequences.number(batch)
         batch.attempts += 1
@@ -121,10 +121,10 @@ class PartitionQueue:
         self.in_flight.append(batch)
         return batch, identity
 
-    # ---- what comes back
+    # ---- responses
 
     def answered(self, batch: Batch, answer: Answer, now: float) -> Outcome:
-        """Do what the broker's answer asks for; returns what that was. STOP and MOVED concern the caller, too."""
+        """Handle the broker's response. Returns the outcome; STOP and MOVED concern the caller, too."""
         code = error_code(answer.code)
         outcome = OUTCOMES[code]
         self._returned(batch)
@@ -134,7 +134,7 @@ class PartitionQueue:
         error = refusal(code, str(self), answer.message, bytes_sent=batch.size)
         batch.last_error = error
         if batch.abandoned:
-            self._give_up(batch, error)
+            self._fail(batch, error)
         elif outcome is Outcome.SPLIT and batch.count > 1:
             self._split(batch)
         elif outcome is Outcome.RESEQUENCE and self.sequences is not None:
@@ -145,32 +145,32 @@ class PartitionQueue:
         else:
             for index, message in answer.record_errors:
                 batch.record_errors[index] = refusal(code, str(self), message, bytes_sent=batch.size)
-            self._give_up(batch, error)
+            self._fail(batch, error)
         return outcome
 
     def lost(self, batch: Batch, error: Exception, now: float) -> None:
-        """There was no answer: ``batch`` is sent again, whether or not the broker has it."""
+        """No response came: send ``batch`` again, whether or not the broker has it."""
         self._returned(batch)
         batch.last_error = error
         if batch.abandoned:
-            self._give_up(batch, error)
+            self._fail(batch, error)
         else:
             self._repeat(batch, now)
 
     def refused(self, batch: Batch, error: Exception) -> None:
-        """``batch`` can't be sent at all."""
+        """``batch`` can't be sent."""
         self._returned(batch)
-        self._give_up(batch, error)
+        self._fail(batch, error)
 
     def expire(self, now: float) -> float | None:
-        """Give up what is out of time. Returns when the next batch will be; None if there is none."""
+        """Fail batches that are out of time. Returns when the next one is; None if there is none."""
         timeout = self._retries.delivery_timeout
         limit = now - timeout
         for batch in [each for each in self.batches if each.created <= limit]:
-            self._give_up_waiting(batch, self._too_late(batch))
+            self._fail_waiting(batch, self._too_late(batch))
         for batch in self.in_flight:
             if batch.created <= limit and not batch.abandoned:
-                # Its answer is still waited for, because the sequences behind it depend on that.
+                # Wait for its response, because later sequence numbers depend on it.
                 batch.abandoned = True
                 self._release_memory(batch)
                 batch.fail(self._too_late(batch))
@@ -178,11 +178,11 @@ class PartitionQueue:
         return min(waiting) + timeout if waiting else None
 
     def abandon(self, error: Exception) -> int:
-        """Give up everything with ``error``, on the wire or not. Returns how many records that were."""
+        """Fail all batches with ``error``. Returns the number of their records."""
         records = 0
         for batch in list(self.batches):
             records += len(batch.values) or batch.count
-            self._give_up_waiting(batch, error)
+            self._fail_waiting(batch, error)
         for batch in self.in_flight:
             if not batch.abandoned:
                 records += batch.count
@@ -191,7 +191,7 @@ class PartitionQueue:
                 batch.fail(error)
         return records
 
-    # ---- how
+    # ---- steps
 
     def _returned(self, batch: Batch) -> None:
         batch.in_flight = False
@@ -209,7 +209,7 @@ class PartitionQueue:
             self.sequences.returned()
 
     def _put_back(self, batch: Batch, not_before: float) -> None:
-        """Back into the queue, before all that has been sent later or never."""
+        """Put a batch back into the queue, before batches that were sent later or never."""
         batches = self.batches
         if batch.sequence is None:
             batches.appendleft(batch)
@@ -230,17 +230,17 @@ class PartitionQueue:
         for part in reversed(parts):
             self._put_back(part, self.not_before)
 
-    def _give_up(self, batch: Batch, error: Exception) -> None:
+    def _fail(self, batch: Batch, error: Exception) -> None:
         self._release_memory(batch)
         batch.fail(error)
         if self.sequences is not None and batch.sequence is not None:
-            self.sequences.given_up(batch)
+            self.sequences.failed(batch)
 
-    def _give_up_waiting(self, batch: Batch, error: Exception) -> None:
+    def _fail_waiting(self, batch: Batch, error: Exception) -> None:
         if batch is self.tail:
             self.close_tail()
         self.batches.remove(batch)
-        self._give_up(batch, error)
+        self._fail(batch, error)
 
     def _release_memory(self, batch: Batch) -> None:
         reserved, batch.reserved = batch.reserved, 0

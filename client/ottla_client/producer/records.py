@@ -1,4 +1,4 @@
-"""What a caller gives for a record, checked and made into what a batch holds. Nothing is buffered before that."""
+"""Checks and converts a record's fields before it is buffered."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INT64 = 2**63
 
 
 def to_bytes(what: str, given: object, serializer: Serializer | None) -> bytes | None:
-    """A key or value as bytes; None stays None, and goes to no serializer. Raises SerializationError."""
+    """A key or value as bytes; None stays None without a serializer. Raises SerializationError."""
     if given is None:
         return None
     if serializer is not None:
@@ -38,13 +38,13 @@ def to_bytes(what: str, given: object, serializer: Serializer | None) -> bytes |
         return bytes(given)
     made = "is" if serializer is None else "was made"
     raise SerializationError(
-        f"the {what} {made} {_short(given)}, a {type(given).__name__}; bytes are needed"
+        f"the {what} {made} {_short(given)}, a {type(given).__name__}; it must be bytes"
         + (f": give a {what}_serializer, or encode it" if serializer is None else "")
     )
 
 
 def to_headers(given: HeadersLike) -> Headers:
-    """Headers as a tuple of pairs. Raises SerializationError for names that aren't text, and values not bytes."""
+    """Headers as a tuple of pairs. Raises SerializationError unless names are str and values bytes or None."""
     pairs = given.items() if isinstance(given, Mapping) else given
     made = []
     try:
@@ -61,16 +61,16 @@ def to_headers(given: HeadersLike) -> Headers:
 
 
 def check_timestamp(timestamp_ms: object) -> int:
-    """A timestamp in milliseconds. Raises SerializationError for what isn't one."""
+    """The timestamp in milliseconds. Raises SerializationError if it is invalid."""
     if not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms < _INT64 // 2:
         raise SerializationError(
-            f"a timestamp is {timestamp_ms!r}; milliseconds since 1970, a whole number, are needed"
+            f"the timestamp is {timestamp_ms!r}; it must be a whole number of milliseconds since 1970"
         )
     return timestamp_ms
 
 
 def record_size(value: bytes | None, key: bytes | None, headers: Headers) -> int:
-    """Bytes that a record takes in a batch, estimated; a few more or less where it is unusual."""
+    """About how many bytes a record takes in a batch."""
     size = RECORD_OVERHEAD
     if value is not None:
         size += len(value)
@@ -82,7 +82,7 @@ def record_size(value: bytes | None, key: bytes | None, headers: Headers) -> int
 
 
 def check_size(size: int, settings: ProducerSettings) -> None:
-    """Raise RecordTooLargeError for a record of ``size`` (by ``record_size``) that can never be sent."""
+    """Raise RecordTooLargeError if a record of ``size`` (from ``record_size``) can never be sent."""
     size += BATCH_OVERHEAD + MAX_RECORD_OVERHEAD - RECORD_OVERHEAD
     if size > settings.max_request_size:
         raise RecordTooLargeError(
@@ -97,7 +97,7 @@ def check_size(size: int, settings: ProducerSettings) -> None:
 
 
 def column(what: str, given: Sequence[Any], serializer: Serializer | None) -> Sequence[bytes | None]:
-    """As ``to_bytes`` for many, in C where they are all bytes already."""
+    """``to_bytes`` for many values; in C if all are bytes."""
     if serializer is None and set(map(type, given)) <= _BYTES:
         return given
     return [to_bytes(what, each, serializer) for each in given]
@@ -107,14 +107,14 @@ _BYTES = {bytes}
 
 
 class Sizes:
-    """The sizes of many records, and how many of them fit into how many bytes."""
+    """The sizes of many records, and how many fit into a number of bytes."""
 
     __slots__ = ("_ends", "_sizes", "_uniform", "largest")
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self._sizes = sizes
         self._uniform = 0
-        """The size of each, if all have the same; most often they have, and then nothing is added up."""
+        """The size of each record if all are equal, which is usual and needs no sums."""
         self._ends: list[int] = []
         if not sizes:
             self.largest = 0
@@ -131,7 +131,7 @@ class Sizes:
         keys: Sequence[bytes | None] | None,
         headers: Sequence[Headers] | None,
     ) -> Sizes:
-        """The sizes of records in columns, as ``record_size`` has them."""
+        """The sizes of records in columns, as of ``record_size``."""
         lengths = _lengths(values)
         if keys is None and headers is None and lengths and lengths.count(lengths[0]) == len(lengths):
             return cls([lengths[0] + RECORD_OVERHEAD] * len(lengths))
@@ -144,7 +144,7 @@ class Sizes:
         return cls(list(sizes))
 
     def pick(self, chosen: Callable[[Sequence[int]], Sequence[int]]) -> Sizes:
-        """The sizes of those records that ``chosen`` takes."""
+        """The sizes of the records that ``chosen`` selects."""
         return Sizes(chosen(self._sizes))
 
     def of(self, first: int, last: int) -> int:
@@ -154,14 +154,14 @@ class Sizes:
         return self._ends[last] - self._ends[first]
 
     def fitting(self, first: int, last: int, room: int) -> int:
-        """The end of the records from ``first``, none behind ``last``, that fit into ``room`` bytes."""
+        """The end, at most ``last``, of the records from ``first`` that fit into ``room`` bytes."""
         if self._uniform:
             return min(last, first + max(room, 0) // self._uniform)
         return min(last, bisect_right(self._ends, self._ends[first] + room, lo=first) - 1)
 
 
 def _header_sizes(headers: Sequence[Headers]) -> list[int]:
-    """Bytes of each record's headers; those that share an object are counted once."""
+    """Bytes of each record's headers; equal objects are measured once."""
     distinct = {id(each): each for each in headers}
     sizes = {key: record_size(None, None, each) - RECORD_OVERHEAD for key, each in distinct.items()}
     return [sizes[id(each)] for each in headers]

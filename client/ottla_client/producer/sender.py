@@ -1,4 +1,4 @@
-"""Brings batches to the brokers: a task a broker, several requests on the way, answers taken as they come."""
+"""Sends batches: one task per broker, with several requests in flight."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from .settings import ProducerSettings
 
 _RECORD_BATCHES = 3
-"""The first version of ProduceRequest that carries them."""
+"""The first version of ProduceRequest with record batches."""
 
 logger = logging.getLogger("ottla_client.producer")
 
 
 class Sender:
-    """Owns the way from the accumulator to the brokers: routes, timers and tasks."""
+    """Routes batches from the accumulator to the tasks of their leaders, and owns tasks and timers."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Sender:
         self._forget_cluster = cluster.on_change(self._metadata_changed)
 
     def start(self) -> None:
-        """Ask for an identity, if one is needed."""
+        """Ask for a producer id, if one is needed."""
         self._need_identity()
 
     async def stop(self) -> None:
@@ -88,7 +88,7 @@ class Sender:
     # ---- routes
 
     def route(self, queue: PartitionQueue) -> None:
-        """``queue`` may have something to send: tell the task of its leader."""
+        """``queue`` may have a batch to send: pass it to the task of its leader."""
         if not queue.batches or self._stopped:
             return
         leader = self.cluster.leader(queue.topic, queue.partition)
@@ -111,7 +111,7 @@ class Sender:
         self.route(queue)
 
     def route_all(self) -> None:
-        """Route every queue that has something."""
+        """Route every queue with batches."""
         for queue in self.accumulator.all_queues():
             if queue.batches:
                 self.route(queue)
@@ -126,7 +126,7 @@ class Sender:
                     self.route(queue)
 
     def _no_leader(self, queue: PartitionQueue) -> None:
-        """Nobody leads the partition. The next change of the metadata brings the queue here again."""
+        """The partition has no leader. The next change of the metadata routes the queue again."""
         name = queue.topic
         self.cluster.stale(name)
         if self.cluster.topic(name) is None:
@@ -137,20 +137,20 @@ class Sender:
                 self.spawn(self._revive(name))
 
     async def _revive(self, name: str) -> None:
-        """Let the brokers make a topic again that has been deleted under the producer, if they do so."""
+        """Let the brokers create a topic again that was deleted, if their settings allow it."""
         try:
             await self.cluster.fetch_topics(
                 (name,), Deadline(self.settings.request_timeout), allow_auto_create=True
             )
         except ClientError as error:
-            logger.debug("asking for topic %r, which has gone, failed: %s", name, error)
+            logger.debug("looking up the deleted topic %r failed: %s", name, error)
         finally:
             await asyncio.sleep(self.cluster.backoff.after(1))
             self._reviving.discard(name)
         self.route_all()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run ``work`` as a task that ends with the sender. A task that breaks is a defect, and ends the producer."""
+        """Run ``work`` as a task that ends with the sender. An exception in it is a defect, and stops the producer."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_ended)
@@ -164,7 +164,7 @@ class Sender:
     # ---- time
 
     def _opened(self) -> None:
-        """A batch has been opened: see that somebody comes when it has lingered, and when it is too old."""
+        """A batch was opened: set the timers for linger and expiry."""
         if self.accumulator.lingering and "linger" not in self._timers:
             self._timers["linger"] = self._loop.call_later(self.settings.linger, self._lingered)
         if "expiry" not in self._timers:
@@ -182,12 +182,12 @@ class Sender:
         now = monotonic()
         due = self.accumulator.expire(now)
         if due is not None:
-            # Not for every batch by itself: a twentieth of a second late is soon enough.
+            # Expire many batches at once, up to 50 ms late.
             self._timers["expiry"] = self._loop.call_later(max(due - now, 0.05), self._expire)
         self._need_identity()
         self.route_all()
 
-    # ---- identity
+    # ---- producer id
 
     def _need_identity(self) -> None:
         if self._identities is not None and self._identities.current is None and not self._identifying:
@@ -195,10 +195,10 @@ class Sender:
             self.spawn(self._identify())
 
     async def _identify(self) -> None:
-        """Ask the cluster for a producer id, for as long as it takes; what is buffered may expire meanwhile."""
+        """Ask the cluster for a producer id until it answers; buffered batches may expire meanwhile."""
         assert self._identities is not None
         failures = 0
-        # No transaction, so its timeout says nothing; the Java client sends the greatest there is.
+        # Without a transaction the timeout has no meaning; the Java client sends the maximum.
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
         while True:
             try:
@@ -226,10 +226,10 @@ class Sender:
         self._identities.current = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
         self.route_all()
 
-    # ---- what comes back
+    # ---- responses
 
     def answered(self, queue: PartitionQueue, batch: Batch, answer: Answer) -> None:
-        """An answer for ``batch`` has come."""
+        """A response for ``batch`` has come."""
         outcome = queue.answered(batch, answer, monotonic())
         if outcome is Outcome.MOVED:
             self.cluster.stale(queue.topic)
@@ -241,20 +241,20 @@ class Sender:
         self._next(queue)
 
     def lost(self, queue: PartitionQueue, batch: Batch, error: Exception) -> None:
-        """No answer for ``batch`` will come."""
+        """No response for ``batch`` will come."""
         queue.lost(batch, error, monotonic())
         self.cluster.stale(queue.topic)
         self._next(queue)
 
     def _next(self, queue: PartitionQueue) -> None:
-        """Something has come back for ``queue``, so what waits behind it may go; it may have used up the last epoch."""
+        """A batch of ``queue`` is no longer in flight: send the next one; it may need a new producer id."""
         self._need_identity()
         if queue.batches:
             self.route(queue)
 
 
 class NodeSender:
-    """What is on its way to one broker."""
+    """Requests to one broker."""
 
     def __init__(self, sender: Sender, node_id: int) -> None:
         self._sender = sender
@@ -262,27 +262,27 @@ class NodeSender:
         self._cluster = sender.cluster
         self._node_id = node_id
         self._queues: dict[PartitionQueue, None] = {}
-        """Those that may have something to send; served in turn."""
+        """Queues that may have batches to send, served in turn."""
         self._in_flight = 0
-        self._quiet_until = 0.0
-        """The broker has asked not to be sent anything until then (KIP-219)."""
+        self._throttled_until = 0.0
+        """The broker throttles this client until then (KIP-219)."""
         self._wake = asyncio.Event()
 
     def add(self, queue: PartitionQueue) -> None:
-        """``queue`` may have something to send."""
+        """``queue`` may have a batch to send."""
         self._queues[queue] = None
         if self._in_flight < self._settings.max_in_flight_requests_per_connection:
             self._wake.set()
 
     async def run(self) -> None:
-        """Send what there is, and wait for more; ends by cancellation."""
+        """Send batches until cancelled."""
         failures = 0
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._queues and self._in_flight < self._settings.max_in_flight_requests_per_connection:
-                if (quiet := self._quiet_until - monotonic()) > 0:
-                    await asyncio.sleep(quiet)
+                if (delay := self._throttled_until - monotonic()) > 0:
+                    await asyncio.sleep(delay)
                 try:
                     connection = await self._cluster.connection(
                         self._node_id, Deadline(self._settings.request_timeout)
@@ -298,7 +298,7 @@ class NodeSender:
                 await self._send(connection, chosen)
 
     async def _unreachable(self, error: Exception, failures: int) -> None:
-        """The broker can't be reached: look whether others lead its partitions now, after a while."""
+        """The broker can't be reached: after a back-off, see whether other brokers lead its partitions."""
         self._cluster.stale()
         for queue in self._queues:
             if queue.batches:
@@ -308,7 +308,7 @@ class NodeSender:
             self._unless_moved(queue)
 
     def _unless_moved(self, queue: PartitionQueue) -> bool:
-        """Whether this broker leads the partition still; if not, the queue goes elsewhere."""
+        """Whether this broker still leads the partition; if not, route the queue again."""
         if self._cluster.leader(queue.topic, queue.partition) == self._node_id:
             return True
         self._queues.pop(queue, None)
@@ -316,7 +316,7 @@ class NodeSender:
         return False
 
     def _choose(self, now: float) -> list[tuple[PartitionQueue, Batch]]:
-        """Put a batch of each partition on the wire, as far as max_request_size goes; first come, first served."""
+        """Start a batch of each partition, up to max_request_size in all, in the order of the queues."""
         chosen: list[tuple[PartitionQueue, Batch]] = []
         room = self._settings.max_request_size - REQUEST_OVERHEAD
         topics = self._sender.accumulator.topics
@@ -325,7 +325,7 @@ class NodeSender:
                 continue
             batch = queue.ready(now)
             if batch is None:
-                # It comes back with the next answer, batch or linger; only a back-off needs a timer.
+                # The next response, batch or linger brings the queue back; only a back-off needs a timer.
                 del self._queues[queue]
                 if queue.batches and now < queue.not_before:
                     self._sender.route_later(queue, queue.not_before - now)
@@ -336,7 +336,7 @@ class NodeSender:
             del self._queues[queue]
             if batch is queue.tail:
                 self._sender.accumulator.close(topics[queue.topic], queue)
-            batch, identity = queue.take()
+            batch, identity = queue.start_next()
             try:
                 batch.encode(self._settings.codec, self._settings.compression_level, identity)
             except LocalProtocolError as error:
@@ -364,7 +364,7 @@ class NodeSender:
         try:
             if connection.version_of(ApiKey.PRODUCE) < _RECORD_BATCHES:
                 raise UnsupportedApiError(
-                    f"{connection.host}:{connection.port} is older than Kafka 0.11 and doesn't know record batches"
+                    f"{connection.host}:{connection.port} is older than Kafka 0.11 and doesn't support record batches"
                 )
             if acks == 0:
                 connection.submit(request, timeout=self._settings.request_timeout)
@@ -398,13 +398,13 @@ class NodeSender:
         if error is not None:
             self._lose(chosen, error)
         else:
-            self._take(chosen, response)
+            self._handle(chosen, response)
         if self._queues:
             self._wake.set()
 
-    def _take(self, chosen: list[tuple[PartitionQueue, Batch]], response: Any) -> None:
+    def _handle(self, chosen: list[tuple[PartitionQueue, Batch]], response: Any) -> None:
         if response.throttle_time_ms > 0:
-            self._quiet_until = monotonic() + response.throttle_time_ms / 1000
+            self._throttled_until = monotonic() + response.throttle_time_ms / 1000
         answers = {
             (topic.name, partition.index): partition
             for topic in response.responses
@@ -413,9 +413,7 @@ class NodeSender:
         for queue, batch in chosen:
             found = answers.get((queue.topic, queue.partition))
             if found is None:
-                missing = BrokerError(
-                    ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker's answer says nothing of {queue}"
-                )
+                missing = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker's response lacks {queue}")
                 self._sender.lost(queue, batch, missing)
                 continue
             answer = Answer(

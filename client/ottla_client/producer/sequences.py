@@ -1,28 +1,28 @@
 """Idempotence: sequence numbers, so that a batch that is sent again is not written again (KIP-98, KIP-360).
 
-A producer has an id and an epoch from the cluster, and numbers the records for each partition. The leader takes
-a batch only if its number follows the one before, answers a repetition of one of the last five as it did the
-first time, and says OUT_OF_ORDER_SEQUENCE_NUMBER to anything else. So up to five batches can be on their way,
-and come to lie in order however often they are repeated, as long as no number is left out.
+A producer gets an id and an epoch from the cluster, and numbers the records of each partition. The leader accepts a
+batch only if its number follows the last one. It answers a repetition of one of the last five batches as the first
+time, and anything else with OUT_OF_ORDER_SEQUENCE_NUMBER. So up to five batches can be in flight and stay in order
+through any number of retries, as long as no number is missing.
 
-A number is left out when a batch that has one is given up: refused for good, or out of time. Whether the broker
-has the batch nevertheless may be unknown, and matters to what follows it. So the next batch is asked first: ::
+A number is missing when a numbered batch fails for good or runs out of time. Whether the broker has that batch may be
+unknown, and matters for the next one. So the next batch finds out::
 
     state       what happened                                            next
     ----------  -------------------------------------------------------  -----------------------------------
-    CONTINUOUS  a batch that has a number is given up                    GAP
+    CONTINUOUS  a numbered batch fails                                   GAP
     CONTINUOUS  the first outstanding batch is out of order              RESTART: the broker has lost records
     GAP         a batch behind the gap is acknowledged                   CONTINUOUS: there was no gap
     GAP         the first outstanding batch is out of order              RESTART: it is one
     GAP         nothing is outstanding                                   RESTART
-    RESTART     nothing is on the wire                                   CONTINUOUS, in a new epoch from 0
+    RESTART     nothing is in flight                                     CONTINUOUS, in a new epoch from 0
 
-The first batch under an identity goes alone: a broker that doesn't know the producer takes any number, so that if
-the first batch were refused and the second taken, the first would come to lie behind it.
+The first batch with a new id or epoch is sent alone: a broker that doesn't know the producer accepts any number, so if
+it refused the first batch and accepted the second, the first would be stored after it.
 
-Nothing new is sent in GAP, nothing at all in RESTART. What is outstanding at a restart was not written: the
-first was refused for its number, and none can be written before it. So it is sent under the new epoch without
-being doubled. An idempotent producer raises its epoch by itself; after the last epoch it asks for a new id.
+In GAP no new batch is sent, in RESTART no batch at all. Batches outstanding at a restart were not written: the first
+was refused for its number, and the others can't be written before it. So they can be sent in the new epoch without
+duplicates. An idempotent producer raises its epoch by itself; after the last epoch it asks for a new id.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from .batch import Batch
 
 MAX_OUTSTANDING = 5
-"""The batches of a producer that a broker remembers by partition: more could not be told from repetitions."""
+"""The number of batches per producer and partition in which a broker recognises repetitions."""
 
 
 class SequenceState(Enum):
-    """Of a partition's numbers; see the module."""
+    """The state of a partition's numbers; see the module."""
 
     CONTINUOUS = "continuous"
     GAP = "gap"
@@ -48,7 +48,7 @@ class SequenceState(Enum):
 
 
 class Sequences:
-    """The numbers of one partition's batches. No I/O; belongs to whoever owns the partition's queue."""
+    """The sequence numbers of one partition's batches. No I/O."""
 
     __slots__ = ("_gap_at", "_holder", "_identity", "_known", "_next", "outstanding", "state")
 
@@ -58,15 +58,15 @@ class Sequences:
         self._next = 0
         self._gap_at = -1
         self._known = False
-        """The broker has taken a batch under the identity."""
+        """Whether the broker has accepted a batch with the current id and epoch."""
         self.state = SequenceState.CONTINUOUS
         self.outstanding: list[Batch] = []
-        """What has a number and no final answer, in the order of the numbers."""
+        """Batches with a number and no outcome, in the order of their numbers."""
 
     def may_send(self, batch: Batch) -> bool:
         """Whether ``batch``, the first that waits, may be sent now.
 
-        A repetition has to be the first outstanding one: those behind it would be out of order.
+        A retry must be the first outstanding batch: any other would be out of order.
         """
         if self.state is SequenceState.RESTART:
             return False
@@ -79,9 +79,9 @@ class Sequences:
         return self._holder.current is not None
 
     def number(self, batch: Batch) -> ProducerIdAndEpoch:
-        """Give ``batch``, which may be sent, its number if it has none. Returns the identity to send it under."""
+        """Number ``batch``, which may be sent, if it has no number. Returns the producer id and epoch for it."""
         if batch.sequence is None:
-            # Another partition's restart has raised the epoch: follow it as soon as nothing of the old is open.
+            # Another partition may have raised the epoch: use the new one when nothing is outstanding.
             if not self.outstanding and self._identity != self._holder.current:
                 self._identity = self._holder.current
                 self._next = 0
@@ -102,13 +102,13 @@ class Sequences:
         self._restart_if_due()
 
     def out_of_order(self, batch: Batch) -> None:
-        """The broker misses what comes before ``batch``, which is to be sent again."""
+        """The broker lacks the batches before ``batch``, which will be sent again."""
         if self.outstanding[0] is batch:
             self.state = SequenceState.RESTART
         self._restart_if_due()
 
-    def given_up(self, batch: Batch) -> None:
-        """``batch`` will not be sent again; the broker may have it or not."""
+    def failed(self, batch: Batch) -> None:
+        """``batch`` will not be sent again; the broker may have it."""
         assert batch.sequence is not None
         self.outstanding.remove(batch)
         if self.state is not SequenceState.RESTART:
@@ -121,17 +121,17 @@ class Sequences:
         self._restart_if_due()
 
     def returned(self) -> None:
-        """A batch has come off the wire, and is to be sent again."""
+        """A batch is no longer in flight, and will be sent again."""
         self._restart_if_due()
 
     def split(self, batch: Batch, parts: list[Batch]) -> None:
-        """``parts`` take the place of ``batch``, and its numbers."""
+        """``parts`` replace ``batch`` and have its numbers."""
         at = self.outstanding.index(batch)
         self.outstanding[at : at + 1] = parts
         self._restart_if_due()
 
     def _restart_if_due(self) -> None:
-        """Restart, if that is due and nothing is on the wire."""
+        """Restart, if that is due and nothing is in flight."""
         if self.state is SequenceState.CONTINUOUS or (self.state is SequenceState.GAP and self.outstanding):
             return
         if any(batch.in_flight for batch in self.outstanding):

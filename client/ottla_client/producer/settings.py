@@ -1,4 +1,4 @@
-"""A producer's options, checked before anything is sent."""
+"""The producer's options and their checks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .partitioner import Partitioner
 from .sequences import MAX_OUTSTANDING
 
 Serializer: TypeAlias = Callable[[Any], bytes | None]
-"""Makes bytes of a record's key or value; None is not passed to it."""
+"""Makes bytes from a record's key or value; None is not passed to it."""
 
 REQUEST_OVERHEAD = 512
-"""Bytes of a request besides its records, with some to spare for long names of topics."""
+"""Bytes of a request without its records, with a margin for long topic names."""
 
 _ACKS = {0: 0, 1: 1, -1: -1, "0": 0, "1": 1, "-1": -1, "all": -1}
 
@@ -67,7 +67,7 @@ class ProducerSettings(ConnectionSettings):
 
     def __post_init__(self) -> None:
         if isinstance(self.acks, bool) or not isinstance(self.acks, int | str) or self.acks not in _ACKS:
-            raise ConfigurationError(f'acks is {self.acks!r}; it may be 0, 1 or "all"')
+            raise ConfigurationError(f'acks is {self.acks!r}; it must be 0, 1 or "all"')
         for name in ("linger_ms", "max_block_ms"):
             _number(name, getattr(self, name), at_least=0)
         for name in ("request_timeout_ms", "delivery_timeout_ms"):
@@ -80,12 +80,12 @@ class ProducerSettings(ConnectionSettings):
         ):
             value = getattr(self, name)
             if not isinstance(value, int):
-                raise ConfigurationError(f"{name} is {value!r}; a whole number is needed")
+                raise ConfigurationError(f"{name} is {value!r}; it must be a whole number")
             _number(name, value, at_least=least)
         needed = self.linger_ms + self.request_timeout_ms
         if self.delivery_timeout_ms < needed:
             raise ConfigurationError(
-                f"delivery_timeout_ms is {self.delivery_timeout_ms}; it has to be at least linger_ms + "
+                f"delivery_timeout_ms is {self.delivery_timeout_ms}; it must be at least linger_ms + "
                 f"request_timeout_ms, which is {needed}"
             )
         self._check_idempotence()
@@ -93,7 +93,7 @@ class ProducerSettings(ConnectionSettings):
         for name in ("partitioner", "key_serializer", "value_serializer"):
             value = getattr(self, name)
             if value is not None and not callable(value):
-                raise ConfigurationError(f"{name} is {value!r}; something callable is needed")
+                raise ConfigurationError(f"{name} is {value!r}; it must be callable")
         ConnectionSettings.__post_init__(self)
 
     def _check_idempotence(self) -> None:
@@ -113,7 +113,7 @@ class ProducerSettings(ConnectionSettings):
     def _check_compression(self) -> None:
         if self.compression_type is not None and self.compression_type not in CODEC_NAMES:
             raise ConfigurationError(
-                f"compression_type is {self.compression_type!r}; it may be {', '.join(CODEC_NAMES[1:])} or none"
+                f"compression_type is {self.compression_type!r}; it must be {', '.join(CODEC_NAMES[1:])} or none"
             )
         if self.compression_level is not None:
             try:
@@ -123,7 +123,7 @@ class ProducerSettings(ConnectionSettings):
 
     @property
     def required_acks(self) -> int:
-        """``acks`` on the wire: -1 for "all"."""
+        """``acks`` in requests: -1 for "all"."""
         return _ACKS[self.acks]
 
     @property
@@ -136,12 +136,12 @@ class ProducerSettings(ConnectionSettings):
 
     @property
     def codec(self) -> int:
-        """The codec's number on the wire."""
+        """The codec's number in batches."""
         return 0 if self.compression_type is None else CODEC_NAMES.index(self.compression_type)
 
     @property
     def batch_bytes(self) -> int:
-        """``batch_size``, as far as a request has room for it."""
+        """``batch_size``, limited by the room in a request."""
         return max(1, min(self.batch_size, self.max_request_size - REQUEST_OVERHEAD))
 
     @property
@@ -162,4 +162,4 @@ class ProducerSettings(ConnectionSettings):
 
 def _number(name: str, value: Any, *, at_least: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not at_least <= value < inf:
-        raise ConfigurationError(f"{name} is {value!r}; a number from {at_least} up is needed")
+        raise ConfigurationError(f"{name} is {value!r}; it must be a number of at least {at_least}")

@@ -1,4 +1,4 @@
-"""The client for code without asyncio: Producer, Consumer, Admin, with the methods of their async namesakes.
+"""The client for code without asyncio: Producer, Consumer and Admin with the methods of the async classes.
 
 ::
 
@@ -7,7 +7,7 @@
     with Producer("127.0.0.1:9092") as producer:
         producer.send("flights", b"...", key=b"EWR")
 
-Each object has an event loop in a background thread. What is not closed when the interpreter ends is closed then.
+Each object has an event loop in a background thread. Objects that are still open when the interpreter ends are closed.
 """
 
 from .admin import Admin as Admin

@@ -12,12 +12,12 @@ from .sync_client import SyncClient, blocking
 
 
 class Admin(SyncClient[AsyncAdmin]):
-    """As ``ottla_client.Admin``, whose methods these are, each waited for::
+    """``ottla_client.Admin`` for code without asyncio::
 
         with Admin(bootstrap_servers="127.0.0.1:9092") as admin:
             admin.create_topics([NewTopic("orders", partitions=6)])
 
-    May be used from several threads at once.
+    Several threads may use it at once.
     """
 
     @accepts(AdminSettings)
@@ -26,7 +26,7 @@ class Admin(SyncClient[AsyncAdmin]):
         bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP,
         **options: Unpack[AdminOptions],
     ) -> None:
-        """Options as of the async class."""
+        """Takes the options of the async class."""
         super().__init__(AsyncAdmin(bootstrap_servers, **options))
 
     list_topics = blocking(AsyncAdmin.list_topics)

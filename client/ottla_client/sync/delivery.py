@@ -1,4 +1,4 @@
-"""What a send returns: handles to learn, in any thread, what has become of the records."""
+"""Deliveries: handles for the outcome of a send, for any thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Waiting(Protocol):
 
 
 class Refusal:
-    """Stands for the delivery of a record that did not get into the producer's buffer."""
+    """The outcome of a record that could not be buffered."""
 
     __slots__ = ("_error", "_looked_at", "_topic")
 
@@ -53,13 +53,17 @@ class Refusal:
 
     def __del__(self) -> None:
         if not self._looked_at:
-            log.error("a record for %s was not sent, and nobody asked: %s", self._topic, self._error)
+            log.error(
+                "a record for %s was not sent, and its delivery was never checked: %s",
+                self._topic,
+                self._error,
+            )
 
 
 class Delivery:
-    """One record on its way. May be asked from any thread, any number of times, also after ``close``.
+    """The outcome of one record. Any thread may ask for it, any number of times, also after ``close``.
 
-    It need not be asked at all: a failure that nobody looks at is logged.
+    If you never ask, a failure is logged.
     """
 
     __slots__ = ("_inner", "_queue")
@@ -69,23 +73,23 @@ class Delivery:
         self._inner: AsyncDelivery | Refusal | None = None
 
     def done(self) -> bool:
-        """Whether it is known what became of the record."""
+        """Whether the record was delivered or has failed."""
         inner = self._inner
         return inner is not None and inner.done()
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait until the record is acknowledged; where it has gone. Raises why it was not delivered.
+        """Wait until the record is acknowledged, and return where it was stored. Raises the reason of a failure.
 
-        Raises RequestTimeoutError when that isn't known after ``timeout`` seconds; the record is still on its way.
+        Raises RequestTimeoutError after ``timeout`` seconds; the record may still be delivered.
         """
         return self._finished(timeout).result()
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """As ``result``, but returns why the record was not delivered; None if it was."""
+        """Wait for the outcome, and return the reason of a failure; None without one."""
         return self._finished(timeout).exception()
 
     def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
-        """Have ``callback(delivery)`` called once it is known what became of the record.
+        """Call ``callback(delivery)`` at the outcome.
 
         The background thread calls it: keep it short, and don't call the producer in it.
         """
@@ -94,17 +98,17 @@ class Delivery:
     def _finished(self, timeout: float | None) -> AsyncDelivery | Refusal:
         if not self.done() and not self._queue.wait(self, timeout):
             raise RequestTimeoutError(
-                f"the record was not acknowledged within {timeout:g} s; it is on its way"
+                f"the record was not acknowledged within {timeout:g} s; it is still being sent"
             )
         assert self._inner is not None
         return self._inner
 
     def __repr__(self) -> str:
-        return "<Delivery: on its way to the buffer>" if self._inner is None else repr(self._inner)
+        return "<Delivery: not buffered yet>" if self._inner is None else repr(self._inner)
 
 
 class BatchDelivery:
-    """The records of one ``send_batch``; as a Delivery."""
+    """The outcome of one ``send_batch``; used like a Delivery."""
 
     __slots__ = ("_call", "_inner")
 
@@ -113,20 +117,20 @@ class BatchDelivery:
         self._call = call
 
     def __len__(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return len(self._inner)
 
     def __repr__(self) -> str:
         return repr(self._inner)
 
     def done(self) -> bool:
-        """Whether it is known what became of every record."""
+        """Whether every record was delivered or has failed."""
         return self._inner.done()
 
     def result(self, timeout: float | None = None) -> list[AppendedRange]:
-        """Wait until all are acknowledged; the ranges of offsets that they have been given.
+        """Wait until all records are acknowledged, and return their ranges of offsets.
 
-        Raises BatchDeliveryError where some were not delivered, RequestTimeoutError after ``timeout`` seconds.
+        Raises BatchDeliveryError if some were not delivered, RequestTimeoutError after ``timeout`` seconds.
         """
         if not self._inner.done():
             self._call(self._wait(timeout))
@@ -141,6 +145,6 @@ class BatchDelivery:
         except TimeoutError:
             if limit.expired():
                 raise RequestTimeoutError(
-                    f"the records were not acknowledged within {timeout:g} s; they are on their way"
+                    f"the records were not acknowledged within {timeout:g} s; they are still being sent"
                 ) from None
             raise

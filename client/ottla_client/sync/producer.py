@@ -36,11 +36,11 @@ class Producer(SyncClient[AsyncProducer]):
     """As ``ottla_client.Producer``, for code without asyncio::
 
         with Producer("127.0.0.1:9092") as producer:
-            delivery = producer.send("flights", b"...", key=b"EWR")   # on its way
+            delivery = producer.send("flights", b"...", key=b"EWR")   # being sent
             metadata = delivery.result()                              # acknowledged
 
-    May be used from several threads at once; what each of them sends stays in order. Serializers run in the thread
-    that sends, the partitioner and the callbacks of deliveries in the background thread.
+    Several threads may use it at once; the records of each thread stay in order. Serializers run in the thread that
+    sends, the partitioner and the callbacks of deliveries in the background thread.
     """
 
     @accepts(ProducerSettings)
@@ -49,9 +49,9 @@ class Producer(SyncClient[AsyncProducer]):
         bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        """Options as of the async class. Up to 2 MiB of records come on top of ``buffer_memory``."""
+        """Takes the options of the async class. Buffers up to 2 MiB of records on top of ``buffer_memory``."""
         settings = ProducerSettings.of(options, "Producer")
-        # Keys and values are serialised in the thread that sends.
+        # Serializers run in the thread that sends.
         options["key_serializer"] = options["value_serializer"] = None
         client = AsyncProducer(bootstrap_servers, **options)
         super().__init__(client)
@@ -61,26 +61,26 @@ class Producer(SyncClient[AsyncProducer]):
         self._queue = SendQueue(client, self._settings.max_block)
         self._topics: set[str] = set()
         self._plain = settings.value_serializer is None
-        # Most records are far from the limit; exactly where it is, check_size knows.
+        # Most records are far below the limit; check_size knows it exactly.
         self._surely_fits = self._settings.max_request_size - 1024
 
     def start(self) -> None:
-        """Reach the cluster. Raises BootstrapError when nobody answers within max_block_ms."""
+        """Start the background thread and connect. Raises BootstrapError if that fails within max_block_ms."""
         super().start()
         assert self._runner is not None
         self._queue.open(self._runner)
 
     def close(self, timeout: float | None = 30) -> None:
-        """Send what is in the buffer, for ``timeout`` seconds at most (None: as long as it takes), and disconnect.
+        """Send the buffered records, within ``timeout`` seconds (None: without a limit), and disconnect.
 
-        What could not be sent by then fails its deliveries, and RequestTimeoutError says how many records that were.
-        A second call does nothing.
+        The deliveries of records that could not be sent fail, and RequestTimeoutError has their number. A second call
+        does nothing.
         """
         self._queue.refuse()
         self._end(lambda: self._finish(Deadline(timeout)))
 
     async def _finish(self, deadline: Deadline) -> None:
-        closed = ClosedError("the producer was closed before the record was in its buffer")
+        closed = ClosedError("the producer was closed before the record was buffered")
         left = 0
         try:
             async with deadline.timeout():
@@ -92,7 +92,7 @@ class Producer(SyncClient[AsyncProducer]):
             await self._client.close(None if deadline.at == float("inf") else deadline.left())
         if left:
             raise RequestTimeoutError(
-                f"the producer was closed with {left} records that were not in its buffer yet"
+                f"the producer was closed with {left} records that were not buffered yet"
             )
 
     def _close_at_exit(self) -> None:
@@ -106,7 +106,7 @@ class Producer(SyncClient[AsyncProducer]):
         except RequestTimeoutError as lost:
             if error is None:
                 raise
-            log.error("%s", lost)  # what ended the block goes first
+            log.error("%s", lost)  # the error that ended the block is raised
 
     def send(
         self,
@@ -118,13 +118,13 @@ class Producer(SyncClient[AsyncProducer]):
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
     ) -> Delivery:
-        """Have a record sent; the Delivery that is returned tells what becomes of it.
+        """Send a record. The Delivery reports where the record was stored, or why it wasn't.
 
-        Waits, for ``max_block_ms`` at most, while the topic isn't known, and while records are made faster than they
-        are sent. Otherwise it returns at once; that the record has come into the buffer, and what kept it from it, the
-        Delivery says. Without ``timestamp_ms`` a record has the time at which it came into the buffer.
+        Waits up to ``max_block_ms`` for the topic's metadata, and while records are sent faster than the brokers accept
+        them. Otherwise it returns at once; the Delivery also reports errors of buffering. Without ``timestamp_ms`` a
+        record has the time of buffering.
 
-        Raises, with nothing sent: SerializationError, RecordTooLargeError, BufferFullError, UnknownTopicError,
+        Raises with nothing sent: SerializationError, RecordTooLargeError, BufferFullError, UnknownTopicError,
         RequestTimeoutError (no metadata), ClosedError.
         """
         if topic not in self._topics:
@@ -157,7 +157,7 @@ class Producer(SyncClient[AsyncProducer]):
         timestamp_ms: int | None = None,
         headers: HeadersLike = (),
     ) -> RecordMetadata:
-        """``send``, and wait until the record is acknowledged. One after the other, each waits for ``linger_ms``."""
+        """Send a record and wait until it is acknowledged. In a loop, each call waits for ``linger_ms``."""
         delivery = self.send(
             topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
         )
@@ -173,9 +173,9 @@ class Producer(SyncClient[AsyncProducer]):
         timestamps_ms: Sequence[int] | int | None = None,
         headers: Sequence[HeadersLike] | None = None,
     ) -> BatchDelivery:
-        """Put many records of a topic into the buffer, at a fraction of what as many calls of ``send`` cost.
+        """Buffer many records of a topic, much faster than with a ``send`` for each; see the async method.
 
-        As the async method, whose words hold; behind what ``send`` was given before.
+        The records follow those of earlier calls of ``send``.
         """
         if self._value_serializer is not None:
             values = [to_bytes("value", value, self._value_serializer) for value in values]
@@ -192,7 +192,7 @@ class Producer(SyncClient[AsyncProducer]):
         return self._call(in_turn())
 
     def send_arrow(self, topic: str, table: pyarrow.Table | pyarrow.RecordBatch) -> BatchDelivery:
-        """``send_batch`` of a pyarrow Table or RecordBatch; columns as of the async method. No serializer runs."""
+        """``send_batch`` of a pyarrow Table or RecordBatch; see the async method. No serializer runs."""
 
         async def in_turn() -> BatchDelivery:
             await self._queue.emptied()
@@ -201,9 +201,9 @@ class Producer(SyncClient[AsyncProducer]):
         return self._call(in_turn())
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send everything now, and wait until all that has been sent until now is acknowledged or has failed.
+        """Send all records now, and wait until each is acknowledged or has failed.
 
-        Whether it failed is for the deliveries to say. Raises RequestTimeoutError after ``timeout`` seconds.
+        Only the deliveries report failures. Raises RequestTimeoutError after ``timeout`` seconds.
         """
 
         async def flush() -> None:

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, and calls into it from others."""
+"""An event loop in a background thread, and calls into it from other threads."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ T = TypeVar("T")
 log = logging.getLogger("ottla_client")
 
 CANCEL_SECONDS = 5.0
-"""How long a call that is interrupted (Ctrl-C) may take to end."""
+"""How long an interrupted call (Ctrl-C) may take to end."""
 
 
 class _Call(Generic[T]):
-    """One coroutine, run in the loop for a thread that waits."""
+    """A coroutine that runs in the loop while a thread waits."""
 
     __slots__ = ("_coroutine", "ended", "error", "interrupted", "result", "task")
 
@@ -55,33 +55,33 @@ class _Call(Generic[T]):
             self.task.cancel()
 
     def abandon(self) -> None:
-        """It will never begin."""
+        """Drop a call that never began."""
         self._coroutine.close()
 
 
 class Runner:
-    """The loop's policy is the program's: with uvloop's set, the loop is uvloop's."""
+    """Uses the program's event loop policy, so with uvloop's policy the loop is uvloop's."""
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
         self._lock = threading.Lock()
         self._stopping = False
-        # A daemon, so that a program that forgets to close ends nevertheless; see ``face``.
+        # A daemon thread, so that a program without close() still ends; see ``sync_client``.
         self._thread = threading.Thread(target=_run, args=(self.loop,), name=name, daemon=True)
         self._thread.start()
 
     def call(self, coroutine: Coroutine[Any, Any, T], rescue: Callable[[T], None] | None = None) -> T:
         """Run a coroutine in the loop and wait for its result.
 
-        When the wait is interrupted (KeyboardInterrupt), the coroutine is cancelled and waited for. If it has come to
-        its result all the same, ``rescue`` is given that, so that it isn't lost.
+        If the wait is interrupted (KeyboardInterrupt), the coroutine is cancelled and waited for. If it returned a
+        result nevertheless, ``rescue`` gets that, so that nothing is lost.
         """
         call = _Call(coroutine)
         if threading.current_thread() is self._thread:
             call.abandon()
             raise ClientError(
-                "called from the client's own background thread, which would wait for itself; don't call the client"
-                " in callbacks, serializers or deserializers"
+                "the client was called from its own background thread, which can't wait for itself; don't call the"
+                " client in callbacks, serializers or deserializers"
             )
         try:
             self.post(call.begin)
@@ -105,14 +105,14 @@ class Runner:
         return call.result  # type: ignore[return-value]
 
     def post(self, function: Callable[[], object]) -> None:
-        """Have the loop call a function. Raises ClosedError when it has stopped."""
+        """Have the loop call a function. Raises ClosedError after ``stop``."""
         with self._lock:
             if self._stopping:
                 raise ClosedError("the client is closed")
             self.loop.call_soon_threadsafe(function)
 
     def stop(self, timeout: float | None) -> None:
-        """End the loop and its thread; tasks that are left are cancelled. A second call does nothing."""
+        """Stop the loop and its thread, and cancel the remaining tasks. A second call does nothing."""
         with self._lock:
             if self._stopping:
                 return
@@ -122,7 +122,7 @@ class Runner:
             self._thread.join(timeout)
 
     def end(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a last coroutine and end, without waiting for either."""
+        """Run a last coroutine, then stop; returns at once."""
         with self._lock:
             if self._stopping:
                 coroutine.close()
@@ -134,14 +134,14 @@ class Runner:
 def _last(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> None:
     def ended(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
-            log.error("a client that was forgotten could not be closed: %s", task.exception())
+            log.error("a client that was never closed could not be closed now: %s", task.exception())
         loop.stop()
 
     loop.create_task(coroutine).add_done_callback(ended)
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """The thread. Knows nobody but its loop, so that a client that is forgotten can be noticed."""
+    """The thread. Refers to its loop only, so that a client that is never closed is noticed."""
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()

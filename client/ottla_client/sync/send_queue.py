@@ -1,8 +1,7 @@
-"""Records on their way from the threads that send them to the producer in its loop.
+"""Passes records from the threads that send them to the producer's event loop.
 
-A thread puts a record into a list, and wakes the loop if nobody has since the list was emptied. The loop takes the
-whole list and sends what is in it, in its order. So many records cost one wake-up, and the list is short of
-QUEUE_BYTES: a thread that comes to a full one waits.
+A thread appends a record to a list, and wakes the loop unless another record has. The loop takes the whole list and
+sends its records in order. So many records cost one wake-up. When the list has QUEUE_BYTES, threads wait.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ if TYPE_CHECKING:
     from .runner import Runner
 
 QUEUE_BYTES = 1024 * 1024
-"""Bytes that may wait for the loop; twice that while it is sending them. They come on top of buffer_memory."""
+"""Bytes that may wait for the loop, twice that while it sends them. They come on top of buffer_memory."""
 TURN = 1000
-"""Records after which the loop's other work gets its turn."""
+"""Records after which other tasks of the loop get a turn."""
 
 _Entry = tuple[Delivery, str, Any, Any, int | None, int | None, "HeadersLike"]
 _Marker = asyncio.Future[None]
 
 
 class SendQueue:
-    """``put`` is for any thread, what is a coroutine for the loop's."""
+    """Any thread may call ``put``; coroutines run in the loop's thread."""
 
     def __init__(self, producer: AsyncProducer, max_block: float) -> None:
         self._producer = producer
@@ -46,16 +45,16 @@ class SendQueue:
         self._task: asyncio.Task[None] | None = None
         self._sending: list[_Entry | _Marker] = []
         self._waiters: dict[int, list[Callable[[], object]]] = {}
-        """By a delivery's id: what is to be called once its record is in the producer's buffer, or has failed."""
+        """By a delivery's id, functions to call once its record is buffered or has failed."""
 
     def open(self, runner: Runner) -> None:
-        """Begin to take records."""
+        """Start accepting records."""
         self._runner = runner
 
     # ---- any thread
 
     def put(self, entry: _Entry, size: int) -> None:
-        """Take a record of about ``size`` bytes. Raises BufferFullError after max_block_ms, ClosedError."""
+        """Accept a record of about ``size`` bytes. Raises BufferFullError after max_block_ms, ClosedError."""
         if self._bytes > QUEUE_BYTES:
             self._wait_for_room()
         with self._lock:
@@ -77,20 +76,20 @@ class SendQueue:
         with self._room:
             if not self._room.wait_for(lambda: self._bytes <= QUEUE_BYTES or self._closed, self._max_block):
                 raise BufferFullError(
-                    "the producer's buffer (buffer_memory) stayed full for max_block_ms: records are made faster than"
-                    " the brokers take them"
+                    "the producer's buffer (buffer_memory) stayed full for max_block_ms: records are sent faster than"
+                    " the brokers accept them"
                 )
 
     def wait(self, delivery: Delivery, timeout: float | None) -> bool:
-        """Wait until it is known what became of a record; False where it isn't after ``timeout`` seconds."""
+        """Wait until the record is delivered or has failed; False after ``timeout`` seconds."""
         assert self._runner is not None
         try:
             return self._runner.call(self._done(delivery, Deadline(timeout)))
         except ClosedError:
-            return delivery.done()  # closing settles everything, perhaps while this was waiting
+            return delivery.done()  # close() may have finished it meanwhile
 
     def when_done(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
-        """Have the loop's thread call ``callback`` when the record is settled; this one, if it is already."""
+        """Call ``callback`` in the loop's thread at the record's outcome; here, if it has one already."""
         assert self._runner is not None
         if delivery.done():
             callback(delivery)
@@ -98,7 +97,7 @@ class SendQueue:
             self._runner.post(lambda: self._on_done(delivery, lambda: callback(delivery)))
 
     def refuse(self) -> None:
-        """Take no more records."""
+        """Accept no more records."""
         with self._room:
             self._closed = True
             self._room.notify_all()
@@ -126,7 +125,7 @@ class SendQueue:
         return True
 
     async def emptied(self) -> None:
-        """Wait until what is in the list now is in the producer's buffer, or has failed."""
+        """Wait until all records in the list are buffered or have failed."""
         marker: _Marker = asyncio.get_running_loop().create_future()
         with self._lock:
             self._list.append(marker)
@@ -135,7 +134,7 @@ class SendQueue:
         await marker
 
     def give_up(self, error: Exception) -> int:
-        """Fail what has not got into the producer's buffer. Returns how many records that were."""
+        """Fail all records that are not buffered. Returns their number."""
         self.refuse()
         if self._task is not None:
             self._task.cancel()
@@ -175,7 +174,7 @@ class SendQueue:
             self._wake()
 
     async def _send_all(self) -> None:
-        """Send what is in the list, and what comes to be in it meanwhile."""
+        """Send the records in the list, and those appended meanwhile."""
         send = self._producer.send
         waiters = self._waiters
         while True:

@@ -22,9 +22,9 @@ T = TypeVar("T")
 log = logging.getLogger("ottla_client")
 
 STOP_SECONDS = 10.0
-"""How long the background thread may take to end once everything is closed."""
+"""How long the background thread may take to stop."""
 EXIT_SECONDS = 10.0
-"""How long a client that was not closed may take when the interpreter ends."""
+"""How long closing an open client may take when the interpreter ends."""
 
 
 class _Client(Protocol):
@@ -57,7 +57,7 @@ class SyncClient(Generic[C]):
         """Start the background thread and connect; ``with`` does it. Raises the errors of the async class."""
         with self._lock:
             if self._runner is not None or self._closed:
-                raise ClosedError(f"a {type(self).__name__} is started once; make a new one")
+                raise ClosedError(f"a {type(self).__name__} was started before; make a new one")
             self._runner = runner = Runner(f"ottla-{type(self).__name__.lower()}")
         try:
             runner.call(self._client.start())

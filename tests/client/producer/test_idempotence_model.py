@@ -79,7 +79,7 @@ class Idempotence(RuleBasedStateMachine):
         self.borrowed = 0
         retries = RetryPolicy(DELIVERY_TIMEOUT, lambda attempts: 1.0)
         self.sequences = Sequences(self.holder)
-        self.queue = PartitionQueue("t", 0, retries, self.sequences, self.give_back)
+        self.queue = PartitionQueue("t", 0, retries, self.sequences, self.deallocate)
         if first:
             self.sequences._identity = self.holder.current
             self.sequences._next = first
@@ -88,7 +88,7 @@ class Idempotence(RuleBasedStateMachine):
         self.records = 0
         self.made: list[tuple[Batch, int, int]] = []
 
-    def give_back(self, size: int) -> None:
+    def deallocate(self, size: int) -> None:
         self.borrowed -= size
 
     # ---- the program
@@ -110,7 +110,7 @@ class Idempotence(RuleBasedStateMachine):
     def transmit(self) -> bool:
         if len(self.queue.in_flight) >= IN_FLIGHT or self.queue.ready(self.now) is None:
             return False
-        batch, identity = self.queue.take()
+        batch, identity = self.queue.start_next()
         self.requests.append((batch, bytes(batch.encode(0, None, identity))))
         return True
 

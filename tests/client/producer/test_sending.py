@@ -245,15 +245,15 @@ async def test_a_partitioner_that_gives_nonsense(
 ) -> None:
     topic = new_topic(2)
     async with new_producer(broker.bootstrap, partitioner=lambda *_: 7) as producer:
-        with pytest.raises(ConfigurationError, match="the partitioner gave 7"):
+        with pytest.raises(ConfigurationError, match="the partitioner returned 7"):
             await producer.send(topic, b"v")
 
 
 @pytest.mark.parametrize(
     ("value", "options", "says"),
     [
-        ("text", {}, "a str; bytes are needed: give a value_serializer"),
-        (7, {}, "an? int; bytes"),
+        ("text", {}, "a str; it must be bytes: give a value_serializer"),
+        (7, {}, "an? int; it must be bytes"),
         (b"v", {"headers": [("a", 1)]}, "headers are pairs"),
         (b"v", {"headers": [(b"a", b"1")]}, "headers are pairs"),
         (b"v", {"headers": ["ab", "c"]}, "headers are pairs"),
@@ -336,7 +336,7 @@ async def test_topics_that_do_not_exist(
             await producer.send(new_name("absent"), b"v")
         with pytest.raises(UnknownTopicError, match="has no partition 2; it has 0 to 1"):
             await producer.send(topic, b"v", partition=2)
-        with pytest.raises(ConfigurationError, match="a name is needed"):
+        with pytest.raises(ConfigurationError, match="it must be a name"):
             await producer.send("", b"v")
     assert partitions_of(broker.port, made) == 1
 

@@ -13,7 +13,7 @@ from ottla_client.producer import Producer
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"acks": 2}, 'acks is 2; it may be 0, 1 or "all"'),
+        ({"acks": 2}, 'acks is 2; it must be 0, 1 or "all"'),
         ({"acks": True}, "acks is True"),
         ({"acks": 1, "enable_idempotence": True}, 'needs acks="all"'),
         ({"acks": 0, "enable_idempotence": True}, 'needs acks="all"'),
@@ -46,7 +46,7 @@ def test_refused(options: dict[str, Any], says: str) -> None:
         ({"max_in_flight_requests_per_connection": 6}, False),
     ],
 )
-def test_idempotence_gives_way_only_where_nobody_insists(options: dict[str, Any], idempotent: bool) -> None:
+def test_other_options_switch_idempotence_off_by_default(options: dict[str, Any], idempotent: bool) -> None:
     assert Producer(**options)._settings.idempotent is idempotent
 
 

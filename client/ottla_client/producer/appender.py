@@ -1,4 +1,4 @@
-"""The way of a record into the buffer: its topic's queues, its partition, and room in a batch."""
+"""Appends records to batches: finds the topic's queues, the partition, and memory."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from .settings import ProducerSettings
 
 KEYED_AT_ONCE = 65_536
-"""Records with keys of a ``send_batch`` are dealt out to partitions so many at a time: all get some early."""
+"""Keyed records of a ``send_batch`` are assigned to partitions in steps of this size: all get some early."""
 
 
-class Filling:
-    """What sends do before they return. It waits for metadata and for room, and adds without waiting."""
+class RecordAppender:
+    """Waits for metadata and memory; appends without waiting."""
 
     def __init__(
         self,
@@ -35,24 +35,24 @@ class Filling:
         settings: ProducerSettings,
         partitioner: Partitioner | None,
         *,
-        short_way: bool,
+        fast_path: bool,
         check_open: Callable[[], None],
     ) -> None:
-        """``short_way``: plain records may be added to a topic's open batch without coming here."""
+        """``fast_path``: ``Producer.send`` may append plain records to a topic's open batch itself."""
         self._cluster = cluster
         self._accumulator = accumulator
         self._settings = settings
         self._partitioner = partitioner
-        self._short_way = short_way
+        self._fast_path = fast_path
         self._check_open = check_open
 
     async def topic(self, name: str, partition: int | None) -> TopicBuffer:
-        """The queues of topic ``name``, once it is known to exist and to have ``partition``.
+        """The queues of topic ``name``, after checking that it exists and has ``partition``.
 
         Raises UnknownTopicError, RequestTimeoutError after max_block_ms.
         """
         if not isinstance(name, str) or not name:
-            raise ConfigurationError(f"the topic is {name!r}; a name is needed")
+            raise ConfigurationError(f"the topic is {name!r}; it must be a name")
         deadline = Deadline(self._settings.max_block)
         buffer = self._accumulator.topics.get(name)
         if buffer is None:
@@ -65,7 +65,7 @@ class Filling:
             buffer = self._accumulator.topic(name, found.partitions)
         if partition is not None:
             if partition not in buffer.partitions:
-                # It may have been added since.
+                # The partition may be new.
                 now = (await self._cluster.fetch_topics((name,), deadline)).get(name)
                 self._check_open()
                 if now is not None and now.partitions:
@@ -78,14 +78,14 @@ class Filling:
         return buffer
 
     def partition_of(self, buffer: TopicBuffer, key: bytes | None) -> int | None:
-        """The partition for ``key``; None: whichever records without a key stick to now."""
+        """The partition for ``key``; None for the current partition of records without a key."""
         partitions = buffer.partitions
         if self._partitioner is None:
             return None if key is None else partitions[partition_for_key(key, len(partitions))]
         partition = self._partitioner(buffer.name, key, tuple(partitions))
         if partition not in partitions:
             raise ConfigurationError(
-                f"the partitioner gave {partition!r} for topic {buffer.name!r}, which has the partitions 0 to "
+                f"the partitioner returned {partition!r} for topic {buffer.name!r}, which has the partitions 0 to "
                 f"{len(partitions) - 1}"
             )
         return partition
@@ -93,8 +93,8 @@ class Filling:
     async def room(self, buffer: TopicBuffer, partition: int | None, size: int, most: int = 0) -> Batch:
         """The open batch of ``partition`` (None: the sticky one) with room for ``size`` bytes, and up to ``most``.
 
-        The caller has to fill it before anything else is awaited. Raises BufferFullError after max_block_ms; then, or
-        when it is cancelled, nothing is taken.
+        The caller must append before it awaits anything. Raises BufferFullError after max_block_ms. After an error or
+        a cancellation, no memory is allocated.
         """
         accumulator = self._accumulator
         memory = accumulator.memory
@@ -110,28 +110,28 @@ class Filling:
                 if step == CLOSED:
                     accumulator.close(buffer, queue)
                     accumulator.on_ready(queue)
-                    # The loop gets its turn once a batch, so that what is full can leave.
+                    # Give the loop a turn once per batch, so that full batches can be sent.
                     await asyncio.sleep(0)
                     self._check_open()
                     continue
                 if held < step:
-                    if not memory.take(step - held):
+                    if not memory.allocate(step - held):
                         accumulator.hurry()
                         deadline = deadline or Deadline(self._settings.max_block)
                         await memory.wait(step - held, deadline)
                         held = step
                         self._check_open()
-                        continue  # the batch may have left meanwhile
+                        continue  # the batch may have been sent meanwhile
                     held = step
                 batch = accumulator.open_batch(
-                    buffer, queue, short_way=self._short_way and queue.partition == buffer.sticky.partition
+                    buffer, queue, fast_path=self._fast_path and queue.partition == buffer.sticky.partition
                 )
                 accumulator.lend(batch, step)
                 held -= step
                 return batch
         finally:
             if held:
-                memory.give_back(held)
+                memory.deallocate(held)
 
     def _has_leader(self, topic: str, partition: int) -> bool:
         return self._cluster.leader(topic, partition) is not None
@@ -139,9 +139,9 @@ class Filling:
     async def add(
         self, buffer: TopicBuffer, bulk: Bulk, partition: int | None, delivery: BatchDelivery
     ) -> None:
-        """Add all of ``bulk``, and tell ``delivery`` where each record is.
+        """Append all of ``bulk``, and add the batches to ``delivery``.
 
-        Raises, as ``room``, only while ``delivery`` has nothing yet; later its records are refused there.
+        Raises the errors of ``room`` only before the first record is appended; later ``delivery`` gets them.
         """
         if partition is not None or (bulk.keys is None and self._partitioner is None):
             await self._add_to(buffer, bulk, partition, delivery)
@@ -153,7 +153,7 @@ class Filling:
                 await self._add_to(buffer, bulk.pick(places), each, delivery)
 
     def _deal(self, buffer: TopicBuffer, bulk: Bulk, first: int, last: int) -> dict[int, list[int]]:
-        """Which of the records from ``first`` to before ``last`` go to which partition."""
+        """The indexes from ``first`` to before ``last``, by partition."""
         keys = bulk.keys
         partitions = buffer.partitions
         dealt: dict[int, list[int]]
@@ -164,7 +164,7 @@ class Filling:
                 dealt = {each: [first + at for at in places] for each, places in dealt.items()}
             return dealt
         dealt = {}
-        # Those without a key among them go to one partition together, in order with those that belong there.
+        # Records without a key share one partition, in order with the records that belong there.
         sticky = self._accumulator.sticky_queue(buffer, self._has_leader).partition
         for at in range(first, last):
             partition = self.partition_of(buffer, None if keys is None else keys[at])

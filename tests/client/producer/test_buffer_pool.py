@@ -8,12 +8,12 @@ import pytest
 
 from ottla_client.deadline import Deadline
 from ottla_client.errors import BufferFullError, ClosedError
-from ottla_client.producer.memory import Memory
+from ottla_client.producer.buffer_pool import BufferPool
 
 
 async def test_first_come_first_served() -> None:
-    memory = Memory(100)
-    assert memory.take(80)
+    memory = BufferPool(100)
+    assert memory.allocate(80)
     order: list[str] = []
 
     async def want(name: str, size: int) -> None:
@@ -25,45 +25,45 @@ async def test_first_come_first_served() -> None:
     small = asyncio.create_task(want("small", 10))
     await asyncio.sleep(0)
     assert memory.contended
-    assert not memory.take(1), "nobody overtakes those who wait"
-    memory.give_back(80)
+    assert not memory.allocate(1), "nobody overtakes those who wait"
+    memory.deallocate(80)
     await asyncio.gather(large, small)
     assert order == ["large", "small"]
     assert memory.free == 0
 
 
 async def test_says_what_to_do_when_it_stays_full() -> None:
-    memory = Memory(100)
-    assert memory.take(100)
+    memory = BufferPool(100)
+    assert memory.allocate(100)
     with pytest.raises(BufferFullError, match=r"100 bytes \(buffer_memory\).*max_block_ms"):
         await memory.wait(1, Deadline(0.01))
-    memory.give_back(100)
+    memory.deallocate(100)
     assert memory.free == 100
 
 
 @pytest.mark.parametrize("served", [False, True])
 async def test_cancelled_takes_nothing(served: bool) -> None:
-    memory = Memory(100)
-    assert memory.take(100)
+    memory = BufferPool(100)
+    assert memory.allocate(100)
     first = asyncio.create_task(memory.wait(60, Deadline(30)))
     second = asyncio.create_task(memory.wait(40, Deadline(30)))
     await asyncio.sleep(0)
     if served:
-        memory.give_back(60)
+        memory.deallocate(60)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
     if not served:
-        memory.give_back(60)
+        memory.deallocate(60)
     await second
     assert memory.free == 20
-    memory.give_back(80)
+    memory.deallocate(80)
     assert memory.free == 100
 
 
 async def test_closing_ends_the_wait() -> None:
-    memory = Memory(10)
-    assert memory.take(10)
+    memory = BufferPool(10)
+    assert memory.allocate(10)
     waiting = asyncio.create_task(memory.wait(5, Deadline(30)))
     await asyncio.sleep(0)
     memory.refuse(ClosedError("closed"))

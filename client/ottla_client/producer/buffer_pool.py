@@ -1,4 +1,4 @@
-"""The bound on what a producer buffers, and the queue of those who wait for room."""
+"""The memory for buffered records, and the queue of sends that wait for it. Kafka's ``BufferPool``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from ..deadline import Deadline
 
 
-class Memory:
-    """``total`` bytes, lent to batches. Who waits is served in the order of coming; belongs to one event loop."""
+class BufferPool:
+    """``total`` bytes for batches, allocated in the order of requests. Belongs to one event loop."""
 
     __slots__ = ("_waiters", "free", "total")
 
@@ -24,22 +24,22 @@ class Memory:
 
     @property
     def contended(self) -> bool:
-        """Whether somebody waits."""
+        """Whether a send waits."""
         return bool(self._waiters)
 
-    def take(self, size: int) -> bool:
-        """Take ``size`` bytes if they are there and nobody waits."""
+    def allocate(self, size: int) -> bool:
+        """Allocate ``size`` bytes if they are free and no send waits. Returns whether it did."""
         if self._waiters or self.free < size:
             return False
         self.free -= size
         return True
 
     async def wait(self, size: int, deadline: Deadline) -> None:
-        """Take ``size`` bytes, waiting for them. Raises BufferFullError at the deadline.
+        """Wait for ``size`` bytes and allocate them. Raises BufferFullError at the deadline.
 
-        Cancelled or late, it has taken nothing.
+        After an error or a cancellation, nothing is allocated.
         """
-        if self.take(size):
+        if self.allocate(size):
             return
         waiter = asyncio.get_running_loop().create_future()
         entry = (size, waiter)
@@ -52,22 +52,22 @@ class Memory:
                 self._waiters.remove(entry)
                 self._serve()
             elif waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                self.give_back(size)
+                self.deallocate(size)
             if isinstance(error, asyncio.CancelledError):
                 raise
             raise BufferFullError(
-                f"the producer's buffer of {self.total} bytes (buffer_memory) stayed full for max_block_ms: records "
-                "are made faster than the brokers take them"
+                f"the producer's buffer of {self.total} bytes (buffer_memory) stayed full for max_block_ms: "
+                "records are sent faster than the brokers accept them"
             ) from None
 
-    def give_back(self, size: int) -> None:
-        """Return ``size`` bytes, and serve those who wait."""
+    def deallocate(self, size: int) -> None:
+        """Return ``size`` bytes, and serve the sends that wait."""
         self.free += size
         if self._waiters:
             self._serve()
 
     def refuse(self, error: Exception) -> None:
-        """Fail everybody who waits."""
+        """Fail all sends that wait."""
         waiters, self._waiters = self._waiters, deque()
         for _, waiter in waiters:
             if not waiter.done():
