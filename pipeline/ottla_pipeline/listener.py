@@ -1,8 +1,8 @@
-"""Group commits as soon as a batch is done: a listener for queries that read topics.
+"""A listener that commits a query's offsets to its group as soon as a batch is done.
 
-``format("ottla")`` commits what a batch has done when Spark asks for the next one, which may be a while after, and not
-before the next start where a query is stopped. With this listener offsets are committed when Spark reports that the
-batch is done. It does the same for queries of Spark's own connector, which never commits::
+``format("ottla")`` commits a batch when Spark asks for the next one: that may be much later, and for a query that was
+stopped only at its next start. This listener commits when Spark reports that the batch is done. It also works for
+queries of Spark's own connector, which never commits::
 
     options = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders", "kafka.group.id": "reports"}
     spark.streams.addListener(GroupCommitListener(options))
@@ -40,14 +40,14 @@ log = logging.getLogger("ottla_pipeline")
 
 
 class GroupCommitListener(StreamingQueryListener):
-    """Commits for every query of this session that reads these topics, or for the one of a name.
+    """Commits for every query of this session that reads these topics, or for the named one.
 
-    Spark calls listeners in one thread, one after the other. A commit that fails is logged: the data is safe, and the
-    next batch's commit has its offsets, too.
+    Spark calls listeners one after the other in one thread. A failed commit is logged: the data is safe, and the next
+    batch's commit includes its offsets.
     """
 
     def __init__(self, options: Mapping[str, str], query: str | None = None) -> None:
-        """``options`` are those of the reader; ``query`` is a query's name. Raises OptionError."""
+        """``options``: the reader's; ``query``: a query's name. Raises OptionError."""
         made = resolve(options, stream=True)
         if made.group is None:
             raise OptionError("there is no group to commit to: set kafka.group.id")
@@ -57,10 +57,10 @@ class GroupCommitListener(StreamingQueryListener):
         self._commits = GroupCommits(self._cluster, made.group, required=False)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is done yet."""
+        """Do nothing: no batch is done yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A batch is done."""
+        """Commit the batch's end offsets."""
         if self._query is not None and event.progress.name != self._query:
             return
         for source in json.loads(event.progress.json)["sources"]:
@@ -69,7 +69,7 @@ class GroupCommitListener(StreamingQueryListener):
                 self._commits.done(offsets)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing new is done."""
+        """Do nothing: nothing new is done."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Close the connections; another query opens new ones."""
@@ -80,7 +80,7 @@ class GroupCommitListener(StreamingQueryListener):
 
 
 def _offsets(told: Any) -> Mapping[TopicPartition, int]:
-    """The offsets of a source that reads topics; none of any other."""
+    """The end offsets of a source that reads topics; empty for any other source."""
     try:
         return Offsets.of_text(told).of if isinstance(told, str) else Offsets.of_json(told or {}).of
     except SourceError:

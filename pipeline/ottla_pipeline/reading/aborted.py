@@ -1,7 +1,7 @@
-"""Which batches belong to transactions that were aborted: readers of committed records pass them over.
+"""Finds the batches of aborted transactions, which readers of committed records skip.
 
-Over the wire a broker says which producer's transactions, from which offset on, were aborted; each ends with its marker
-in the log. The index beside a segment file names the marker's offset as well. Source: Kafka's ``CompletedFetch``,
+Over the wire a broker lists the aborted transactions by producer and first offset; each ends with its marker in the
+log. The index beside a segment file also has the marker's offset. Source: Kafka's ``CompletedFetch``,
 ``TransactionIndex`` (KIP-98).
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Aborted(NamedTuple):
-    """A transaction: its producer, its first offset, and the offset of its marker, None where that isn't known."""
+    """An aborted transaction: its producer, its first offset, and its marker's offset, None if unknown."""
 
     producer: int
     first: int
@@ -33,7 +33,7 @@ class Aborted(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Batches one behind the other, the aborted transactions that may be among them, and the first offset to read."""
+    """Consecutive batches, the aborted transactions that may be among them, and the first offset to read."""
 
     found: Batches
     aborted: Sequence[Aborted] = ()
@@ -43,8 +43,8 @@ class Chunk(NamedTuple):
 def in_aborted(found: Batches, aborted: Sequence[Aborted]) -> NDArray[np.bool_]:
     """For each batch, whether it is part of one of these transactions.
 
-    Those without a last offset end with their marker; ``found`` then has all batches from where the broker was asked
-    from. Raises CorruptRecordError for a marker that can't be read.
+    A transaction without a last offset ends with its marker; ``found`` then has all batches from the fetch's first
+    offset on. Raises CorruptRecordError for a marker that can't be read.
     """
     table = found.table
     producers = table[:, PRODUCER]
@@ -61,7 +61,7 @@ def in_aborted(found: Batches, aborted: Sequence[Aborted]) -> NDArray[np.bool_]:
 
 
 def _by_markers(found: Batches, aborted: Sequence[Aborted]) -> NDArray[np.bool_]:
-    """As ``in_aborted``, of control batches too, going from batch to batch."""
+    """As ``in_aborted``, batch by batch, including control batches."""
     table = found.table
     part = np.zeros(len(table), np.bool_)
     coming = sorted(((each.first, each.producer) for each in aborted), reverse=True)
@@ -82,7 +82,7 @@ def _by_markers(found: Batches, aborted: Sequence[Aborted]) -> NDArray[np.bool_]
 
 
 def _aborts(found: Batches, at: int) -> bool:
-    """Whether a control batch is the marker of an abort."""
+    """Whether a control batch is an abort marker."""
     view = found.data.data
     header = read_header(view, at)
     if not crc_is_valid(view, at, header):

@@ -1,6 +1,6 @@
-"""A run of bytes as a table of the batches in it: where each begins, its offsets, what is to be known before decoding.
+"""Lists the batches in a run of bytes: where each begins, its offsets, and what decoding needs to know.
 
-The table has a row a batch and these columns, all int64. It is made by ``kernels.walk`` or, without numba, here.
+The table has one row per batch and these columns, all int64. ``kernels.walk`` makes it or, without numba, this module.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _ROWS: Final = 4096
 class Batches(NamedTuple):
     """Whole batches in ``data``, up to the one that reaches the range's end.
 
-    ``size`` bytes of it are looked at; ``expected`` is the least offset that may follow. ``problem`` says why what
-    follows can't be a batch; None where the bytes just end.
+    ``size``: the bytes that they take; ``expected``: the least offset that may follow; ``problem``: why the bytes that
+    follow can't be a batch, None if there are no more bytes.
     """
 
     data: Octets
@@ -56,7 +56,7 @@ class Batches(NamedTuple):
 def find_batches(
     data: Octets, expected: int, end: int, walk: Walk | None = None, *, room: int = _ROWS
 ) -> Batches:
-    """The batches that ``data`` begins with. ``expected`` is the least offset that the first may begin with."""
+    """The batches at the start of ``data``. ``expected`` is the least valid offset of the first one."""
     walk = walk or _walk
     tables: list[Table] = []
     at = 0
@@ -69,16 +69,16 @@ def find_batches(
     found = tables[0] if len(tables) == 1 else np.concatenate(tables)
     problem = None if status == GOOD else _problem(data, at, expected)
     if problem is None and len(found) and found[-1, BASE] >= end and _goes_back(data, at, found[-1, BASE]):
-        # No checksum covers a batch's offset: one that jumps over the range's end, and what follows doesn't, is wrong.
+        # No checksum covers a batch's offset. If it jumps over the range's end and the next batch doesn't, it is wrong.
         at = int(found[-1, AT])
         found = found[:-1]
         expected = int(found[-1, LAST]) + 1 if len(found) else -1
-        problem = "its offset is beyond that of the batch behind it"
+        problem = "its offset is beyond that of the next batch"
     return Batches(data, found, at, expected, problem)
 
 
 def _goes_back(data: Octets, at: int, offset: int) -> bool:
-    """Whether the batch that seems to stand at ``at`` begins before ``offset``."""
+    """Whether there seems to be a batch at ``at`` that begins before ``offset``."""
     head = data[at : at + HEADER_SIZE].tobytes()
     return len(head) == HEADER_SIZE and head[16] == MAGIC and int.from_bytes(head[:8], "big") < offset
 

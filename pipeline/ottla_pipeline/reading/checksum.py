@@ -1,8 +1,8 @@
-"""A checksum of records that doesn't depend on their order: what was landed in pieces can be held against the log.
+"""A checksum of records that doesn't depend on their order, to compare landed pieces with the log.
 
-A record's hash has 64 bits and is made of its key, value and offset; a checksum is the number of records and the sum of
-their hashes modulo 2**64. So checksums of disjoint sets add up, and a record that is missing, doubled or changed shows.
-It is no defence against somebody who wants to deceive.
+A record's hash has 64 bits and covers its key, value and offset. A checksum is the number of records and the sum of
+their hashes modulo 2**64. So checksums of disjoint sets add up, and a missing, doubled or changed record shows. It
+doesn't protect against deliberate forgery.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Checksum:
     def of(
         cls, batch: pa.RecordBatch | pa.Table, key: str = "key", value: str = "value", offset: str = "offset"
     ) -> Checksum:
-        """That of all rows; the names are those of the columns. Raises KeyError where one is missing."""
+        """Of all rows of a table with these columns. Raises KeyError for a missing one."""
         from .hashing import sum_of_hashes
 
         columns = [batch.column(name) for name in (key, value, offset)]
@@ -42,7 +42,7 @@ class Checksum:
 
     @classmethod
     def from_text(cls, text: str) -> Checksum:
-        """Raises ValueError for a text that ``to_text`` doesn't make."""
+        """Parse what :meth:`to_text` made. Raises ValueError."""
         count, colon, total = text.partition(":")
         if not colon or not count.isdecimal() or len(total) != 16:
             raise ValueError(

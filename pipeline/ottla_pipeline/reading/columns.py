@@ -1,4 +1,4 @@
-"""Arrow arrays out of numpy's, and the columns that are the same in every row."""
+"""Makes Arrow arrays from numpy's, and the columns that are the same in every row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def array(type_: pa.DataType, rows: int, *buffers: NDArray[Any] | None, nulls: i
 
 
 def constants(topic: str, partition: int, log_append_time: bool, rows: int) -> dict[str, pa.Array]:
-    """The columns topic, partition and timestampType of so many rows."""
+    """The columns topic, partition and timestampType of ``rows`` rows."""
     room = -(-rows // _STEP) * _STEP
     return {
         "topic": _text(topic, room).slice(0, rows),
@@ -45,5 +45,5 @@ def _number(number: int, rows: int) -> pa.Array:
 
 
 def record_batch(columns: dict[str, pa.Array], wanted: tuple[str, ...]) -> pa.RecordBatch:
-    """The wanted ones of ``columns``, in their order."""
+    """The wanted columns, in order."""
     return pa.RecordBatch.from_arrays([columns[name] for name in wanted], schema=schema(wanted))

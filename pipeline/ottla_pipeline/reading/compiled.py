@@ -28,7 +28,7 @@ _TOTALS: Final = 9
 
 
 class CompiledEngine:
-    """Decodes groups of batches, which agree in who set the timestamps, and in whether they are compressed."""
+    """Decodes groups of batches. A group has one timestamp type, and is compressed or not."""
 
     walk = staticmethod(kernels.walk)
 
@@ -38,9 +38,9 @@ class CompiledEngine:
         self._plain = PlainEngine(range, wanted)
 
     def decode(self, data: Octets, table: Table, first: int) -> list[pa.RecordBatch]:
-        """The range's records from offset ``first`` on, of the batches in ``table``, which lie in ``data``.
+        """The range's records from offset ``first`` on, of the batches in ``table``, whose bytes are in ``data``.
 
-        Raises CorruptRecordError if any of them is broken.
+        Raises CorruptRecordError if a batch is broken.
         """
         counts = table[:, COUNT]
         unusual = (
@@ -56,7 +56,7 @@ class CompiledEngine:
         return self._plain.decode(data, table, first)
 
     def _decode(self, data: Octets, pieces: Table, first: int, rows: int, size: int) -> pa.RecordBatch | None:
-        """None where something is unusual. There are so many rows and bytes at most."""
+        """Decode at most this many rows and bytes; None if something is unusual."""
         wanted = self._wanted
         range = self._range
         append_time = bool(pieces[0, 5])
@@ -98,7 +98,7 @@ class CompiledEngine:
 
 
 class Field:
-    """Room for a binary column: of no size where it isn't wanted."""
+    """Room for a binary column; empty if it isn't wanted."""
 
     __slots__ = ("data", "edges", "valid")
 
@@ -110,14 +110,14 @@ class Field:
     def array(self, rows: int, nulls: int, type_: pa.DataType | None = None) -> pa.Array:
         used = int(self.edges[rows]) if len(self.edges) else 0
         if 2 * used < len(self.data):
-            # Whoever keeps the array shouldn't keep room that was for the other field.
+            # Keeping the array must not keep the other field's room.
             self.data = self.data[:used].copy()
         bits = _bits(self.valid, rows) if nulls else None
         return array(type_ or pa.binary(), rows, bits, self.edges, self.data, nulls=nulls)
 
 
 def _pieces(data: Octets, table: Table) -> tuple[Octets, Table]:
-    """The batches' records as ``kernels.decode`` takes them, and what they lie in. Raises CorruptRecordError."""
+    """The batches' records as ``kernels.decode`` takes them, and their bytes. Raises CorruptRecordError."""
     pieces = np.empty((len(table), 6), np.int64)
     append_time = (table[:, ATTRIBUTES] & LOG_APPEND_TIME) != 0
     pieces[:, 2] = table[:, COUNT]
@@ -138,7 +138,7 @@ def _pieces(data: Octets, table: Table) -> tuple[Octets, Table]:
 
 
 def _room(wanted: bool, size: int, type_: type[np.generic]) -> NDArray[Any]:
-    """From Arrow's pool, which keeps memory for the next time: what the system gives is slow at its first touch."""
+    """Memory from Arrow's pool, which is reused: the first touch of new memory is slow."""
     room: NDArray[Any] = np.frombuffer(
         pa.allocate_buffer(size * np.dtype(type_).itemsize if wanted else 0), type_
     )
@@ -168,7 +168,7 @@ def _headers(data: Octets, headers_at: NDArray[np.int64], count: int, names: int
 
 
 def _as_text(names: pa.Array) -> pa.Array:
-    """Names as UTF-8, with ``?`` for each byte that is none."""
+    """Names as UTF-8, with ``?`` for each invalid byte."""
     try:
         return names.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,8 +1,8 @@
-"""How loops are compiled by numba, for the modules that have some: ``kernels`` here, and those of who reads values.
+"""Compiles loops by numba, for the modules that have some: ``kernels`` here and in the parsing of values.
 
-Imported by them alone: importing numba takes 0.3 s, and compiling, once a machine where a cache can be written, some
-seconds. Numba's cache of a loop is renewed when the loop's own file changes, and by nothing else: what a loop calls
-stands in its file, but for what is at the end here.
+Only those modules import it: importing numba takes 0.3 s, and compiling takes some seconds, once per machine if a cache
+can be written. Numba renews a cached loop only when the loop's own file changes. So a loop's callees are in the same
+file, except for those at the end of this one.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ UINT64S = types.Array(types.uint64, 1, "C")
 TABLE = types.Array(types.int64, 2, "C")
 
 uncached: set[str] = set()
-"""The loops that every process has to compile for itself."""
+"""The loops that every process has to compile itself, without a cache."""
 
 
 def compiled(*signature: Any) -> Callable[[F], F]:
-    """Compile now, or take it from the cache; without a cache where there is no place for one."""
+    """Compile now, or load from the cache; works without a cache if none can be written."""
 
     def compile(function: F) -> F:
         options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
@@ -52,7 +52,7 @@ def compiled(*signature: Any) -> Callable[[F], F]:
 
 inlined: Callable[[F], F] = njit(nogil=True, error_model="numpy", boundscheck=False)
 merged: Callable[[F], F] = njit(nogil=True, error_model="numpy", boundscheck=False, forceinline=True)
-"""As ``inlined``, where the compiler would find it too large for that."""
+"""As ``inlined``, for functions that the compiler finds too large to inline."""
 _intrinsic: Callable[[F], Any] = numba.extending.intrinsic
 
 
@@ -74,7 +74,7 @@ def copy(typing: Any, target: Any, at: Any, source: Any, start: Any, size: Any) 
 
 @_intrinsic
 def address(typing: Any, data: Any) -> Any:
-    """Where an array begins, as int64: functions that take this instead are called, or inlined, for less."""
+    """An array's address, as int64: passing it is cheaper than passing the array."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         begin = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -90,7 +90,7 @@ def _load(context: Any, builder: Any, kind: Any, arguments: Any) -> Any:
 
 @_intrinsic
 def octet(typing: Any, begin: Any, at: Any) -> Any:
-    """The byte at a place behind an address, as int64."""
+    """The byte at an offset from an address, as int64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.zext(
@@ -102,7 +102,7 @@ def octet(typing: Any, begin: Any, at: Any) -> Any:
 
 @_intrinsic
 def word(typing: Any, begin: Any, at: Any) -> Any:
-    """The eight bytes from a place behind an address on, as the machine has them in a uint64."""
+    """The eight bytes at an offset from an address, as a uint64 in the machine's byte order."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return _load(context, builder, types.uint64, arguments)
@@ -112,7 +112,7 @@ def word(typing: Any, begin: Any, at: Any) -> Any:
 
 @_intrinsic
 def lowest_bit(typing: Any, number: Any) -> Any:
-    """Which bit of a uint64 is the lowest that is set; 64 of 0."""
+    """The index of the lowest bit set in a uint64; 64 for 0."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], cgutils.false_bit)

@@ -1,4 +1,4 @@
-"""From batches to rows of one range: which of them count, whether they are whole, and what happens where not."""
+"""Turns a range's batches into rows: selects them, checks them, and handles broken ones."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ log = logging.getLogger("ottla_pipeline")
 _CHECKED_FROM: Final = 21
 _GROUP_BYTES: Final = 16 * 1024 * 1024
 _COMPRESSED_BYTES: Final = 2 * 1024 * 1024
-"""Bytes of batches that are decoded together; of compressed ones fewer, as nobody knows what they become."""
+"""Most bytes of batches that are decoded together; fewer if compressed, as their decoded size is unknown."""
 
 
 class Decoder:
-    """One range's. ``set_aside`` gets the batches that can't be decoded where these aren't to raise."""
+    """One range's decoder. ``set_aside`` gets batches that can't be decoded; without it they raise."""
 
     def __init__(
         self,
@@ -53,17 +53,17 @@ class Decoder:
 
     @property
     def position(self) -> int:
-        """The next offset to decode: everything before it has been handed out."""
+        """The next offset to decode: everything before it has been yielded."""
         return self._first
 
     def done(self) -> None:
-        """There is nothing more in the range."""
+        """Move the position to the range's end: there are no more records."""
         self._first = max(self._first, self._range.end)
 
     def rows(self, chunk: Chunk, *, sure: bool = True) -> Iterator[pa.RecordBatch]:
-        """The range's records in ``chunk``, without those of aborted transactions and those that came before.
+        """The range's records in ``chunk``, from the position on, without aborted transactions.
 
-        Unless ``sure``, batches that can't be decoded raise even where they are to be set aside. Raises CorruptData,
+        Unless ``sure``, batches that can't be decoded always raise, instead of being set aside. Raises CorruptData,
         DataLoss.
         """
         found, aborted, first = chunk
@@ -86,14 +86,14 @@ class Decoder:
             raise self._corrupt(self._first, found.problem)
 
     def lost(self, kind: LossKind, first: int, last: int) -> None:
-        """Offsets ``first`` to ``last`` have gone: raise DataLoss, or say so and go on, as the settings have it."""
+        """Handle the loss of offsets ``first`` to ``last``: raise DataLoss or log it, by the settings."""
         loss = DataLoss.while_reading(kind, self._range.topic_partition, first, last)
         if self._settings.fail_on_data_loss:
             raise loss
         log.warning("%s", loss)
 
     def _check_epochs(self, table: Table) -> None:
-        """Batches of a later leader than the one that told the range's end replace others, which were lost."""
+        """Detect batches of a later leader than the one that reported the range's end: they replaced lost ones."""
         known = self._range.leader_epoch
         if known < 0 or self._rewritten:
             return
@@ -103,7 +103,7 @@ class Decoder:
             self.lost("truncation", max(int(later[0, BASE]), self._first), self._range.end - 1)
 
     def _group(self, data: Octets, group: Table) -> Iterator[pa.RecordBatch]:
-        """Decode batches together, or each by itself where one is broken; the position goes behind them."""
+        """Decode batches together, or one by one if any is broken, and move the position past them."""
         behind = int(group[-1, LAST]) + 1
         group = self._intact(data, group)
         batches: list[pa.RecordBatch] = []
@@ -126,7 +126,7 @@ class Decoder:
         self._first = max(self._first, behind)
 
     def _intact(self, data: Octets, group: Table) -> Table:
-        """The batches whose checksum is right; the others are refused."""
+        """The batches whose checksum matches; refuses the others."""
         view = data.data
         places = zip(*(group[:, column].tolist() for column in (AT, SIZE, CRC)), strict=True)
         bad = [

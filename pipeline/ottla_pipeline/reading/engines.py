@@ -1,4 +1,4 @@
-"""Which decoder a read gets: the compiled one where it is there already or pays, else the plain one."""
+"""Chooses a read's decoder: the compiled one if it is loaded already or worth loading, otherwise the plain one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla_pipeline")
 
 WORTH_COMPILING: Final = 100_000
-"""Records: with fewer, loading the compiled loops (0.4 s, once a process) takes longer than doing without them."""
+"""With fewer records, loading the compiled loops (0.4 s per process) takes longer than plain decoding."""
 
 
 WORTH_IN_ALL: Final = 400_000
-"""Records that one process has decoded without, in small ranges: a stream is going to bring more of them."""
+"""Records of small ranges after which a process loads the loops anyway: a stream will bring more."""
 
 _without = 0
 
@@ -39,13 +39,13 @@ def engine_for(range: OffsetRange, wanted: tuple[str, ...]) -> CompiledEngine | 
 
 
 def compiled_already() -> bool:
-    """Whether this process has loaded the compiled loops: others cost it little then."""
+    """Whether this process has loaded the compiled loops: loading others then costs little."""
     return sys.modules.get("ottla_pipeline.reading.kernels") is not None
 
 
 @cache
 def can_compile() -> bool:
-    """Whether the compiled loops are to be had; says so once where numba is there and fails."""
+    """Whether the compiled loops can be loaded; logs once if numba is installed and fails."""
     if find_spec("numba") is None:
         return False
     try:
@@ -55,7 +55,7 @@ def can_compile() -> bool:
             return False
         from . import kernels
     except Exception as error:
-        # Whatever numba fails with on this machine, the other way brings the same records.
+        # Any failure of numba on this machine: the plain decoder gives the same records.
         why = str(error).partition("\n")[0]
         log.warning("numba can't be used, records are decoded several times slower without it: %s", why)
         return False

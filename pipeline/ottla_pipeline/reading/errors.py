@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from ottla_client import TopicPartition
 
 LossKind: TypeAlias = Literal["retention", "deletion", "truncation", "recreated"]
-"""retention: the log's start has passed them (DeleteRecords too); deletion: the topic or partition has gone;
-truncation: the log ends before them, or others were written in their place (an unclean election); recreated: the topic
-is another one by the same name.
+"""retention: the log's start has passed them (DeleteRecords too); deletion: the topic or partition is gone;
+truncation: the log ends before them, or an unclean election replaced them; recreated: the topic was deleted and created
+again.
 """
 
 _HOW: Final[dict[LossKind, str]] = {
@@ -32,12 +32,12 @@ class ReadError(Exception):
 
 
 class CorruptData(ReadError):
-    """A record batch that can't be decoded: ``offset`` is the first wanted of it, ``reason`` what is wrong."""
+    """A record batch can't be decoded: ``offset`` is its first wanted one, ``reason`` what is wrong."""
 
     def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
         super().__init__(
             f"{topic}-{partition}: the record batch at offset {offset} can't be read: {reason}; set"
-            " onCorrupt=deadletter to set such batches aside, or start behind it"
+            " onCorrupt=deadletter to set such batches aside, or start after it"
         )
         self.topic = topic
         self.partition = partition

@@ -1,8 +1,8 @@
-"""A partition's folder as another process's broker keeps it: whether it is the right one, and what is in it.
+"""Reads a partition's folder that a broker in another process is writing: checks that it is the right one, and lists
+it.
 
-Nothing here is written, and nothing is taken for granted: folders are renamed when a topic goes, segments are replaced
-when a log is compacted. An opened folder stays the same one whatever it is called then. Files and names are in
-``docs/formats``.
+It only reads, and expects change: folders are renamed when a topic is deleted, segments are replaced by compaction. An
+open folder stays the same one whatever its name becomes. Files and names are in ``docs/formats``.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _LOG, _SWAP, _TXN_INDEX = ".log", ".swap", ".txnindex"
 
 
 class NotHere(Exception):
-    """The folder can't be read from this machine, or isn't that of the range; says why."""
+    """The folder can't be read from this machine, or isn't the range's; the text says why."""
 
 
 class Unsure(Exception):
-    """The files don't say what the log holds: they are being replaced, or end too early."""
+    """The files don't show what the log holds: they are being replaced, or end too early."""
 
 
 class Listing(NamedTuple):
@@ -45,12 +45,12 @@ class Listing(NamedTuple):
 
 
 class Folder:
-    """An open folder. Raises NotHere where it isn't the range's."""
+    """An open folder. Raises NotHere if it isn't the range's."""
 
     def __init__(self, range: OffsetRange) -> None:
         place = range.segments
         if place is None:
-            raise NotHere("no broker said where the log is")
+            raise NotHere("no broker reported where the log is")
         if range.topic_uuid is None:
             raise NotHere("the topic's id isn't known, so its folder can't be told from another one's")
         properties = _properties(os.path.join(place.folder, "meta.properties"))
@@ -96,7 +96,7 @@ class Folder:
 
     @property
     def is_taken(self) -> bool:
-        """Whether another folder has its name by now: a deleted topic's is renamed, and removed later."""
+        """Whether its name now leads elsewhere: a deleted topic's folder is renamed, and removed later."""
         try:
             now = os.stat(self.path)
         except OSError:
@@ -105,10 +105,10 @@ class Folder:
         return (now.st_dev, now.st_ino) != (mine.st_dev, mine.st_ino)
 
     def segments(self) -> Listing:
-        """What is there, at a moment when no segment is being replaced. Raises Unsure.
+        """The segments, at a moment when none is being replaced. Raises Unsure.
 
-        A replacement is there under ``.swap`` while what it replaces has gone already. Entries may be missed while
-        others are renamed, so two looks have to agree.
+        While a segment is replaced, the new file is named ``.swap`` and the old one is gone already. A listing may miss
+        entries that are renamed meanwhile, so two listings have to agree.
         """
         before: set[str] | None = None
         for _ in range(_SWAP_TRIES):
@@ -126,9 +126,9 @@ class Folder:
         raise Unsure(f"the segments in {self.path} are being replaced")
 
     def position(self, base: int, offset: int) -> int:
-        """Where in a segment file to look for an offset, by the sparse index: 0 where that doesn't help.
+        """Where in a segment file to start looking for an offset, by the sparse index: 0 if that doesn't help.
 
-        The index may be that of a file which was there before: see what stands there.
+        The index may belong to an earlier file of that name, so check what is at that position.
         """
         try:
             with open(self.open(f"{base:020d}.index"), "rb") as file:
@@ -137,7 +137,7 @@ class Folder:
             return 0
         entries = np.frombuffer(data, ">i4", len(data) // 8 * 2).reshape(-1, 2)
         positions: NDArray[np.int32] = entries[:, 1]
-        # The rest of a file that was made larger than needed is zero.
+        # A preallocated file ends with zeros.
         falling = np.flatnonzero(positions[1:] <= positions[:-1])
         if len(falling):
             entries = entries[: falling[0] + 1]

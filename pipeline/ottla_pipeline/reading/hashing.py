@@ -27,7 +27,7 @@ STEP: Final = 0x9E3779B97F4A7C15
 LENGTH: Final = 0xD1B54A32D192ED03
 NULL: Final = 0x6A09E667F3BCC909
 _LONG: Final = 1024
-"""Bytes of a field from which on it is hashed by itself."""
+"""Fields of at least this many bytes are hashed one by one."""
 
 
 def sum_of_hashes(keys: Any, values: Any, offsets: Any) -> int:
@@ -84,7 +84,7 @@ def _hash_fields(data: NDArray[np.uint8], edges: NDArray[np.int32], hashes: Word
     sizes = edges[1:].astype(np.int64) - starts
     sums = np.zeros(len(starts), np.uint64)
     long = sizes > _LONG
-    # Every place of the data as the beginning of a word; eight zeros let the last ones be words too.
+    # Each position of the data as the start of a word; eight zeros make the last ones words, too.
     padded = np.concatenate([data, np.zeros(8, np.uint8)])
     words: Words = np.ndarray((len(padded) - 7,), "<u8", padded, 0, (1,))
     rows = np.flatnonzero((sizes > 0) & ~long)

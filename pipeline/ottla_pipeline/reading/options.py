@@ -1,4 +1,4 @@
-"""Kafka's names for client settings, as options of this package's client."""
+"""Converts Kafka's names of client settings to arguments of ``ottla_client``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ottla_client.lowlevel import ConnectionSettings, kafka_names, read_options
 from .errors import ReadError
 
 CONNECTION_NAMES: Final = frozenset(kafka_names(ConnectionSettings))
-"""Kafka's names of the settings that connect to a cluster."""
+"""Kafka's names of the settings for connecting to a cluster."""
 DEFAULT_API_TIMEOUT: Final = "default.api.timeout.ms"
 
 
 def cluster_options(client: Mapping[str, str]) -> dict[str, Any]:
-    """The options that connect to a cluster, for all of the client's classes; other settings are passed over.
+    """Arguments for connecting to a cluster, for all classes of the client; ignores other settings.
 
     Raises ReadError.
     """

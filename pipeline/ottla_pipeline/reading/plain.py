@@ -1,6 +1,6 @@
-"""Batches decoded by ``ottla_protocol``, with numpy or record by record: for small reads, and for unusual batches.
+"""Decodes batches by ``ottla_protocol``, with numpy or record by record: for small reads and unusual batches.
 
-What this accepts and refuses is what the compiled way is held to.
+It defines what is accepted and refused: the compiled loops have to agree with it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from .ranges import OffsetRange
 
 MAX_MILLIS = (2**63 - 1) // 1000
-"""The most milliseconds that microseconds of 64 bits can say."""
+"""The most milliseconds that fit into 64 bits as microseconds."""
 
 
 class PlainEngine:
-    """Decodes whole groups of batches. Batches of one group agree in who set the timestamps."""
+    """Decodes groups of batches. A group has one timestamp type."""
 
     walk = None
 
@@ -37,9 +37,9 @@ class PlainEngine:
         self._wanted = wanted
 
     def decode(self, data: Octets, table: Table, first: int) -> list[pa.RecordBatch]:
-        """The range's records from offset ``first`` on, of the batches in ``table``, which lie in ``data``.
+        """The range's records from offset ``first`` on, of the batches in ``table``, whose bytes are in ``data``.
 
-        Raises CorruptRecordError if any of them is broken.
+        Raises CorruptRecordError if a batch is broken.
         """
         view = data.data
         batches = [(at, read_header(view, at)) for at in table[:, AT].tolist()]
@@ -70,7 +70,7 @@ class PlainEngine:
 
 
 def _micros(millis: pa.Array) -> pa.Array:
-    """Milliseconds as microseconds; null where 64 bits can't say them."""
+    """Milliseconds as microseconds; null where they don't fit into 64 bits."""
     numbers = np.frombuffer(millis.buffers()[1], np.int64)[millis.offset : millis.offset + len(millis)]
     fits = (numbers >= -MAX_MILLIS) & (numbers <= MAX_MILLIS)
     if fits.all():

@@ -1,4 +1,4 @@
-"""What is to be read, and how: small values that travel from the planner to a task."""
+"""A task's ranges and settings: small values that travel from the planner to the task."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Segments: TypeAlias = Literal["auto", "always", "never"]
 OnCorrupt: TypeAlias = Literal["fail", "deadletter"]
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
-"""The columns of Spark's Kafka source, in its order; ``headers`` comes behind them where it is asked for."""
+"""The columns of Spark's Kafka source, in its order; ``headers`` comes last if requested."""
 HEADERS: Final = "headers"
 
 
 @dataclass(frozen=True)
 class SegmentPlace:
-    """Where a broker says that it keeps the partition's log.
+    """Where a broker keeps the partition's log, as it reports.
 
-    ``folder`` is the broker's data folder (of DescribeLogDirs), not the partition's own in it. ``cluster_id`` and
-    ``broker_id`` are held against the folder's meta.properties: an executor on another machine may have another
-    broker's data at the same place.
+    ``folder`` is the broker's data folder (from DescribeLogDirs), not the partition's folder in it. ``cluster_id`` and
+    ``broker_id`` are compared with the folder's meta.properties: on another machine, an executor may find another
+    broker's data at the same path.
     """
 
     folder: str
@@ -37,9 +37,9 @@ class SegmentPlace:
 class OffsetRange:
     """Offsets ``start`` to ``end`` (exclusive) of a partition, within the high watermark or last stable offset.
 
-    ``topic_id`` is a UUID as text in any of its forms, empty where the broker has none. ``leader_epoch`` is the epoch
-    of the leader that ``end`` was asked of: a batch of a later epoch before ``end`` was written in place of one that
-    was lost. With -1 that isn't noticed.
+    ``topic_id`` is a UUID as text in any of its forms, empty if the broker has none. ``leader_epoch`` is the epoch of
+    the leader that reported ``end``: a batch of a later epoch before ``end`` has replaced one that was lost. With -1
+    that isn't noticed.
     """
 
     topic: str
@@ -58,7 +58,7 @@ class OffsetRange:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Its partition."""
+        """The topic and the partition."""
         from ottla_client import TopicPartition
 
         return TopicPartition(self.topic, self.partition)
@@ -70,18 +70,18 @@ class OffsetRange:
 
     @property
     def topic_uuid(self) -> bytes | None:
-        """The topic's id as 16 bytes; None where it isn't known."""
+        """The topic's id as 16 bytes; None if unknown."""
         return UUID(self.topic_id).bytes if self.topic_id else None
 
 
 @dataclass(frozen=True)
 class ReadSettings:
-    """How to read. ``columns`` are those to decode, in the order that they are to have.
+    """How to read. ``columns`` are the ones to decode, in that order.
 
-    ``client`` are Kafka's names for client settings without the prefix ``kafka.``, with values as text. ``batch_rows``
-    is about how many rows a record batch has; ``fetch_bytes`` the most that one fetch, or one look into a segment file,
-    brings; about four times that is held in memory. With ``on_corrupt="deadletter"`` batches that can't be decoded are
-    given to whoever reads instead of raising.
+    ``client`` has Kafka's names of client settings without ``kafka.``, with values as text. ``batch_rows`` is about how
+    many rows a record batch has. ``fetch_bytes`` is the most that one fetch, or one read of a segment file, brings;
+    about four times that is held in memory. With ``on_corrupt="deadletter"``, the caller of ``read`` gets batches that
+    can't be decoded, instead of an error.
     """
 
     bootstrap_servers: str
@@ -105,7 +105,7 @@ class ReadSettings:
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """The columns, with the headers behind them where ``headers`` asks for them."""
+        """The columns, with the headers at the end if ``headers`` is set."""
         if self.headers and HEADERS not in self.columns:
             return (*self.columns, HEADERS)
         return self.columns

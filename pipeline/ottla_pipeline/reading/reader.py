@@ -1,4 +1,5 @@
-"""A range as Arrow record batches, read the way that the settings and the place allow."""
+"""Reads a range as Arrow record batches: from segment files where settings and place allow it, otherwise over the
+wire."""
 
 from __future__ import annotations
 
@@ -22,14 +23,14 @@ log = logging.getLogger("ottla_pipeline")
 def read(
     range: OffsetRange, settings: ReadSettings, set_aside: Callable[[CorruptBatch], None] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The records of ``range``: none outside of it, and all in it that a reader of this isolation level is to see.
+    """The records of ``range`` that a reader of this isolation level sees.
 
-    The columns are ``settings.wanted``, of Spark's types. With ``on_corrupt="deadletter"`` batches that can't be
-    decoded are given to ``set_aside`` instead. Closing the iterator early ends what runs in the background. Raises
-    CorruptData, DataLoss (unless ``fail_on_data_loss`` is off: then it is logged), ReadError for everything else.
+    The columns are ``settings.wanted``, with Spark's types. With ``on_corrupt="deadletter"``, ``set_aside`` gets
+    batches that can't be decoded. Closing the iterator early stops the background work. Raises CorruptData, DataLoss
+    (logged instead if ``fail_on_data_loss`` is off), and ReadError otherwise.
     """
     if settings.on_corrupt == "deadletter" and set_aside is None:
-        raise ReadError("onCorrupt=deadletter needs somebody to give the corrupt batches to")
+        raise ReadError("onCorrupt=deadletter needs a function that takes the corrupt batches")
     if range.start == range.end:
         return
     from .decoder import Decoder
@@ -48,7 +49,7 @@ def read(
 def _from_segments(
     range: OffsetRange, settings: ReadSettings, decoder: Decoder, walk: Walk | None
 ) -> Iterator[pa.RecordBatch]:
-    """What can be had from segment files. Unless they are all there is to be, the rest is left to the wire."""
+    """Rows from segment files; unless ``segments`` is ``always``, it stops where they can't be read further."""
     from .folder import NotHere, Unsure
     from .segments import read_segments
 
@@ -67,7 +68,7 @@ def _from_segments(
             logging.DEBUG if isinstance(why, NotHere) else logging.INFO, "%s", _going_on(range, decoder, why)
         )
     except CorruptData as error:
-        # The broker may be cutting the file off at this moment; it knows what is in its log.
+        # The broker may be truncating the file at this moment, and knows what its log has.
         if alone:
             raise
         log.warning("%s", _going_on(range, decoder, error))

@@ -1,4 +1,4 @@
-"""Spark's types for the columns of a Kafka source; a record batch that differs in any detail is refused by Spark."""
+"""Spark's types for the columns of a Kafka source; Spark refuses a record batch that differs in any detail."""
 
 from __future__ import annotations
 

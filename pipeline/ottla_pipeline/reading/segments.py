@@ -1,10 +1,10 @@
-"""A range straight from the segment files of a broker on this machine.
+"""Reads a range straight from the segment files of a broker on this machine.
 
-The range's end is within the high watermark, so all of it is in the files: a broker writes before it moves that on.
-Meanwhile files may go (retention), be replaced (compaction) or cut off (a leader that was none).
-An open file keeps its content through the first two, and bytes are read, not mapped, so that the third is no crash.
-Where the files end before the range does, or a segment is followed by one that doesn't begin where it ended, the folder
-is looked at again: offsets are left out only where it is certain that compaction took them.
+The range's end is within the high watermark, so the files have all of it: a broker writes before it advances that.
+Meanwhile files may be deleted (retention), replaced (compaction) or truncated (after a change of leaders). An open file
+keeps its content through the first two; bytes are read, not mapped, so truncation can't crash the reader. If the files
+end before the range does, or a segment doesn't begin where the last one ended, the folder is listed again: offsets are
+skipped only if compaction has certainly removed them.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     Lost: TypeAlias = Callable[[LossKind, int, int], None]
 
 WINDOW: Final = 4 * 1024 * 1024
-"""Bytes that are read at once: few enough to stay in the processor's cache until they are decoded."""
+"""Bytes per read: few enough to stay in the processor's cache until they are decoded."""
 LEAST_WINDOW: Final = 128 * 1024
 LIKELY_SIZE: Final = 512
-"""Bytes of a record, to begin with: few records shouldn't have much read for them."""
+"""Assumed bytes of a record at first, so that a read of few records stays small."""
 TRIES: Final = 10
 MAX_BATCH: Final = 128 * 1024 * 1024
-"""A batch that claims to be larger is not believed."""
+"""A batch that claims to be larger is taken as corrupt."""
 
 
 class Segment:
     """An open segment file, and where in it to read on."""
 
     def __init__(self, folder: Folder, base: int) -> None:
-        """Raises FileNotFoundError where it has just gone, Unsure."""
+        """Raises FileNotFoundError if the file is gone by now, and Unsure."""
         self.base = base
         self.at = 0
         try:
@@ -57,7 +57,7 @@ class Segment:
         os.close(self._fd)
 
     def is_file(self, folder: Folder) -> bool:
-        """Whether this is the file that now has its name."""
+        """Whether its name still leads to this file."""
         try:
             other = folder.open(f"{self.base:020d}.log")
         except OSError:
@@ -68,7 +68,7 @@ class Segment:
             os.close(other)
 
     def seek(self, at: int, offset: int) -> None:
-        """Go to ``at`` if a batch begins there that isn't behind ``offset``."""
+        """Go to ``at`` if a batch begins there that isn't after ``offset``."""
         try:
             header = read_header(os.pread(self._fd, HEADER_SIZE, max(at, 0)))
             if not self.base <= header.base_offset <= offset or header.size > MAX_BATCH:
@@ -76,10 +76,10 @@ class Segment:
             if crc_is_valid(os.pread(self._fd, header.size, max(at, 0)), 0, header):
                 self.at = max(at, 0)
         except (CorruptRecordError, OSError):
-            return  # reading from the beginning finds it, or says what is wrong
+            return  # Reading from the file's start finds it, or the error.
 
     def read(self, buffer: memoryview) -> memoryview:
-        """The bytes from here on, as many as there are and fit. Raises Unsure."""
+        """The bytes from here on, as many as exist and fit. Raises Unsure."""
         try:
             return buffer[: os.preadv(self._fd, [buffer], self.at)]
         except OSError as error:
@@ -89,15 +89,15 @@ class Segment:
 def read_segments(
     range: OffsetRange, settings: ReadSettings, start: int, walk: Walk | None, lost: Lost
 ) -> Iterator[Chunk]:
-    """As ``wire.read_wire``. A chunk is good until the next is asked for: its bytes are then overwritten.
+    """As ``wire.read_wire``. A chunk is valid until the next one is requested, which overwrites its bytes.
 
-    Raises NotHere before the first chunk, Unsure where the files don't say how it goes on, CorruptData.
+    Raises NotHere before the first chunk, Unsure if the files don't show how the log goes on, and CorruptData.
     """
     with Folder(range) as folder:
         aborted: list[Aborted] = []
         bases = folder.segments()
         if settings.isolation == "read_committed":
-            # Before any data is opened: compaction takes transactions from the index when it has taken their records.
+            # Before opening data: compaction removes a transaction from the index after removing its records.
             first = max(bisect_right(bases.bases, start) - 1, 0)
             least = bases.bases[first] if bases.bases else 0
             entries = folder.aborted(tuple(base for base in bases.with_aborted if base >= least))
@@ -106,7 +106,7 @@ def read_segments(
 
 
 class _Reader:
-    """Goes from segment to segment; ``position`` is the next offset to read."""
+    """Moves from segment to segment; ``position`` is the next offset to read."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class _Reader:
                 segment.close()
 
     def _of(self, segment: Segment) -> Iterator[Chunk]:
-        """What there is in a segment, up to its end or the range's."""
+        """The batches of a segment, up to its end or the range's."""
         buffer = self._buffer
         expected = -1
         while self._position < self._range.end:
@@ -154,11 +154,11 @@ class _Reader:
                 segment.at += found.size
                 expected = found.expected
                 first, self._position = self._position, max(self._position, expected)
-                # A problem comes up again, at the beginning of the next look.
+                # A problem shows again at the start of the next read.
                 yield Chunk(found._replace(problem=None), self._aborted, first)
                 continue
             if not any(data[:HEADER_SIZE]):
-                return  # the file's end, or the rest of one that was made larger than needed
+                return  # The file's end, or the zeros of a preallocated file.
             if found.problem is not None:
                 self._doubt(found.problem)
             size = read_header(data).size if len(data) >= HEADER_SIZE else HEADER_SIZE
@@ -167,7 +167,7 @@ class _Reader:
             buffer = memoryview(bytearray(size))
 
     def _following(self, segment: Segment | None) -> Segment | None:
-        """The segment to go on with after one that has been read to its end; None where it is to be looked again."""
+        """The segment after one that was read to its end; None to list the folder again."""
         for _ in range(TRIES):
             bases = self._folder.segments().bases
             row = bisect_right(bases, self._position) - 1
@@ -180,20 +180,18 @@ class _Reader:
                     self._too_short()
                     return None
                 base = bases[row + 1]
-                # Compaction took what was between: the folder was quiet, and the file before is still the one read.
+                # Compaction removed the offsets between: the folder was quiet, and the last file is still in place.
                 self._position = base
                 if base >= self._range.end:
                     return None
             try:
                 following = Segment(self._folder, base)
             except FileNotFoundError:
-                continue  # replaced, or removed, since it was listed
+                continue  # It was replaced or removed since it was listed.
             if self._position > base:
                 following.seek(self._folder.position(base, self._position), self._position)
             return following
         raise Unsure(f"the segments in {self._folder.path} change all the time")
-
-    # ---- where the files can't go on. Beside a broker that can be asked, it is.
 
     def _doubt(self, reason: str) -> NoReturn:
         range = self._range
@@ -202,7 +200,7 @@ class _Reader:
         raise Unsure(reason)
 
     def _missing(self, bases: tuple[int, ...]) -> None:
-        """There is no segment for the position."""
+        """Handle a position without a segment."""
         end = self._range.end
         if not self._alone:
             raise Unsure(f"{self._folder.path} has no segment for offset {self._position}")
@@ -215,7 +213,7 @@ class _Reader:
             self._position = end
 
     def _too_short(self) -> None:
-        """The last segment ends before the range does."""
+        """Handle a last segment that ends before the range."""
         if not self._alone:
             raise Unsure(f"{self._folder.path} ends before offset {self._position}")
         self._lost("truncation", self._position, self._range.end - 1)

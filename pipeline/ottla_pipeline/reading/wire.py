@@ -1,7 +1,7 @@
-"""A range over the wire: one connection to the leader, and the next fetch on its way while the last is decoded.
+"""Reads a range over the wire: one connection to the leader, and the next fetch under way while the last is decoded.
 
-The event loop runs in a thread of its own; chunks come out of it one at a time. At most three are held: one that is
-decoded, one that waits, one that is coming. Source: Java's ``Fetcher``, ``AbstractFetch`` (KIP-320, KIP-392, KIP-516).
+The event loop runs in a thread of its own, which passes on one chunk at a time. At most three are held: one that is
+decoded, one that waits, one that arrives. Source: Java's ``Fetcher``, ``AbstractFetch`` (KIP-320, KIP-392, KIP-516).
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla_pipeline")
 
 LEAST_VERSION: Final = 4
-"""Before it, brokers (older than 0.11) send formats without batches."""
+"""Earlier versions, of brokers before 0.11, return message sets instead of batches."""
 WAIT_MS: Final = 250
-"""How long a fetch may wait at the broker. What is asked for is there, as a rule."""
+"""How long a fetch may wait at the broker. The records usually exist already."""
 GONE_SECONDS: Final = 3.0
-"""A topic is unknown to a broker that has just started; after so long it has been deleted."""
+"""A broker that has just started doesn't know topics yet; after this time the topic counts as deleted."""
 EMPTY_ANSWERS: Final = 2
-"""So many answers without records, from a log that reaches the range's end, mean that there are none."""
+"""After this many responses without records, from a log that reaches the range's end, there are none."""
 FIRST_BYTES: Final = 512 * 1024
 LIKELY_SIZE: Final = 256
-"""Bytes of a record, before any has come: few records shouldn't have much sent for them."""
+"""Assumed bytes of a record at first, so that a fetch of few records stays small."""
 _EARLIEST, _LATEST = -2, -1
 _UNKNOWN: Final = frozenset(
     {
@@ -74,9 +74,9 @@ def read_wire(
     walk: Walk | None,
     lost: Lost,
 ) -> Iterator[Chunk]:
-    """The chunks that hold the range's records from ``start`` on; those at its ends may hold others.
+    """The chunks with the range's records from ``start`` on; the first and last may hold others.
 
-    ``lost`` is told of records that have gone, and raises unless the read is to go on without them. Raises ReadError.
+    ``lost`` is called for records that are gone, and raises unless the read may go on without them. Raises ReadError.
     """
     runner = Runner("ottla-read")
     try:
@@ -108,7 +108,7 @@ async def _opened(
 
 
 class Wire:
-    """Belongs to the event loop's thread."""
+    """Fetches the range's chunks. Runs in the event loop's thread."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Wire:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def next(self) -> Chunk | None:
-        """The next chunk; None behind the last. Raises what ended the reading."""
+        """The next chunk; None after the last. Raises the error that ended reading."""
         chunk = await self._chunks.get()
         if isinstance(chunk, BaseException):
             raise chunk
@@ -164,10 +164,8 @@ class Wire:
         else:
             await self._chunks.put(None)
 
-    # ---- one fetch
-
     async def _next_chunk(self) -> Chunk | None:
-        """The batches from the position on, which moves behind them; None where it has moved without any."""
+        """The batches from the position on, which moves past them; None if it moved without any."""
         deadline = Deadline(self._patience)
         failures = 0
         trouble: ClientError | None = None
@@ -177,7 +175,7 @@ class Wire:
                 answer, throttled = await self._fetch(deadline)
                 code = error_code(answer.error_code)
                 if not code and leader and answer.preferred_read_replica >= 0:
-                    # The leader sends nothing then: a follower in the reader's rack has it.
+                    # The leader sends nothing then, but the id of a follower in the reader's rack.
                     self._replica = answer.preferred_read_replica
                     if not answer.records:
                         continue
@@ -224,7 +222,7 @@ class Wire:
             log.debug("%s: metadata can't be had yet: %s", self._partition, error)
 
     async def _fetch(self, deadline: Deadline) -> tuple[PartitionData, bool]:
-        """One fetch, and whether the broker held it back for a quota."""
+        """One fetch, and whether a quota throttled it."""
         cluster, range, settings = self._cluster, self._range, self._settings
         leader = cluster.leader(range.topic, range.partition)
         node = leader if self._replica is None else self._replica
@@ -263,7 +261,7 @@ class Wire:
         raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"broker {node} answered without {self._partition}")
 
     def _fetch_bytes(self) -> int:
-        """How much to ask for: what is left of the range, by the size of the records so far, and a little more."""
+        """Bytes to request: an estimate of the rest of the range, from the records so far, and a little more."""
         most = self._settings.fetch_bytes
         if not self._records_read:
             return min(most, max(FIRST_BYTES, LIKELY_SIZE * (self._range.end - self._position)))
@@ -271,7 +269,7 @@ class Wire:
         return min(most, int(1.1 * each * (self._range.end - self._position)) + FIRST_BYTES // 4)
 
     def _take(self, answer: PartitionData) -> Chunk | None:
-        """What has come, and the position behind it."""
+        """The fetched chunk, and the position after it."""
         self._empty = 0
         first = self._position
         data = as_octets(answer.records)
@@ -282,7 +280,7 @@ class Wire:
             reach = f"offsets up to {found.expected - 1}, beyond the high watermark {answer.high_watermark}"
             found = found._replace(problem=f"it has {reach}", table=found.table[:0], expected=-1)
         if found.problem is not None:
-            # Nothing behind it can be found: the decoder is going to say so.
+            # Nothing after it can be found; the decoder raises the problem.
             behind, found = self._range.end, found._replace(expected=max(found.expected, self._position))
         else:
             behind = found.expected
@@ -297,10 +295,8 @@ class Wire:
         aborted = [Aborted(each.producer_id, each.first_offset) for each in answer.aborted_transactions or ()]
         return Chunk(found, aborted if self._settings.isolation == "read_committed" else [], first)
 
-    # ---- what has gone
-
     async def _check_topic(self, deadline: Deadline) -> None:
-        """Ask for the topic's leaders; notice that it is another topic, or that an older log came back (KIP-320)."""
+        """Look up the leader again; detect a topic that was created again, and a truncated log (KIP-320)."""
         range, cluster = self._range, self._cluster
         topics = await cluster.fetch_topics((range.topic,), deadline)
         topic = topics.get(range.topic)
@@ -335,19 +331,19 @@ class Wire:
             self._lost("truncation", max(end.end_offset, self._position), range.end - 1)
 
     def _stop(self, kind: LossKind) -> None:
-        """All that is left of the range has gone."""
+        """Report the rest of the range as lost."""
         if self._position < self._range.end:
             self._lost(kind, self._position, self._range.end - 1)
             self._position = self._range.end
 
     async def _bound(self, which: int, deadline: Deadline) -> int:
-        """The log's first offset, or the one behind its high watermark."""
+        """The log's start offset or its high watermark."""
         found = await find_offsets(self._cluster, {self._partition: which}, 0, deadline)
         at = found[self._partition]
         return 0 if at is None else at.offset
 
     async def _out_of_range(self, deadline: Deadline) -> bool:
-        """The log doesn't have the position; whether it has moved."""
+        """Handle a position outside of the log; returns whether it has moved."""
         position, end = self._position, self._range.end
         earliest = await self._bound(_EARLIEST, deadline)
         if position < earliest:
@@ -361,7 +357,7 @@ class Wire:
         return False
 
     async def _is_over(self, answer: PartitionData, deadline: Deadline) -> bool:
-        """The log has no records at the position: whether that is all, or they were cut off."""
+        """Handle a log without records at the position: none are left, or they were truncated."""
         end = self._range.end
         reach = answer.high_watermark
         if self._settings.isolation == "read_committed":

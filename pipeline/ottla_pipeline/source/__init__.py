@@ -1,8 +1,8 @@
 """Topics as a data source of Spark: ``format("ottla")``.
 
-``datasource`` is what Spark finds; it imports the rest when a query needs it. Reading order: ``names`` and ``options``
-(what may be said), ``positions`` and ``resolving`` (start and end), ``offsets``, ``broker``, ``planning``, ``loss``,
-``limits``, ``groups``; ``batch`` and ``stream`` put them together.
+Spark finds ``datasource``, which imports the rest when a query needs it. Reading order: ``names`` and ``options``,
+``positions`` and ``resolving`` (start and end), ``offsets``, ``cluster_queries``, ``planner`` (how far a batch goes)
+and ``planning`` (its ranges), ``loss``, ``limits``, ``groups``; ``batch`` and ``stream`` put them together.
 """
 
 from .datasource import OttlaDataSource

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class OttlaReader(DataSourceReader):
-    """Made in a process that plans, and pickled from there to the tasks: holds options, and no connections.
+    """Made in the planning process and pickled to the tasks: holds options, no connections.
 
-    No ``pushFilters``: with it, every query would fail unless spark.sql.python.filterPushdown.enabled is set.
+    It has no ``pushFilters``: with that, every query would fail unless spark.sql.python.filterPushdown.enabled is set.
     """
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
@@ -40,7 +40,7 @@ class OttlaReader(DataSourceReader):
 
 @one_line_errors()
 def planned(options: SourceOptions) -> Plan:
-    """What a batch has to read now. Raises SourceError."""
+    """What a batch reads now. Raises SourceError, DataLoss, ClientError."""
     with ClusterQueries(options.bootstrap_servers, options.client) as cluster:
         topics = cluster.topics(options.topics)
         for name in {*options.topics.names, *(each.topic for each in options.topics.assigned)}:

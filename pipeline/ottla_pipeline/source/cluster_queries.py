@@ -1,7 +1,7 @@
-"""What the driver asks brokers: which partitions there are, their offsets, what groups have committed, sizes of logs.
+"""The driver's questions to brokers: partitions, offsets, committed offsets, and sizes of logs.
 
-Synchronous, each question with a deadline: ``kafka.request.timeout.ms`` to find the brokers, and
-``kafka.default.api.timeout.ms`` for a question where that is set. Errors are ``ottla_client``'s, each one line.
+Every call blocks, up to a deadline: ``kafka.request.timeout.ms`` to find the brokers, and then
+``kafka.default.api.timeout.ms`` if that is set. Errors are ``ottla_client``'s, each one line.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from .options import Topics
 log = logging.getLogger("ottla_pipeline")
 
 _PLACES_SECONDS: Final = 30.0
-"""How long what is known of logs on disk is taken for fresh enough: it estimates sizes, and names folders."""
+"""How long the sizes and folders of logs are cached."""
 
 
 @dataclass(frozen=True)
 class LogSize:
-    """A partition's log on its leader's disk: bytes, the data folder it lies in, and whose that is."""
+    """A partition's log on its leader's disk: bytes, data folder, and the leader's id."""
 
     size: int
     folder: str
@@ -44,14 +44,14 @@ class LogSize:
 
 @dataclass(frozen=True)
 class LogEnd:
-    """Where a log ends, and the epoch of the leader who said so; -1 where it isn't known."""
+    """Where a log ends, and its leader's epoch; -1 if unknown."""
 
     offset: int
     leader_epoch: int = -1
 
 
 class ClusterQueries:
-    """A cluster's brokers, asked from a driver. Connects with the first question; may be used from several threads."""
+    """Asks a cluster's brokers. Connects at the first call; safe to use from several threads."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ClusterQueries:
         *,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """``client`` has Kafka's settings without ``kafka.``. Raises OptionError for one that can't be right."""
+        """``client`` has Kafka's settings without ``kafka.``. Raises OptionError for an invalid one."""
         given = client or {}
         self._servers = bootstrap_servers
         self._options = {"client_id": "ottla-spark", **kafka.client_options(given)}
@@ -86,7 +86,7 @@ class ClusterQueries:
             return self._admin
 
     def close(self) -> None:
-        """Close the connections; a question after that opens new ones."""
+        """Close the connections; a later call opens new ones."""
         with self._lock:
             admin, self._admin = self._admin, None
         if admin is not None:
@@ -100,12 +100,10 @@ class ClusterQueries:
     ) -> None:
         self.close()
 
-    # ---- topics
-
     def topics(self, wanted: Topics) -> dict[str, TopicMetadata]:
-        """Those of the topics that there are; internal ones only by their names.
+        """The wanted topics that exist; a pattern finds no internal ones.
 
-        Raises BrokerError for one that this user may not see, or whose name can't be one.
+        Raises BrokerError for a topic that this user may not see, or with an invalid name.
         """
         if wanted.pattern is not None:
             like = re.compile(wanted.pattern)
@@ -115,7 +113,7 @@ class ClusterQueries:
         return self._know(self._described(names))
 
     def _described(self, names: Collection[str]) -> dict[str, TopicMetadata]:
-        """The topics that exist; other errors are raised."""
+        """The topics that exist. Raises for any error but a missing topic."""
         if not names:
             return {}
         try:
@@ -136,13 +134,13 @@ class ClusterQueries:
         return topics
 
     def missing(self, name: str) -> UnknownTopicError:
-        """The error for a topic that isn't there, with names that may have been meant."""
+        """The error for a missing topic, with the nearest names."""
         near = near_names(name, self._ask().list_topics(timeout=self._timeout))
         meant = f" (is it {' or '.join(map(repr, near))}?)" if near else ""
-        return UnknownTopicError(f"topic {name!r} does not exist{meant}; make it, or mend its name")
+        return UnknownTopicError(f"topic {name!r} does not exist{meant}; create it, or correct its name")
 
     def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
-        """All partitions of the topics. Raises UnknownTopicError for one that isn't there."""
+        """All partitions of the topics. Raises UnknownTopicError for a missing topic."""
         names = tuple(dict.fromkeys(topics))
         found = self.topics(Topics(names))
         for name in names:
@@ -151,10 +149,8 @@ class ClusterQueries:
         return sorted(TopicPartition(name, number) for name in names for number in found[name].partitions)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Topics' ids as 32 hexadecimal digits; without those that aren't there, or that have no id."""
+        """Topics' ids as 32 hexadecimal digits, without topics that don't exist or have no id."""
         return ids_of(self.topics(Topics(tuple(topics))))
-
-    # ---- offsets
 
     def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset of each log."""
@@ -163,7 +159,7 @@ class ClusterQueries:
     def latest(
         self, partitions: Collection[TopicPartition], isolation: Isolation = "read_uncommitted"
     ) -> dict[TopicPartition, int]:
-        """The offset behind the last record that may be read: the high watermark, or the last stable offset."""
+        """Where reading ends: the high watermark, or with ``read_committed`` the last stable offset."""
         return {partition: end.offset for partition, end in self.ends(partitions, isolation).items()}
 
     def ends(
@@ -181,7 +177,7 @@ class ClusterQueries:
         }
 
     def by_time(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset whose record is as late as a time in milliseconds; None where there is none."""
+        """The first offset whose record is at or after a time in milliseconds; None if no record is."""
         found = self._listed(dict(times))
         return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
 
@@ -191,29 +187,25 @@ class ClusterQueries:
         found = self._ask().list_offsets(specs, timeout=self._timeout)
         return {partition: each.offset for partition, each in found.items()}
 
-    # ---- groups
-
     def group_offsets(
         self, group: str, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, int]:
-        """What a group has committed; partitions without are left out."""
+        """A group's committed offsets; partitions without one are left out."""
         found = self._ask().list_group_offsets(group, partitions, timeout=self._timeout)
         return {partition: each.offset for partition, each in found.items()}
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets (of the next record to read) for a group without members; it is made if there is none.
+        """Commit the offsets of the next records to read, for a group without members; creates a missing group.
 
-        Raises GroupError while the group has members, and what else a broker refuses.
+        Raises GroupError while the group has members, and BrokerError for other refusals.
         """
         if offsets:
             self._ask().alter_group_offsets(group, offsets, timeout=self._timeout)
 
-    # ---- logs on disk
-
     def log_sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogSize]:
-        """Logs on their leaders' disks, as known some seconds ago at most; partitions that aren't told of are left out.
+        """Sizes of logs on their leaders' disks, at most some seconds old; without partitions that aren't reported.
 
-        Raises UnsupportedApiError before Kafka 1.0, and BrokerError for users who may not describe the cluster.
+        Raises UnsupportedApiError before Kafka 1.0, and BrokerError if this user may not describe the cluster.
         """
         now = self._clock()
         known = self._stored
@@ -222,7 +214,7 @@ class ClusterQueries:
         return {partition: known[1][partition] for partition in partitions if partition in known[1]}
 
     def _look(self, topics: Collection[str]) -> dict[TopicPartition, LogSize]:
-        self.topics(Topics(tuple(topics)))  # who leads now
+        self.topics(Topics(tuple(topics)))  # Learn the current leaders.
         found: dict[TopicPartition, LogSize] = {}
         every = self._ask().describe_log_dirs(topics=topics, timeout=self._timeout)
         for node, folders in every.items():
@@ -233,7 +225,7 @@ class ClusterQueries:
         return found
 
     def places(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, SegmentPlace]:
-        """Where brokers say that they keep these logs, for whoever may see the files. Raises as ``stored``."""
+        """Where brokers keep these logs, for executors that can see the files. Raises as :meth:`log_sizes`."""
         cluster = self.cluster_id()
         return {
             partition: SegmentPlace(log.folder, cluster, log.broker)
@@ -241,7 +233,7 @@ class ClusterQueries:
         }
 
     def cluster_id(self) -> str:
-        """Kafka's name for the cluster; empty with brokers that don't tell."""
+        """The cluster's id; empty with brokers that don't report it."""
         if not self._cluster_id:
             self._cluster_id = self._ask().describe_cluster(timeout=self._timeout).cluster_id or ""
         return self._cluster_id
@@ -253,7 +245,7 @@ def ids_of(topics: Mapping[str, TopicMetadata]) -> dict[str, str]:
 
 
 def select(wanted: Topics, topics: Mapping[str, TopicMetadata]) -> list[TopicPartition]:
-    """The partitions to read of topics that there are. Raises OptionError for an assigned one that isn't there."""
+    """The partitions to read of existing topics. Raises OptionError for an assigned partition that doesn't exist."""
     every = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
     if not wanted.assigned:
         return sorted(every)
@@ -266,7 +258,7 @@ def select(wanted: Topics, topics: Mapping[str, TopicMetadata]) -> list[TopicPar
 
 
 def sizes_unavailable(error: ClientError) -> bool:
-    """Whether logs on disk can't be asked for at all: the broker is too old, or this user may not."""
+    """Whether the brokers won't report sizes of logs at all: they are too old, or this user may not ask."""
     if isinstance(error, PartialError):
         return all(sizes_unavailable(each) for each in error.errors.values())
     return isinstance(error, UnsupportedApiError) or (

@@ -1,4 +1,4 @@
-"""``format("ottla")``: what Spark makes of a query's format and options. Imports nothing heavy before it is used."""
+"""``format("ottla")``: the class that Spark finds. It imports nothing heavy before a query needs it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OttlaDataSource(DataSource):
 
     @one_line_errors()
     def schema(self) -> str:
-        """The columns of Spark's Kafka connector. Raises OptionError: what is wrong is said when a table is loaded."""
+        """The columns of Spark's Kafka connector. Checks the options, so that ``load()`` raises OptionError."""
         from ottla_pipeline.reading.ranges import COLUMNS, HEADERS
 
         from .options import check

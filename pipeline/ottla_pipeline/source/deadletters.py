@@ -1,7 +1,7 @@
-"""Record batches that can't be decoded, put aside in a topic: a task's, when ``onCorrupt`` is ``deadletter``.
+"""Sends record batches that can't be decoded to a topic, with ``onCorrupt=deadletter``.
 
-The value is the batch's bytes. Headers say where it was and why it can't be read, as those of a landing job's dead
-letters do: ``ottla.topic``, ``ottla.partition``, ``ottla.offset``, ``ottla.last_offset``, ``ottla.error``.
+The value is the batch's bytes. The headers are those of a landing job's dead letters: ``ottla.topic``,
+``ottla.partition``, ``ottla.offset``, ``ottla.last_offset``, ``ottla.error``.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ log = logging.getLogger("ottla_pipeline")
 
 
 class DeadLetters:
-    """A task's; connects with the first batch. Each is acknowledged before the next records are read."""
+    """One task's; connects at the first batch. Waits for each acknowledgement before the task reads on."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._producer: Producer | None = None
 
     def put(self, batch: CorruptBatch) -> None:
-        """Send a batch. Raises what the client raises, as for one that is larger than the topic takes."""
+        """Send a batch. Raises ClientError, for example if the batch is larger than the topic allows."""
         topic = self._options.dead_letter_topic
         assert topic is not None, "checked with the options"
         headers = {
@@ -41,7 +41,7 @@ class DeadLetters:
         encoded = [(name, str(value).encode()) for name, value in headers.items()]
         self._sender().send(topic, value=batch.data, headers=encoded).result()
         log.warning(
-            "%s-%d: offsets %d to %d can't be decoded (%s); they are put aside in topic %s",
+            "%s-%d: offsets %d to %d can't be decoded (%s); they go to topic %s",
             batch.topic,
             batch.partition,
             batch.first,
@@ -54,7 +54,7 @@ class DeadLetters:
         from ottla_client.sync import Producer
 
         if self._producer is None:
-            # As large as can be: what is too large is the topic's to say (max.message.bytes).
+            # No limit of our own: the topic's max.message.bytes decides.
             options = kafka.client_options(self._options.client)
             producer = Producer(self._options.bootstrap_servers, max_request_size=32 * 1024 * 1024, **options)
             producer.start()

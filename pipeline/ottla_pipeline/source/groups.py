@@ -1,4 +1,4 @@
-"""What a query has done with, committed to its consumer group, so that every tool for Kafka sees its lag."""
+"""Commits a query's progress to its consumer group, so that every Kafka tool shows its lag."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ log = logging.getLogger("ottla_pipeline")
 
 
 class GroupCommits:
-    """Belongs to one reader. The data is safe before anything comes here: a commit that fails loses nothing."""
+    """One reader's commits. They come after the data is safe, so a failed commit loses nothing."""
 
     def __init__(self, cluster: ClusterQueries, group: str, *, required: bool) -> None:
-        """``required``: a commit that the broker refuses for good is an error, rather than logged."""
+        """``required``: raise if the broker refuses a commit for good, instead of logging it."""
         self._cluster = cluster
         self._group = group
         self._required = required
@@ -26,9 +26,9 @@ class GroupCommits:
         self._said = ""
 
     def done(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """All records before these offsets are done with. What was committed before isn't again.
+        """Commit offsets up to which all records are done; skips those that it has committed already.
 
-        Raises SourceError for a refusal, where it is required.
+        Raises SourceError if the broker refuses and commits are required.
         """
         news = {each: offset for each, offset in offsets.items() if self._done.get(each) != offset}
         if not news:
@@ -40,7 +40,7 @@ class GroupCommits:
                 raise SourceError(
                     f"the offsets can't be committed to group {self._group}: {error}"
                 ) from error
-            # Once: it would be said again with each batch. The next commit has these offsets, too.
+            # Log the same error once, not with each batch. The next commit has these offsets, too.
             if str(error) != self._said:
                 log.warning("offsets were not committed to group %s: %s", self._group, error)
                 self._said = str(error)

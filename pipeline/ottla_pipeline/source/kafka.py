@@ -1,7 +1,7 @@
-"""The options that begin with ``kafka.``: which there are, and what the client is made with.
+"""The options that begin with ``kafka.``, and the client's arguments that they become.
 
-Names are those of Kafka's Java clients, so that options of Spark's connector can stay. One that the client can do
-nothing with is said to have no effect, or refused where leaving it out would change what is read.
+Names are those of Kafka's Java clients, so that a job keeps its options of Spark's connector. An option that the client
+doesn't support is logged, or refused if ignoring it would change what is read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .errors import OptionError
 from .units import whole
 
 CONNECTING: Final = (*sorted(CONNECTION_NAMES), "default.api.timeout.ms")
-"""What every client of the pipeline has."""
+"""Settings of every client of the pipeline."""
 READING: Final = (
     "bootstrap.servers",
     "group.id",
@@ -26,7 +26,7 @@ READING: Final = (
     "fetch.max.bytes",
     "max.partition.fetch.bytes",
 )
-"""What a reader has beside them."""
+"""Further settings of a reader."""
 
 WITHOUT_EFFECT: Final = frozenset(
     [
@@ -68,7 +68,7 @@ WITHOUT_EFFECT: Final = frozenset(
         "ssl.truststore.password",
     ]
 )
-"""Settings of Java's consumer that change nothing here: no group is joined, and records are not polled for."""
+"""Settings of Java's consumer without effect here: readers join no group and don't poll."""
 REFUSED: Final[Mapping[str, str]] = {
     "auto.offset.reset": "startingOffsets says where to start, and failOnDataLoss what to do when that is gone",
     "enable.auto.commit": "commitOffsets=true commits what is done, when it is done",
@@ -85,7 +85,7 @@ def bare_name(option: str) -> str:
 
 
 def refusal(name: str) -> str | None:
-    """Why an option (without ``kafka.``) can't be; None where it can."""
+    """Why an option (without ``kafka.``) is refused; None if it isn't."""
     if name.startswith("sasl."):
         return _SASL
     return REFUSED.get(name)
@@ -97,8 +97,7 @@ def request_timeout(client: Mapping[str, str]) -> float:
 
 
 def call_timeout(client: Mapping[str, str]) -> float:
-    """Seconds for a question to brokers, tries and waits included: ``kafka.default.api.timeout.ms`` where it is set,
-    else ``kafka.request.timeout.ms``."""
+    """Seconds for a call, retries included: ``kafka.default.api.timeout.ms``, or ``kafka.request.timeout.ms``."""
     if "default.api.timeout.ms" not in client:
         return request_timeout(client)
     return whole("kafka.default.api.timeout.ms", client["default.api.timeout.ms"], 1) / 1000

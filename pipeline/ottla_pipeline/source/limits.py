@@ -1,4 +1,4 @@
-"""How far a micro-batch goes: up to so many offsets and bytes, and not before there are so many."""
+"""Limits of a micro-batch in offsets and bytes, shared among its partitions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def by_offsets(
 ) -> dict[TopicPartition, int]:
     """Ends that leave ``most`` offsets in all, shared in proportion to what each partition has.
 
-    As in Spark's connector a partition that would get a part of an offset gets one, so that small ones don't starve:
-    so it may be a little more. ``start`` and ``end`` have the same partitions.
+    As in Spark's connector, a partition whose share is below one offset gets one, so that small ones don't starve; the
+    sum may exceed ``most`` by that. ``start`` and ``end`` have the same partitions.
     """
     return _shared({each: float(end[each] - start[each]) for each in end}, start, end, float(most))
 
@@ -44,11 +44,11 @@ def _shared(
     ends = {}
     for partition, last in end.items():
         share = (last - start[partition]) * part
-        # Never beyond the end, whatever floating point makes of it.
+        # Floating point must not go beyond the end.
         ends[partition] = min(last, start[partition] + (ceil(share) if share < 1 else floor(share)))
     return ends
 
 
 def together(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
-    """How many offsets there are between the two."""
+    """How many offsets lie between the two."""
     return sum(max(0, at - start[partition]) for partition, at in end.items())

@@ -19,7 +19,7 @@ log = logging.getLogger("ottla_pipeline")
 
 @dataclass(frozen=True)
 class Loss:
-    """Offsets ``first`` to ``last`` (inclusive) of a partition; with None from ``first`` on, how many isn't known."""
+    """Offsets ``first`` to ``last`` (inclusive) of a partition; a ``last`` of None means an unknown number."""
 
     kind: LossKind
     partition: TopicPartition
@@ -51,13 +51,13 @@ def truncation(partition: TopicPartition, wanted: int, latest: int) -> Loss:
 
 
 def deletion(partition: TopicPartition, wanted: int, end: int | None) -> Loss:
-    """``wanted`` was to be read next, up to ``end`` if that is known; there is no such partition."""
+    """``wanted`` was to be read next, up to ``end`` if that is known; the partition doesn't exist."""
     last = None if end is None else end - 1
     return Loss("deletion", partition, wanted, last, "the topic was deleted")
 
 
 def recreated(partition: TopicPartition, wanted: int, end: int | None) -> Loss:
-    """As ``deletion``; there is another topic by the same name."""
+    """As ``deletion``; another topic has the same name now."""
     last = None if end is None else end - 1
     now = "the topic was deleted and made again, and is another one"
     return Loss("recreated", partition, wanted, last, now)
@@ -82,5 +82,5 @@ def report(losses: Collection[Loss], fail: bool) -> None:
 
 
 def other_topics(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
-    """Topics that have another id than before, where both are known."""
+    """Topics whose id has changed, where both ids are known."""
     return {name for name, id in before.items() if id and now.get(name, id) != id}

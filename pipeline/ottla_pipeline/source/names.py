@@ -1,6 +1,6 @@
-"""The options of the data source: name, default, meaning, and what differs from Spark's own connector.
+"""The options of the data source: name, default, meaning, and differences from Spark's own connector.
 
-Names are compared without regard to case, as Spark does. The table in ``docs/spark.md`` is this one.
+Names are case-insensitive, as in Spark. The table in ``docs/spark.md`` is made of these; a test compares them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .errors import OptionError
 
 
 class Option(NamedTuple):
-    """An option as the documentation has it; ``differs`` is empty where it is as in Spark's connector."""
+    """An option and its documentation; ``differs`` is empty if it works as in Spark's connector."""
 
     name: str
     default: str
@@ -23,89 +23,94 @@ class Option(NamedTuple):
 
 
 OPTIONS: Final = (
-    Option("kafka.bootstrap.servers", "(required)", "Brokers to ask first, `host:port` with commas between."),
+    Option(
+        "kafka.bootstrap.servers",
+        "(required)",
+        "Brokers to connect to first, `host:port`, separated by commas.",
+    ),
     Option(
         "subscribe",
         "",
-        "Topics to read, with commas between. One of the three ways to name topics is required.",
+        "Topics to read, separated by commas. Set exactly one of `subscribe`, `subscribePattern` and `assign`.",
     ),
     Option(
         "subscribePattern",
         "",
-        "A regular expression that is found anywhere in the names of topics (`^…$` for whole names); a stream finds"
-        " topics that are made later.",
+        "A regular expression that matches anywhere in a topic's name; use `^…$` for whole names. A stream also finds"
+        " topics created later.",
         "Python's regular expressions.",
     ),
     Option(
         "assign",
         "",
         'Partitions to read: `{"orders":[0,1]}`.',
-        "An error names a partition that there isn't; Spark's connector leaves it out.",
+        "A partition that doesn't exist is an error; Spark's connector ignores it.",
     ),
     Option(
         "startingOffsets",
         "`latest` for streams, `earliest` for batches",
         '`earliest`, `latest` (streams only), an offset for each partition as `{"orders":{"0":23,"1":-2}}`'
-        " (-2 earliest, -1 latest), or `group`. A stream that goes on from a checkpoint doesn't look at it.",
-        "`group` starts at what `kafka.group.id` has committed, and at the earliest offset where it has nothing.",
+        " (-2 earliest, -1 latest), or `group`. A stream that has a checkpoint ignores it.",
+        "`group` starts at the committed offsets of `kafka.group.id`, and at the earliest offset where it has none.",
     ),
     Option(
         "startingTimestamp",
         "",
-        "Start at the first record of each partition that is as late as this time in milliseconds. Goes before the"
-        " other two.",
+        "Start at the first record of each partition at or after this time, in milliseconds. Overrides the other two.",
     ),
     Option(
         "startingOffsetsByTimestamp",
         "",
-        'A time for each partition: `{"orders":{"0":1700000000000}}`. Goes before `startingOffsets`.',
+        'A time for each partition: `{"orders":{"0":1700000000000}}`. Overrides `startingOffsets`.',
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
         "`error`",
-        "Where no record is as late: `error`, or `latest` to start behind the last record.",
+        "If no record is that late: `error`, or `latest` to start after the last record.",
     ),
     Option(
         "endingOffsets",
         "`latest`",
-        "Batches only: `latest`, or an offset (the first not to be read) for each partition, -1 for latest.",
+        "Batches only: `latest`, or for each partition the offset to stop before, -1 for latest.",
     ),
-    Option("endingTimestamp", "", "Batches only: end before the first record as late as this."),
-    Option("endingOffsetsByTimestamp", "", "Batches only: the same by partition."),
+    Option(
+        "endingTimestamp",
+        "",
+        "Batches only: stop before the first record at or after this time, in milliseconds.",
+    ),
+    Option("endingOffsetsByTimestamp", "", "Batches only: a time for each partition."),
     Option(
         "failOnDataLoss",
         "`true`",
-        "Whether to stop when records that were to be read have gone.",
-        "Says which offsets, and whether by retention, deletion, truncation, or because the topic was made again."
-        " With `false` the same is logged.",
+        "Stop with an error if records are gone before they could be read.",
+        "The error names the offsets and the cause: retention, deletion, truncation, or a topic that was deleted and"
+        " created again. With `false` it is logged.",
     ),
-    Option("includeHeaders", "`false`", "Whether there is a column `headers`."),
+    Option("includeHeaders", "`false`", "Add the column `headers`."),
     Option(
         "minPartitions",
         "",
-        "At least about so many tasks for a batch: larger ranges are split.",
+        "Split large ranges into about this many tasks for a batch, at least.",
         "Without it, small ranges [share a task](#tasks).",
     ),
-    Option("maxRecordsPerPartition", "", "At most so many offsets for a task: larger ranges are split."),
+    Option("maxRecordsPerPartition", "", "Split ranges with more offsets than this into several tasks."),
     Option(
         "maxBytesPerPartition",
         "`256m`",
-        "At most about so many bytes for a task, as they lie in the log: larger ranges are split.",
+        "Split ranges with more bytes than this, as stored in the log, into several tasks.",
         "New.",
     ),
-    Option(
-        "maxOffsetsPerTrigger", "", "Streams: at most so many offsets in a micro-batch, shared in proportion."
-    ),
+    Option("maxOffsetsPerTrigger", "", "Streams: the most offsets in a micro-batch, shared in proportion."),
     Option(
         "maxBytesPerTrigger",
         "",
-        "Streams: at most about so many bytes in a micro-batch, as they lie in the log.",
+        "Streams: the most bytes in a micro-batch, as stored in the log; an estimate.",
         "New.",
     ),
     Option(
         "minOffsetsPerTrigger",
         "",
-        "Streams: wait until there are so many offsets to read, or `maxTriggerDelay` has passed.",
+        "Streams: wait until this many offsets can be read, or `maxTriggerDelay` has passed.",
         "`Trigger.AvailableNow` doesn't wait.",
     ),
     Option("maxTriggerDelay", "`15m`", "The longest that `minOffsetsPerTrigger` waits."),
@@ -113,46 +118,48 @@ OPTIONS: Final = (
         "kafka.group.id",
         "",
         "The group that offsets are committed to.",
-        "Not joined as a member. Spark's connector joins it, and commits nothing.",
+        "The query doesn't join the group. Spark's connector joins it, and commits nothing.",
     ),
     Option(
         "commitOffsets",
         "`true` with `kafka.group.id`",
-        "Streams: commit the offsets of each finished micro-batch to the group. Set to `true`, a commit that the"
-        " broker refuses stops the stream; by default it is logged.",
+        "Streams: commit the offsets of each finished micro-batch to the group. A commit that the broker refuses is"
+        " logged; if you set `true`, it stops the stream.",
         "New.",
     ),
-    Option("groupIdPrefix", "", "No effect: no group is joined.", "Spark's connector needs groups to read."),
+    Option(
+        "groupIdPrefix", "", "No effect: queries join no group.", "Spark's connector needs groups to read."
+    ),
     Option(
         "kafka.isolation.level",
         "`read_uncommitted`",
-        "`read_committed` leaves out records of transactions that were aborted or are still open.",
+        "`read_committed` skips records of aborted and open transactions.",
     ),
     Option(
         "segments",
         "`auto`",
-        "Whether executors read segment files of the broker where they see them: `auto`, `always` or `never`.",
+        "Let executors read the broker's segment files where they can see them: `auto`, `always` or `never`.",
         "New.",
     ),
     Option(
         "onCorrupt",
         "`fail`",
-        "What to do with a record batch that can't be decoded: `fail`, or `deadletter` to put it aside in"
+        "What to do with a record batch that can't be decoded: `fail`, or `deadletter` to send it to"
         " `deadLetterTopic` and go on.",
         "New.",
     ),
     Option(
         "deadLetterTopic",
         "",
-        "A topic for record batches that can't be decoded: their bytes as a value, where they were and why in headers."
-        " A task that is tried again puts them there again.",
+        "The topic for record batches that can't be decoded: their bytes as the value, their place and the reason in"
+        " headers. A task that is retried sends them again.",
         "New.",
     ),
     Option(
         "fetchOffset.numRetries",
         "`3`",
-        "How often to ask again for latest offsets that lie before what was read already.",
-        "Brokers that can't be reached are asked again until the time is up.",
+        "How often to ask again if the latest offset is before one that was read already.",
+        "Unreachable brokers are retried until the timeout.",
     ),
     Option("fetchOffset.retryIntervalMs", "`1000`", "Milliseconds between those."),
     Option(
@@ -189,9 +196,9 @@ def check(given: Iterable[str]) -> list[str]:
 
 def _nearest(name: str) -> str:
     every = {**_KNOWN, **{f"kafka.{bare}": f"kafka.{bare}" for bare in (*_CLIENT, *kafka.WITHOUT_EFFECT)}}
-    # A client's setting without its prefix is the likeliest mistake.
+    # Most likely it is a client's setting without its prefix.
     prefixed = [f"kafka.{name}"] if f"kafka.{name}" in every else []
     near = prefixed or get_close_matches(name, every, n=2, cutoff=0.6)
     if not near:
-        return "; docs/spark.md lists those that there are"
+        return "; docs/spark.md lists all options"
     return f"; did you mean {' or '.join(every[each] for each in near)}?"

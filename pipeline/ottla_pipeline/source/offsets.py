@@ -1,22 +1,22 @@
 """Offsets of a set of partitions, and the JSON that Spark keeps of them in its checkpoints.
 
 The text is that of Spark's Kafka connector, ``{"orders":{"0":23,"1":42}}``: for each partition the offset of the next
-record to read. What we need beyond it is in keys that can't be names of topics, each with an empty object, so that
-whatever reads Spark's text reads this as well, Spark's connector among them::
+record to read. Further facts are in keys that can't be names of topics, each with an empty object, so that anything
+that reads Spark's text can read this one, including Spark's connector::
 
     "#id orders 0f3a…"      the topic's id, so that a topic deleted and made again is noticed
     "#first"                nothing has been read yet: these are the offsets that a query begins at
-    "#since {…}"            the end of a query's first batch: it began at these offsets
-    "#bytes {…}"            about how many bytes of the log an offset takes, where the batch that ends here reads some
+    "#since {…}"            this is the end of a query's first batch, which began at these offsets
+    "#bytes {…}"            about how many bytes of the log an offset takes, for partitions that the batch reads
 
-Spark keeps the end of a batch, but not the offsets that a query began at: it asks for those again when a query is
-restarted before its first batch was done. ``startingOffsets=latest`` would lose records then. So the end of the first
-batch says where it began.
+Spark keeps the end of a batch, but not the offsets that a query began at: it asks for those again if a query restarts
+before its first batch is done. ``startingOffsets=latest`` would lose records then. So the end of the first batch says
+where it began.
 
-A batch that is run again has to be cut into the same tasks, so what tasks are cut by is kept, too: the log's size is
-another one by then.
+A batch that runs again must be split into the same tasks. The log's size will have changed by then, so ``#bytes`` keeps
+what the split was based on.
 
-Spark compares offsets as texts: equal offsets have equal texts, sorted.
+Spark compares offsets as text, so equal offsets have equal texts: keys are sorted.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _BYTES: Final = "#bytes "
 
 @dataclass(frozen=True)
 class Offsets:
-    """By partition the offset of the next record to read.
+    """The offset of the next record to read, by partition.
 
     ``ids`` has the topics' ids, 32 hexadecimal digits, where they are known. ``first``, ``since`` and ``bytes`` are
-    described above; without ``bytes`` (None) nobody has looked.
+    described above; a ``bytes`` of None means that sizes were not looked up.
     """
 
     of: Mapping[TopicPartition, int]
@@ -72,7 +72,7 @@ class Offsets:
 
     @classmethod
     def of_json(cls, given: Mapping[str, Any]) -> Offsets:
-        """Of what Spark gives back, or what Spark's connector wrote. Raises SourceError."""
+        """From what :meth:`to_json` or Spark's connector made. Raises SourceError."""
         of: dict[TopicPartition, int] = {}
         ids: dict[str, str] = {}
         first, since = False, None
@@ -120,7 +120,7 @@ def _each(topic: str, numbers: Mapping[str, Any]) -> Iterator[tuple[TopicPartiti
 
 
 def names(partitions: Iterable[TopicPartition], at_most: int = 5) -> str:
-    """Partitions as a message names them."""
+    """Partitions for a message."""
     every = sorted(partitions)
     more = f" and {len(every) - at_most} more" if len(every) > at_most else ""
     return ", ".join(map(str, every[:at_most])) + more

@@ -1,4 +1,4 @@
-"""Options as Spark hands them over, checked and made into values before anything is asked of a broker."""
+"""Options from Spark, checked and converted before any broker is asked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BATCH_ONLY: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimest
 
 @dataclass(frozen=True)
 class Topics:
-    """What to read: one of the three is there."""
+    """What to read: exactly one of the three is set."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
@@ -47,7 +47,7 @@ class Topics:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a micro-batch may and must have; None: no limit. ``max_delay`` in seconds."""
+    """Limits of a micro-batch; None: no limit. ``max_delay`` is in seconds."""
 
     max_offsets: int | None = None
     max_bytes: int | None = None
@@ -57,18 +57,18 @@ class Limits:
 
 @dataclass(frozen=True)
 class Splits:
-    """How a range is split into tasks; None: not by this."""
+    """Limits by which ranges are split into tasks; None: no limit."""
 
     min_partitions: int | None = None
     max_records: int | None = None
     max_bytes: int | None = 256 * 1024 * 1024
     bytes_by_default: bool = True
-    """Nobody has asked for splits by bytes: where sizes can't be had, there are none."""
+    """The user didn't set ``max_bytes``: if brokers don't report sizes, ranges are not split by it."""
 
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """All options of a reader, checked. ``client`` has Kafka's settings without ``kafka.``; the brokers are apart."""
+    """All options of a reader, checked. ``client`` has Kafka's settings without ``kafka.``, except the brokers."""
 
     bootstrap_servers: str
     topics: Topics
@@ -91,11 +91,11 @@ class SourceOptions:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All the columns that there are with these options."""
+        """All columns that these options allow."""
         return (*COLUMNS, HEADERS) if self.include_headers else COLUMNS
 
     def read_settings(self, columns: tuple[str, ...] | None = None) -> ReadSettings:
-        """How tasks read, of these columns or of all."""
+        """Settings of the tasks, for these columns or all."""
         wanted = self.columns if columns is None else columns
         return ReadSettings(
             self.bootstrap_servers,
@@ -153,13 +153,13 @@ def _fetch_size(client: Mapping[str, str]) -> dict[str, int]:
 
 
 def check(options: Mapping[str, str]) -> None:
-    """What is wrong whether a batch or a stream is to come of it. Raises OptionError."""
+    """Check what holds for batches and streams alike. Raises OptionError."""
     names.check(options)
     need_dead_letter_topic(_made({name.lower(): value for name, value in options.items()}, True))
 
 
 def _made(given: Mapping[str, str], stream: bool) -> SourceOptions:
-    """Options by their names in lower case as values, each of them checked by itself."""
+    """Convert options, by lower-case names, checking each by itself."""
     client = {
         bare: value
         for name, value in given.items()
@@ -214,7 +214,7 @@ def _made(given: Mapping[str, str], stream: bool) -> SourceOptions:
 
 
 def need_dead_letter_topic(options: SourceOptions) -> None:
-    """For readers that have no other place for dead letters. Raises OptionError."""
+    """Check the options of readers that need a topic for dead letters. Raises OptionError."""
     if options.on_corrupt == "deadletter" and options.dead_letter_topic is None:
         raise OptionError(
             "onCorrupt is deadletter: set deadLetterTopic to the topic that takes what can't be decoded"
@@ -226,7 +226,7 @@ def need_dead_letter_topic(options: SourceOptions) -> None:
 
 
 def _suit(given: Mapping[str, str], stream: bool) -> None:
-    """What is for the other kind of query: endings would be wrong for a stream, limits mean nothing to a batch."""
+    """Refuse endings of a stream, and warn of limits of a batch."""
     if stream:
         for name in _BATCH_ONLY:
             if name.lower() in given:
@@ -297,7 +297,7 @@ def _commits(given: Mapping[str, str], group: str | None) -> bool:
 
 
 def _agree(options: SourceOptions) -> None:
-    """A batch has to have something between its start and its end."""
+    """Check that a batch can have something between its start and its end."""
     start, end = options.starting, options.ending
     if start.kind is Kind.LATEST:
         raise OptionError(

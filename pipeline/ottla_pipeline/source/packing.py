@@ -1,7 +1,7 @@
-"""Which ranges a task reads: one large one, or several small ones.
+"""Packs ranges into tasks: one large range, or several small ones.
 
-A task costs Spark and its Python worker some 20 ms, whatever it reads. A micro-batch of a few thousand records in
-several partitions is read sooner by one task than by several.
+A task costs Spark and its Python worker about 20 ms, whatever it reads. So one task reads a micro-batch of a few
+thousand records in several partitions sooner than several tasks do.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from .options import Splits
 
 TOGETHER_OFFSETS: Final = 20_000
 TOGETHER_BYTES: Final = 4 * 1024 * 1024
-"""As they lie in the log."""
+"""As stored in the log."""
 TOGETHER_RANGES: Final = 16
-"""Each asks a leader, or opens files: many are better shared out."""
+"""Each range asks a leader or opens files, so many are better spread over tasks."""
 
 
 def pack(
     ranges: Iterable[OffsetRange], splits: Splits, bytes_per_offset: Mapping[TopicPartition, float]
 ) -> tuple[tuple[OffsetRange, ...], ...]:
-    """The ranges of each task, in order; the same ones for equal arguments.
+    """The ranges of each task, in order; the same for equal arguments.
 
-    Ranges of one task are small together. One whose bytes aren't known is alone, and all are where a least number of
-    tasks is asked for.
+    The ranges of one task are small together. A range of unknown size gets a task of its own, and with
+    ``min_partitions`` every range does.
     """
     if splits.min_partitions is not None:
         return tuple((each,) for each in ranges)

@@ -25,12 +25,14 @@ log = logging.getLogger("ottla_pipeline")
 
 @dataclass(frozen=True)
 class Plan:
-    """What there is to read, in the order of topics, partitions and offsets, and what there would have been."""
+    """What a batch reads, in the order of topics, partitions and offsets, and what is lost."""
 
     ranges: tuple[OffsetRange, ...]
     losses: tuple[Loss, ...] = ()
     tasks: tuple[tuple[OffsetRange, ...], ...] = ()
-    """The ranges, as they are shared out."""
+
+
+"""The same ranges, by task."""
 
 
 def plan(cluster: ClusterQueries, options: SourceOptions, start: Offsets, end: Offsets) -> Plan:
@@ -108,9 +110,9 @@ def estimate_bytes_per_offset(
     earliest: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, LogEnd],
 ) -> dict[TopicPartition, float]:
-    """About how many bytes an offset takes on disk, where that can be known and is of use.
+    """About how many bytes an offset takes on disk; empty if no option needs it, or brokers don't report sizes.
 
-    Raises OptionError where brokers don't tell and an option needs it.
+    Raises OptionError if brokers don't report sizes and the user has set a limit in bytes.
     """
     splits, most = options.splits, options.limits.max_bytes
     if not partitions or (splits.max_bytes is None and most is None):
@@ -122,7 +124,7 @@ def estimate_bytes_per_offset(
             raise
         if most is not None or not splits.bytes_by_default:
             raise OptionError(
-                f"limits in bytes need sizes of logs, which the brokers don't tell: {error}; use limits in records"
+                f"limits in bytes need sizes of logs, which the brokers don't report: {error}; use limits in records"
             ) from error
         log.info("no splits by bytes: %s", error)
         return {}
@@ -134,7 +136,7 @@ def estimate_bytes_per_offset(
 
 
 def _short(number: float) -> float:
-    """Four digits will do, in each checkpoint."""
+    """Rounded to four digits, which every checkpoint keeps."""
     return float(f"{number:.4g}")
 
 
@@ -150,7 +152,7 @@ def _places(
             raise
         if options.segments == "always":
             raise SourceError(
-                f"segments is always, and the brokers don't tell where their files are: {error}"
+                f"segments is always, and the brokers don't report where their files are: {error}"
             ) from error
         log.info("segment files are not read: %s", error)
         return {}

@@ -1,4 +1,4 @@
-"""Where to start and where to end, as options say it: a word, offsets, or times."""
+"""The options for where to start and to end: a word, offsets, or times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LATEST: Final = -1
 
 
 class Kind(Enum):
-    """What a Position is told by."""
+    """How a position is given."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -31,10 +31,10 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Position:
-    """``option`` is the option's name, for messages.
+    """Where to start or to end; ``option`` is the option's name, for messages.
 
-    ``of`` has offsets or milliseconds by partition, ``time`` the milliseconds for all of them.
-    ``or_latest``: where no record is as late as a time, its log's end will do; otherwise that is an error.
+    ``of`` has offsets or milliseconds by partition, ``time`` the milliseconds for all of them. ``or_latest``: if no
+    record is as late as a time, take the log's end instead of raising.
     """
 
     kind: Kind
@@ -45,7 +45,7 @@ class Position:
 
 
 def starting(given: Mapping[str, str], default: str) -> Position:
-    """Of the options (names in lower case), the strongest first: one time, times, offsets. Raises OptionError."""
+    """From options with lower-case names; a single time overrides times, which override offsets. Raises OptionError."""
     strategy = one_of(
         "startingOffsetsByTimestampStrategy",
         given.get("startingoffsetsbytimestampstrategy", "error"),
@@ -56,7 +56,7 @@ def starting(given: Mapping[str, str], default: str) -> Position:
 
 
 def ending(given: Mapping[str, str]) -> Position:
-    """As ``starting``. A time that no record is as late as stands for the end of the log."""
+    """As ``starting``; a time later than all records means the log's end."""
     return _position(given, "ending", {"latest": Kind.LATEST, "earliest": Kind.EARLIEST}, "latest", True)
 
 
@@ -115,7 +115,7 @@ def partitions(name: str, text: str) -> tuple[TopicPartition, ...]:
 
 
 def _unlike(name: str, text: str, example: str, error: Exception) -> OptionError:
-    return OptionError(f"{name} is {text!r}; expected is the like of {example} ({error})")
+    return OptionError(f"{name} is {text!r}; expected is, for example, {example} ({error})")
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""A stream reader that says what is wrong with a query's options when Spark asks it for the first time.
+"""A stream reader that raises the error in a query's options when Spark first calls it.
 
-Were it raised where Spark has a reader made, nobody would read it: PySpark then stumbles over the reader that it lacks,
-and tells of that instead (``python_streaming_source_runner.main``, "cannot access local variable 'reader'").
+Raised where Spark has a reader made, the error would be hidden: PySpark then fails on the missing reader and reports
+that instead (``python_streaming_source_runner.main``, "cannot access local variable 'reader'").
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .errors import SourceError, one_line_errors
 
 
 class RefusingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Has an error in place of everything that a reader has."""
+    """Raises an error from every method."""
 
     def __init__(self, error: SourceError) -> None:
         self._error = error

@@ -1,4 +1,4 @@
-"""From what options say of start and end to offsets, by asking brokers."""
+"""Resolves the options for start and end to offsets, by asking brokers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def start_of(
 def end_of(
     cluster: ClusterQueries, options: SourceOptions, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Where to end. Raises OptionError, and SourceError for an offset that open transactions hold back."""
+    """Where to end. Raises OptionError, and SourceError for an offset beyond the last stable one."""
     ends = _resolved(cluster, options, options.ending, partitions)
     if options.isolation == "read_committed" and options.ending.kind is not Kind.LATEST:
         stable = cluster.latest(partitions, options.isolation)
@@ -66,14 +66,14 @@ def _resolved(
     if without and not position.or_latest:
         raise OptionError(
             f"{position.option}: no record of {without[0]} is as late as {times[without[0]]};"
-            " startingOffsetsByTimestampStrategy=latest starts behind the last one then"
+            " set startingOffsetsByTimestampStrategy=latest to start after the last one"
         )
     ends = cluster.latest(without, options.isolation)
     return {partition: ends[partition] if offset is None else offset for partition, offset in found.items()}
 
 
 def _of(position: Position, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-    """What the option says of each partition: it has to say something of each, and of no other."""
+    """The option's values by partition. Raises OptionError unless it names exactly these partitions."""
     given = position.of or {}
     if missing := set(partitions) - given.keys():
         hint = " (-2 for earliest, -1 for latest)" if position.kind is Kind.OFFSETS else ""

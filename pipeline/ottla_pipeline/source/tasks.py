@@ -1,4 +1,4 @@
-"""What batch and stream readers share: the columns asked for, and a range as Spark carries it to a task."""
+"""Shared by batch and stream readers: the requested columns, and a task's ranges as Spark carries them."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ TYPES: Final = {
     "timestampType": "int",
     "headers": "array<struct<key:string,value:binary>>",
 }
-"""The columns that there are, as those of Spark's Kafka connector."""
+"""All columns, with the types of Spark's Kafka connector."""
 
 
 class RangePartition(InputPartition):
-    """What a task reads, one range after the other; pickled by Spark."""
+    """The ranges that a task reads, one after the other; pickled by Spark."""
 
     value: tuple[OffsetRange, ...]
 
 
 def ddl(columns: tuple[str, ...]) -> str:
-    """A schema as Spark reads it."""
+    """A schema as DDL."""
     return ", ".join(f"{name} {TYPES[name]}" for name in columns)
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
-    """The columns that a query's schema asks for. Raises OptionError for one that there isn't, or of another type."""
+    """The columns of a query's schema. Raises OptionError for an unknown column or a wrong type."""
     for field in schema.fields:
         if field.name not in TYPES:
             raise OptionError(

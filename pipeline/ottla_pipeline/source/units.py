@@ -1,4 +1,4 @@
-"""Texts of options as values: whole numbers, sizes in bytes, times, truth. As Spark's own parsers take them.
+"""Parses option values as Spark does: whole numbers, sizes in bytes, times, booleans.
 
 Source: Spark's ``JavaUtils.byteStringAs`` and ``timeStringAs``.
 """
@@ -69,7 +69,7 @@ def seconds(name: str, text: str) -> float:
 
 
 def one_of(name: str, text: str, allowed: tuple[str, ...]) -> str:
-    """One of these words, in whatever case. Raises OptionError."""
+    """One of these words, case-insensitive. Raises OptionError."""
     value = text.strip().lower()
     if value not in allowed:
         raise OptionError(f"{name} is {text!r}; it can be {', '.join(allowed[:-1])} or {allowed[-1]}")

@@ -1,7 +1,7 @@
-"""Spark's Python workers, which run one task after the other in the same process.
+"""Keeps garbage collection short in Spark's Python workers, which run one task after the other in a process.
 
-Between two tasks a worker collects garbage, and the next one waits for it (pyspark.daemon). With numpy, pyarrow and
-numba loaded that takes 70 ms of CPU, several times what a small task does, nearly all of it to look at modules.
+A worker collects garbage after each task, and the next task waits for that (pyspark.daemon). With numpy, pyarrow and
+numba loaded it takes 70 ms of CPU, several times the work of a small task, nearly all of it for modules.
 """
 
 from __future__ import annotations
@@ -14,23 +14,20 @@ from contextlib import contextmanager
 from pyspark import TaskContext
 
 _modules = 0
-"""How many there were when they were last put out of the collector's sight."""
+"""How many modules were loaded at the last ``gc.freeze``."""
 
 
 @contextmanager
 def in_worker() -> Iterator[None]:
-    """Around what a task does; the process is left readier for the next one."""
+    """Around a task's work: prepares the process for the next task."""
     try:
         yield
     finally:
-        _settle()
+        _freeze_modules()
 
 
-def _settle() -> None:
-    """At a task's end: what has been imported stays, so the collector needn't look at it any more.
-
-    Does nothing outside of Spark's tasks, where it isn't ours to say what stays.
-    """
+def _freeze_modules() -> None:
+    """Hide imported modules from the garbage collector, as they stay. Only in Spark's tasks."""
     global _modules
     if TaskContext.get() is None or len(sys.modules) == _modules:
         return

@@ -1,12 +1,12 @@
-"""Writing a DataFrame to topics, in batches and streams: ``format("ottla")`` as a sink.
+"""Writes DataFrames to topics, in batches and streams: ``format("ottla")`` as a sink.
 
-options     what there is to set, and what the producer is made with
-rows        which columns are key, value, headers, topic and partition, and their records as lists
-identity    who writes: the header that each record carries
+options     the options, and the producer's arguments that they become
+rows        the columns of a DataFrame as keys, values, headers, topics and partitions
+identity    the header that each record carries: writer, batch and task
 marks       where a batch began and ended in its topics, kept as offsets of a group
-replay      what an earlier try of the same batch has written already
-large       records that are too large: refused, left out, or taken apart for another topic
-task        one task's records on their way
+replay      finds what an earlier try of the same batch has written
+large       records that are too large: refused, left out, or split for another topic
+task        writes one task's rows
 writers     the classes that Spark calls
 """
 

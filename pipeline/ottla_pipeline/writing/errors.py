@@ -1,4 +1,4 @@
-"""What writing raises, beside OptionError and what ``ottla_client`` raises; one line each."""
+"""Errors of writing, one line each. OptionError and ``ottla_client``'s errors come in addition."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from ottla_pipeline.source.errors import SourceError
 
 
 class WriteError(SourceError):
-    """Rows that can't be written: the DataFrame's columns don't fit, or a broker refused records for good."""
+    """Rows can't be written: the DataFrame's columns don't fit, or a broker refused records for good."""
 
 
 class RecordTooLarge(WriteError):
-    """A record is larger than the producer or its topic takes, and ``onTooLarge`` is ``fail``."""
+    """A record is larger than the producer or its topic allows, and ``onTooLarge`` is ``fail``."""

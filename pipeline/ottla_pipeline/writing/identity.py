@@ -1,7 +1,7 @@
-"""Who writes: a name that a batch keeps when it is tried again, carried by each record in a header.
+"""The identity of a task's records: the same when its batch is tried again, carried by each record in a header.
 
 The header ``ottla.write`` is text, ``<writer>/<batch>/<task>``: the streaming query's id (or one made for a batch
-write), the micro-batch's number, and the task's. Where the row itself named its partition, ``/p`` follows.
+write), the micro-batch's number, and the task's. If the row itself named its partition, ``/p`` follows.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ _PINNED: Final = "/p"
 
 
 class Kind(Enum):
-    """How often a writer's batch may come."""
+    """How often a writer's batch may come again."""
 
     STREAM = "stream"
-    """Once in each run of its query: Spark's own sinks."""
+    """Once in each run of its query: a sink of a stream."""
     IN_STREAM = "in stream"
-    """The same, as far as it can be seen: a write inside ``foreachBatch``."""
+    """Once in each run, as far as that can be known: a write inside ``foreachBatch``."""
     NAMED = "named"
-    """Whenever it is tried again: the program names writer and batch."""
+    """Any number of times: the program names writer and batch."""
     ONCE = "once"
-    """Never again; only its tasks are tried again."""
+    """Never; only its tasks are tried again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One task's of one batch. ``attempt`` counts tries of the task.
+    """The identity of one task of one batch; ``attempt`` counts the task's tries.
 
-    ``run`` is anew with each start of the query, ``<run of the query>/<write>`` inside ``foreachBatch``, and anew with
-    each write that is named.
+    ``run`` is new with each start of the query and with each named write; inside ``foreachBatch`` it is
+    ``<run of the query>/<write>``.
     """
 
     writer: str
@@ -50,12 +50,12 @@ class Identity:
 
     @property
     def lasting(self) -> bool:
-        """Whether its marks are of use when the write is over."""
+        """Whether its marks are needed after the write."""
         return self.kind is not Kind.ONCE
 
     @property
     def first(self) -> bool:
-        """Whether nothing of this batch can be there where the writer has no marks at all."""
+        """Whether a writer without any marks can't have written anything of this batch."""
         return self.batch == 0 or self.kind is Kind.NAMED
 
     def beside(self, run: str) -> bool:
@@ -70,7 +70,7 @@ class Identity:
         return f"{self.writer}/{self.batch}/{self.task}"
 
     def header(self, pinned: bool) -> tuple[str, bytes]:
-        """The header of this task's records; ``pinned``: of those whose rows named their partition."""
+        """The header of this task's records; ``pinned``: of records whose rows named their partition."""
         return HEADER, f"{self}{_PINNED if pinned else ''}".encode()
 
     def pattern(self, any_task: bool) -> str:
@@ -79,5 +79,5 @@ class Identity:
 
 
 def is_pinned(header: bytes) -> bool:
-    """Whether the row had named its partition, by the header's value."""
+    """Whether a header's value says that the row named its partition."""
     return header.endswith(_PINNED.encode())

@@ -1,15 +1,15 @@
-"""Records that are too large: which, and what is put into the dead-letter topic for them.
+"""Records that are too large, and how the dead-letter topic keeps them.
 
-There a record's value lies whole, in as many parts as it takes, so that nothing is lost. Each part is a record with the
-key of the original, if that is no larger than a part, and these headers before the original's own:
+The topic keeps the whole value, split into parts, so that nothing is lost. Each part is a record with the original's
+key, unless that is larger than a part, and these headers before the original's own:
 
-  ottla.dead.topic      where the record was to go
-  ottla.dead.partition  the partition that its row named, if it did
+  ottla.dead.topic      the topic that the record was for
+  ottla.dead.partition  the partition that its row named, if any
   ottla.dead.error      why it could not be written, one line
-  ottla.dead.part       which part it is, and of how many, from 1 on: ``2/3``
-  ottla.dead.size       bytes of the value; ``null`` where there is none, and the key or the headers were too large
-  ottla.dead.sha256     of the value whole, in hexadecimal digits: equal in parts that belong together
-  ottla.dead.left-out   ``key``, ``headers`` or ``key,headers``: what is not carried because of its size
+  ottla.dead.part       the part's number, from 1, and how many there are: ``2/3``
+  ottla.dead.size       bytes of the value; ``null`` for a null value, whose key or headers were too large
+  ottla.dead.sha256     of the whole value, in hexadecimal digits: equal in parts that belong together
+  ottla.dead.left-out   ``key``, ``headers`` or ``key,headers``: left out because of their size
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ import pyarrow as pa
 from .rows import Header, Headers, Rows, header_size
 
 PART: Final = 512 * 1024
-"""Bytes of a value that a part has at most: what brokers take as they come (1 MiB), with much room for the rest."""
+"""Most bytes of a value in a part: below the brokers' default limit (1 MiB), with room for key and headers."""
 _ROOM: Final = 32 * 1024
-"""Bytes for keys, and as many for headers of the original, that go along."""
+"""Most bytes of the original's key, and of its headers, that a part carries."""
 _PAIRS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 @dataclass(frozen=True)
 class TooLarge:
-    """One record, and why it is not written."""
+    """A record, and why it is not written."""
 
     topic: str
     partition: int | None
@@ -42,7 +42,7 @@ class TooLarge:
 
 
 def records_of(rows: Rows, errors: list[str]) -> list[TooLarge]:
-    """``rows`` one by one; they are few."""
+    """Each of ``rows`` by itself; they are few."""
     values = rows.value_list()
     keys = rows.key_list() or [None] * len(values)
     headers = rows.header_lists() or [()] * len(values)
@@ -53,7 +53,7 @@ def records_of(rows: Rows, errors: list[str]) -> list[TooLarge]:
 
 
 def dead_letters(record: TooLarge, topic: str, part: int = PART) -> Rows:
-    """The parts of a record as rows for ``topic``; each has ``part`` bytes of the value at most."""
+    """The parts of a record as rows for ``topic``, each with at most ``part`` bytes of the value."""
     value = record.value or b""
     pieces = [value[at : at + part] for at in range(0, len(value), part)] or [value]
     left_out = []

@@ -1,9 +1,8 @@
-"""Where a batch began and ended in its topics, kept as offsets that a group has committed.
+"""Where a batch began and ended in its topics, kept as a group's committed offsets.
 
-The group has no members; it is called after its writer. For each partition its offset lies where the last finished
-batch had ended, or where the first batch that writes to the topic began, and the note with it says which:
-``done|begun <batch> <run>``. Any Kafka broker keeps such offsets. What a batch that is tried again has written lies
-behind them.
+The group has no members, and its writer's name. A partition's offset is where the last finished batch ended, or where
+the first batch that writes to the topic began; its metadata says which: ``done|begun <batch> <run>``. Any Kafka broker
+keeps such offsets. Records that an earlier try of a batch has written come after them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ BEGUN = "begun"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One partition's. ``run`` is the start of the query that set it."""
+    """A partition's mark. ``run`` is the run of the query that set it."""
 
     offset: int
     state: str
@@ -38,7 +37,7 @@ class Mark:
 
     @classmethod
     def of(cls, committed: OffsetAndMetadata) -> Mark | None:
-        """None for what is not a mark: somebody else has committed with this group's name."""
+        """None if it is no mark: another program has committed to this group."""
         words = committed.metadata.split(" ")
         if len(words) != 3 or words[0] not in (DONE, BEGUN) or not words[1].lstrip("-").isdigit():
             return None
@@ -46,7 +45,7 @@ class Mark:
 
 
 class Marks:
-    """A writer's marks. Connects when it is entered; every question has ``timeout`` seconds."""
+    """A writer's marks. Connects when it is entered; every call may take ``timeout`` seconds."""
 
     def __init__(self, servers: str, client: dict[str, Any], group: str, timeout: float) -> None:
         self._admin = Admin(servers, **client)
@@ -63,11 +62,11 @@ class Marks:
         self._admin.close()
 
     def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offsets of the next records."""
+        """Where these partitions end."""
         return self._offsets(partitions, OffsetSpec.LATEST)
 
     def starts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offsets that there still are."""
+        """Where these partitions start."""
         return self._offsets(partitions, OffsetSpec.EARLIEST)
 
     def _offsets(
@@ -77,18 +76,18 @@ class Marks:
         return {partition: listed.offset for partition, listed in found.items()}
 
     def read(self) -> dict[TopicPartition, Mark]:
-        """All that there are."""
+        """All marks."""
         committed = self._admin.list_group_offsets(self._group, timeout=self._timeout)
         marks = {partition: Mark.of(each) for partition, each in committed.items()}
         return {partition: mark for partition, mark in marks.items() if mark is not None}
 
     def set(self, marks: Mapping[TopicPartition, Mark]) -> None:
-        """Put these marks in the place of those before them."""
+        """Set these marks, replacing earlier ones."""
         offsets = {partition: mark.committed for partition, mark in marks.items()}
         self._admin.alter_group_offsets(self._group, offsets, timeout=self._timeout)
 
     def done(self, topics: Collection[str], batch: int, run: str) -> None:
-        """Batch ``batch`` has been written to ``topics``, and all of it is acknowledged."""
+        """Mark batch ``batch`` as written to ``topics`` and acknowledged."""
         described = self._admin.describe_topics(list(topics), timeout=self._timeout)
         every = [
             TopicPartition(name, number) for name, topic in described.items() for number in topic.partitions
@@ -96,5 +95,5 @@ class Marks:
         self.set({partition: Mark(end, DONE, batch, run) for partition, end in self.ends(every).items()})
 
     def forget(self) -> None:
-        """Delete the group. Raises GroupError where there is none."""
+        """Delete the group. Raises GroupError if it doesn't exist."""
         self._admin.delete_groups([self._group], timeout=self._timeout)

@@ -1,6 +1,6 @@
-"""What can be set for writing. Names and meanings are those of Spark's Kafka connector, and of Kafka's producer.
+"""The options for writing, with the names and meanings of Spark's Kafka connector and of Kafka's producer.
 
-What goes beyond: ``skipReplayed``, ``onTooLarge``, ``deadLetterTopic``, ``lookBackRecords``, and Delta Lake's
+Additional ones are ``skipReplayed``, ``onTooLarge``, ``deadLetterTopic``, ``lookBackRecords``, and Delta Lake's
 ``txnAppId`` and ``txnVersion``.
 """
 
@@ -33,7 +33,7 @@ _OWN: Final = (
     "txnVersion",
 )
 _SPARKS: Final = ("checkpointLocation", "queryName")
-"""Spark's own, which it hands to sinks as well."""
+"""Spark's own options, which it also passes to sinks."""
 
 _WRITER: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
@@ -46,7 +46,7 @@ _NUMBERS: Final = {
     "delivery.timeout.ms": 1,
     "max.in.flight.requests.per.connection": 1,
 }
-"""Settings of the producer that are whole numbers, and the least that each may be."""
+"""The producer's settings that are whole numbers, with their minimum."""
 _LEVELS: Final = ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level")
 _PRODUCER: Final = (
     *_NUMBERS,
@@ -90,7 +90,7 @@ _WITHOUT_EFFECT: Final = frozenset(
         "transaction.timeout.ms",
     }
 )
-"""Settings of Java's producer that change nothing of what is written here."""
+"""Settings of Java's producer without effect here."""
 _REFUSED: Final[Mapping[str, str]] = {
     "interceptor.classes": "interceptors are Java classes, and may change what is written",
     "key.serializer": "keys are written as they are; cast them to string or binary in the DataFrame",
@@ -103,18 +103,18 @@ _REFUSED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """All options of a writer, checked. ``client`` has Kafka's settings without ``kafka.``, brokers not among them."""
+    """All options of a writer, checked. ``client`` has Kafka's settings without ``kafka.``, except the brokers."""
 
     bootstrap_servers: str
     client: Mapping[str, str]
     topic: str | None = None
     skip_replayed: SkipReplayed = "task"
     look_back: int = 10_000_000
-    """Offsets of a partition that are looked through at most for what an earlier try has written."""
+    """Most offsets of a partition that are searched for records of an earlier try."""
     on_too_large: OnTooLarge = "fail"
     dead_letter_topic: str | None = None
     transaction: tuple[str, int] | None = None
-    """What the program calls a batch write: a writer's name, and a number that rises with each write."""
+    """The program's name for a batch write: a writer, and a number that rises with each write."""
 
     def producer(self) -> dict[str, Any]:
         """Keyword arguments for ``ottla_client``'s Producer. Raises OptionError."""
@@ -158,7 +158,7 @@ def resolve(options: Mapping[str, str]) -> WriteOptions:
             "the option kafka.bootstrap.servers is missing; it is host:port of one broker or several"
         )
     if "includeheaders" in given:
-        # Spark's connector lets the column decide, too; that the option is one is all there is to check.
+        # As in Spark's connector, the column overrides it, so only its syntax is checked.
         truth("includeHeaders", given["includeheaders"])
     dead = given.get("deadlettertopic", "").strip() or None
     what = one_of("onTooLarge", given.get("ontoolarge", "fail"), ("fail", "skip", "deadletter"))
@@ -229,6 +229,6 @@ def _check_names(options: Mapping[str, str]) -> None:
         hint = (
             f"; did you mean {' or '.join(every[each] for each in near)}?"
             if near
-            else "; docs/spark-writing.md lists those that there are"
+            else "; docs/spark-writing.md lists all options"
         )
         raise OptionError(f"there is no option {name!r} for writing{hint}")

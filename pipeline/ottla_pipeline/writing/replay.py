@@ -1,7 +1,7 @@
-"""What an earlier try of a batch has written already, found again in the topic by its headers.
+"""Finds what an earlier try of a batch has written, by the headers of the topic's records.
 
-A record is recognised by its content: key, value, headers, and the partition if its row named one. So it doesn't
-matter in which order rows come when a task is tried again, and equal rows are counted.
+A record is recognised by its content: key, value, headers, and the partition if its row named one. So the order of rows
+may change when a task is tried again; equal rows are counted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _POLL_MS = 1_000
 
 
 class Already:
-    """Contents and how many records of each are there. What is taken once is not there any more."""
+    """Contents of records in the topic, with counts. Each record can be matched once."""
 
     def __init__(self, digests: Sequence[bytes] = ()) -> None:
         self._known, self._left = np.unique(_array(digests), return_counts=True)
@@ -42,14 +42,14 @@ class Already:
         return int(self._left.sum())
 
     def take(self, digests: Sequence[bytes]) -> NDArray[np.bool_]:
-        """Which of these are there already. Of equal ones the first as many as there are."""
+        """Which of these rows are in the topic already; of equal rows, the first ones."""
         if not len(self._known) or not digests:
             return np.zeros(len(digests), np.bool_)
         distinct, inverse, counts = np.unique(_array(digests), return_inverse=True, return_counts=True)
         at = np.minimum(np.searchsorted(self._known, distinct), len(self._known) - 1)
         found = self._known[at] == distinct
         there = np.where(found, self._left[at], 0)
-        # The how manieth of its equals each one is: places in the sorted order, less where its equals begin.
+        # The index of each row among its equals: its place in the sorted order, less where its equals begin.
         order = np.argsort(inverse, kind="stable")
         rank = np.empty(len(inverse), np.int64)
         rank[order] = np.arange(len(inverse)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -63,7 +63,7 @@ def _array(digests: Sequence[bytes]) -> NDArray[np.bytes_]:
 
 
 def digests_of(rows: Rows) -> list[bytes]:
-    """The contents of rows that are to be written."""
+    """The contents of rows."""
     values = rows.value_list()
     keys: Iterable[bytes | None] = rows.key_list() or [None] * len(values)
     headers: Iterable[Headers] = rows.header_lists() or [()] * len(values)
@@ -92,10 +92,10 @@ def find(
     identity: Identity,
     any_task: bool,
 ) -> Already:
-    """What ``identity`` (or its whole batch) has written between these offsets, ends exclusive.
+    """The records that ``identity`` (or its whole batch) has written between these offsets, ends exclusive.
 
-    ``consumer`` has the arguments of ``ottla_client``'s Consumer. Raises its errors; WriteError when nothing more comes
-    though there is more.
+    ``consumer`` has the arguments of ``ottla_client``'s Consumer. Raises its errors, and WriteError if no more records
+    come before the end.
     """
     pattern = identity.pattern(any_task)
     digests: list[bytes] = []
@@ -111,7 +111,7 @@ def _tables(options: dict[str, Any], spans: Mapping[TopicPartition, tuple[int, i
     left = {partition: end for partition, (start, end) in spans.items() if start < end}
     if not left:
         return
-    # What retention has taken meanwhile is not there, and counts as not written.
+    # Records that retention has removed meanwhile count as not written.
     with Consumer(
         **options, group_id=None, enable_auto_commit=False, auto_offset_reset="earliest"
     ) as consumer:
@@ -141,7 +141,7 @@ def _tables(options: dict[str, Any], spans: Mapping[TopicPartition, tuple[int, i
 def _matching(
     batch: pa.RecordBatch, spans: Mapping[TopicPartition, tuple[int, int]], pattern: str
 ) -> Iterator[bytes]:
-    """The contents of those records whose header says so, and that lie in ``spans``."""
+    """The contents of the records within ``spans`` whose header matches."""
     headers = batch.column("headers")
     pairs = pc.list_flatten(headers)
     if not len(pairs):
@@ -154,7 +154,7 @@ def _matching(
         if not first <= row["offset"] < end:
             continue
         its = [(pair["key"], pair["value"]) for pair in row["headers"]]
-        # Ours is the last one that is called so.
+        # Our header is the last one of that name.
         mine = max(place for place, (name, _) in enumerate(its) if name == HEADER)
         pinned = is_pinned(its.pop(mine)[1] or b"")
         yield _digest(row["key"], row["value"], tuple(its), row["partition"] if pinned else None)

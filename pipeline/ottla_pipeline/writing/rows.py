@@ -1,8 +1,8 @@
-"""Which columns of a DataFrame are what of a record, and their rows as lists that the producer takes.
+"""Maps the columns of a DataFrame to records, as lists for the producer.
 
-The rules are those of Spark's Kafka sink: ``value`` and optionally ``key``, each string or binary; ``headers``,
-an array of structs of key and value; ``partition``, an int; ``topic``, a string, over which the option ``topic`` goes.
-Other columns are left alone.
+The rules are those of Spark's Kafka sink: ``value`` and optionally ``key``, each string or binary; ``headers``, an
+array of structs of key and value; ``partition``, an int; ``topic``, a string, which the option ``topic`` overrides.
+Other columns are ignored.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 Header: TypeAlias = tuple[str, bytes | None]
 Headers: TypeAlias = tuple[Header, ...]
 
-# What a record takes besides its fields, as ottla_client estimates it; by these its limits are held.
+# A record's overhead as ottla_client estimates it; its limits apply to that.
 _RECORD_OVERHEAD = 14
 _KEY_OVERHEAD = 2
 _HEADER_OVERHEAD = 6
 BATCH_OVERHEAD = 61 + 32 - _RECORD_OVERHEAD
-"""Bytes that a batch of one record takes besides what ``Rows.sizes`` counts, at most."""
+"""Most bytes of a batch with one record, beyond what ``Rows.sizes`` counts."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows for one topic and, where they name one, one partition; as Arrow has them."""
+    """Rows for one topic and, if they name one, one partition, as Arrow columns."""
 
     topic: str
     partition: int | None
@@ -46,7 +46,7 @@ class Rows:
         return len(self.values)
 
     def take(self, mask: NDArray[np.bool_]) -> Rows:
-        """Those that ``mask`` is true for."""
+        """The rows for which ``mask`` is true."""
         if mask.all():
             return self
         chosen = pa.array(mask)
@@ -59,7 +59,7 @@ class Rows:
         )
 
     def sizes(self, extra: int) -> NDArray[np.int64]:
-        """About how many bytes each is as a record, with ``extra`` for headers that all get; never too few."""
+        """Estimates each record's bytes, never too low; ``extra`` is for headers that all records get."""
         sizes = _lengths(self.values) + (_RECORD_OVERHEAD + extra)
         if self.keys is not None:
             sizes += _lengths(self.keys) + _KEY_OVERHEAD
@@ -92,7 +92,7 @@ class Rows:
 
 
 def header_size(header: Header) -> int:
-    """What ``Rows.sizes`` counts for a header."""
+    """Bytes that ``Rows.sizes`` counts for a header."""
     name, value = header
     return _HEADER_OVERHEAD + len(name.encode()) + len(value or b"")
 
@@ -103,14 +103,14 @@ def _lengths(column: pa.Array) -> NDArray[np.int64]:
 
 
 def _objects(column: pa.Array) -> list[bytes | None]:
-    """By numpy, which makes them several times as fast as ``to_pylist``."""
+    """The list of values; numpy makes it several times as fast as ``to_pylist``."""
     found: list[bytes | None] = column.to_numpy(zero_copy_only=False).tolist()
     return found
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where in a row what is; None: nowhere. ``topic`` is what all rows go to, if it is one."""
+    """The index of each field in a row, None if missing; ``topic`` is set if all rows go to one."""
 
     value: int
     key: int | None
@@ -121,7 +121,7 @@ class Layout:
 
     @classmethod
     def of(cls, schema: StructType, topic: str | None) -> Layout:
-        """The columns of a DataFrame. Raises WriteError that says which column lacks or has a wrong type."""
+        """From a DataFrame's schema. Raises WriteError naming a column that is missing or has a wrong type."""
         from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType
 
         def is_text(kind: DataType) -> bool:
@@ -154,12 +154,10 @@ class Layout:
             places[field.name] = place
         if "value" not in places:
             raise WriteError(
-                f"there is no column value, which is what is written; there are: {', '.join(schema.fieldNames())}"
+                f"the column value, which is written, is missing; the columns are {', '.join(schema.fieldNames())}"
             )
         if topic is None and "topic" not in places:
-            raise WriteError(
-                "it isn't said which topic to write to: set the option topic, or have a column topic"
-            )
+            raise WriteError("no topic is named to write to: set the option topic, or add a column topic")
         return cls(
             places["value"],
             places.get("key"),
@@ -170,7 +168,7 @@ class Layout:
         )
 
     def split(self, batch: pa.RecordBatch) -> Iterator[Rows]:
-        """The rows of a batch by topic and by the partition that they name; in order within each.
+        """The rows of a batch by topic and named partition, in order within each.
 
         Raises WriteError for a row without a topic.
         """
@@ -223,9 +221,9 @@ def _binary(column: pa.Array) -> pa.Array:
 
 
 def joined(headers: list[Headers] | None, own: Header | None, count: int) -> Sequence[Headers] | None:
-    """Headers of ``count`` records, each with ``own`` behind it; None: there are none.
+    """Headers of ``count`` records, each followed by ``own``; None for none.
 
-    Records without others share one object, which the producer encodes once.
+    Records without other headers share one object, which the producer encodes once.
     """
     if own is None:
         return headers

@@ -1,4 +1,4 @@
-"""One task's records on their way: to the producer, past those that are there already; what is too large goes aside."""
+"""Writes one task's rows: skips those that an earlier try has written, and sets aside those that are too large."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Tally:
-    """What a task has done, by topic. ``topics`` has those that are marked when all tasks are through."""
+    """A task's counts, by topic. ``topics`` are marked as done when all tasks have finished."""
 
     topics: set[str] = field(default_factory=set)
     written: Counter[str] = field(default_factory=Counter)
@@ -45,18 +45,18 @@ class Tally:
 
 @dataclass
 class _Topic:
-    """What is known of a topic before the first row is sent there."""
+    """What is known of a topic before its first row is sent."""
 
     already: Already
     finished: bool = False
-    """The whole batch is in it: it was done, and only Spark didn't get to know."""
+    """The topic has the whole batch: it finished, and only Spark doesn't know."""
     passed: bool = False
-    """And so is a later one, whose marks stay."""
+    """The topic has a later batch as well, whose marks stay."""
 
 
 @contextmanager
 def _producer(servers: str, arguments: dict[str, Any]) -> Iterator[Producer]:
-    """A producer that, when something has failed, sends no more of what is in its buffer."""
+    """A producer that discards its buffer once something has failed."""
     producer = Producer(servers, **arguments)
     producer.start()
     try:
@@ -69,7 +69,7 @@ def _producer(servers: str, arguments: dict[str, Any]) -> Iterator[Producer]:
 
 
 class TaskWriter:
-    """Writes the rows of one task. Everything is acknowledged when ``write`` returns; it belongs to one thread."""
+    """Writes the rows of one task. Everything is acknowledged when ``write`` returns. One thread's."""
 
     def __init__(self, options: WriteOptions, layout: Layout, identity: Identity) -> None:
         self._options = options
@@ -87,7 +87,7 @@ class TaskWriter:
         self.tally = Tally()
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Tally:
-        """Raises WriteError, RecordTooLarge, and what ``ottla_client`` raises."""
+        """Write all batches. Raises WriteError, RecordTooLarge, ClientError."""
         with ExitStack() as stack:
             for batch in batches:
                 if not batch.num_rows:
@@ -99,16 +99,14 @@ class TaskWriter:
                 for rows in self._layout.split(batch):
                     self._put(rows)
                     self._settle(wait=False)
-            # What a broker found too large comes to light here, and may have its own records sent.
+            # Here the broker's refusals of large records show; their dead letters are sent then.
             while self._pending:
                 self._settle(wait=True)
         for name, topic in self._topics.items():
-            # What other tasks have written may be among theirs again.
+            # Rows that other tasks have written may come to them again.
             if self._options.skip_replayed == "task" and len(topic.already):
                 self.tally.unmatched[name] = len(topic.already)
         return self.tally
-
-    # ---- a batch of rows
 
     def _put(self, rows: Rows) -> None:
         topic = self._topics.get(rows.topic)
@@ -142,7 +140,7 @@ class TaskWriter:
         self._pending.append((delivery, rows))
 
     def _settle(self, *, wait: bool) -> None:
-        """Look at deliveries in their order: those that are done, and with ``wait`` the first one in any case."""
+        """Check finished deliveries in order; with ``wait``, wait for the first one."""
         while self._pending and (wait or self._pending[0][0].done()):
             wait = False
             delivery, rows = self._pending.popleft()
@@ -154,7 +152,7 @@ class TaskWriter:
                 self.tally.written[rows.topic] += len(rows)
 
     def _refused(self, error: BatchDeliveryError, rows: Rows) -> None:
-        """Some of ``rows`` were not taken: those too large for the topic are set aside, all else ends the task."""
+        """The broker refused some of ``rows``: set aside those too large for the topic; other errors end the task."""
         reasons: dict[int, str] = {}
         for places, why in error.failed:
             if not isinstance(why, RecordTooLargeError):
@@ -166,7 +164,7 @@ class TaskWriter:
         self._set_aside(rows.take(large), [reasons[place] for place in sorted(reasons)])
 
     def _set_aside(self, rows: Rows, errors: list[str] | None) -> None:
-        """Records that are too large; without ``errors`` it is the producer that doesn't take them."""
+        """Handle records that are too large: for the broker, with its ``errors``, or for the producer."""
         what = self._options.on_too_large
         if errors is None:
             sizes = rows.sizes(0).tolist()
@@ -192,21 +190,18 @@ class TaskWriter:
         buffer: int = self._arguments.get("buffer_memory", 33_554_432)
         return buffer
 
-    # ---- what an earlier try has written
-
     def _look_back(self, topic: str) -> _Topic:
-        """Before the first row for ``topic``: note where the batch begins there, or find what is there of it."""
+        """Before the first row for ``topic``: mark where the batch begins there, or find what it has written."""
         if not self._skipping:
             return _Topic(Already())
         assert self._producer is not None
         identity = self._identity
-        # This makes the topic where the broker may; and waits until it is known.
+        # Creates the topic if the broker allows that, and waits for its metadata.
         partitions = [TopicPartition(topic, number) for number in self._producer.partitions_for(topic)]
         client = kafka.client_options(self._options.client)
         timeout = kafka.call_timeout(self._options.client)
         with Marks(self._options.bootstrap_servers, client, identity.group, timeout) as marks:
-            # In this order: the offsets of a mark that is not there yet can't lie behind what others of this batch
-            # write, who set one first.
+            # In this order: tasks set a mark before they write, so without a mark none of this batch has written yet.
             ends = marks.ends(partitions)
             every = marks.read()
             mine = {partition: every[partition] for partition in partitions if partition in every}
@@ -228,12 +223,12 @@ class TaskWriter:
                 self._options.skip_replayed == "batch",
             )
             if not mine:
-                # Of no run: others have to look as well.
+                # No run: other tasks have to search as well.
                 marks.set({p: Mark(start, BEGUN, identity.batch, "-") for p, (start, _) in spans.items()})
             return _Topic(found)
 
     def _refuse(self, topic: str, mine: dict[TopicPartition, Mark]) -> None:
-        """Raise WriteError where what is there could not be told from what is to be written."""
+        """Raise WriteError if earlier records can't be distinguished from those to write."""
         identity = self._identity
         for mark in mine.values():
             if mark.batch == identity.batch and identity.beside(mark.run):
@@ -251,14 +246,14 @@ class TaskWriter:
     def _is_new(
         self, marks: Marks, every: dict[TopicPartition, Mark], mine: dict[TopicPartition, Mark]
     ) -> bool:
-        """Whether nothing of the batch can be in a topic, of which the marks are ``mine``, before this run of it."""
+        """Whether a topic with the marks ``mine`` can't have anything of the batch from before this run."""
         identity = self._identity
         if any(mark.state == BEGUN and mark.run == identity.run for mark in mine.values()):
             return True
         if identity.kind is Kind.STREAM:
-            # Within one run a batch comes once, after the one before it was finished.
+            # Within a run, a batch comes once, after the previous one has finished.
             return any(mark.state == DONE and mark.run == identity.run for mark in every.values())
-        # Whoever had tried it would have said so first.
+        # An earlier try would have set its mark first.
         if not mine or any(mark.batch >= identity.batch for mark in mine.values()):
             return False
         marks.set({p: Mark(mark.offset, BEGUN, identity.batch, identity.run) for p, mark in mine.items()})
@@ -270,10 +265,10 @@ class TaskWriter:
         ends: dict[TopicPartition, int],
         mine: dict[TopicPartition, Mark],
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Where to look: behind the mark, and at the tail where there are no marks or they fit no more.
+        """Where to search: after the mark, or the tail if there is no valid mark.
 
-        Marks are forgotten when a stream stands still for longer than the broker keeps offsets of groups, and fit no
-        more when a topic was made again. A partition without one, among others that have theirs, is a new one.
+        A broker drops marks when a stream stands still for longer than it keeps a group's offsets, and a topic that was
+        created again makes them invalid. A partition without a mark, while others have theirs, is a new one.
         """
         most = self._options.look_back
         starts = marks.starts(list(ends))

@@ -1,4 +1,4 @@
-"""What Spark calls: a writer for a batch and one for a stream, made on the driver and sent to the tasks."""
+"""The classes that Spark calls: a writer for batches and one for streams, made on the driver and sent to the tasks."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ log = logging.getLogger("ottla_pipeline")
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 _RUN = "spark.jobGroup.id"
-"""What Spark tells tasks of a streaming query; a run is one start of it."""
+"""Spark's local properties in tasks of a streaming query; a run is one start of it."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task tells the driver when it is through. Counters are by topic."""
+    """A task's report to the driver. Counters are by topic."""
 
     identity: Identity
     topics: set[str] = field(default_factory=set)
@@ -57,7 +57,7 @@ class Written(WriterCommitMessage):
 
 
 class _Writer:
-    """What both have in common."""
+    """Shared by batch and stream writers."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options: WriteOptions = resolve(options)
@@ -81,7 +81,7 @@ class _Writer:
         )
 
     def _mark(self, told: Sequence[Written]) -> None:
-        """All that these tasks have written is acknowledged, and the batch is done."""
+        """Mark the batch as done: all its tasks' records are acknowledged."""
         topics = set().union(*(each.topics for each in told))
         if topics and self._skipping:
             identity = told[0].identity
@@ -104,7 +104,7 @@ class _Writer:
         return context
 
     def _report(self, messages: Sequence[WriterCommitMessage | None], what: str) -> list[Written]:
-        """What tasks have told, and a line in the log for what is worth one."""
+        """The tasks' reports; logs what a user should know."""
         told = [each for each in messages if isinstance(each, Written)]
         for attribute, level, text in (
             ("already", logging.INFO, "%d rows for topic %s had been written by an earlier try of %s"),
@@ -132,7 +132,7 @@ class _Writer:
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """Writes a DataFrame once. A task that Spark tries again skips what its earlier tries have written.
 
-    And so does the write itself where the program names it, or inside ``foreachBatch``, where Spark does. Raises
+    A whole write that is tried again does so, too, if the program names it, or inside ``foreachBatch``. Raises
     OptionError, WriteError.
     """
 
@@ -185,7 +185,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             self._forget()
 
     def _forget(self) -> None:
-        """The marks have served. That they stay is no failure of the write: brokers forget them by themselves."""
+        """Delete the marks, which are no longer needed. A failure is only logged: brokers expire them."""
         if not self._skipping or self._options.transaction is not None:
             return
         identity = Identity(self._id, 0, 0, "batch", kind=Kind.ONCE)
@@ -197,9 +197,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Writes micro-batches. One that is run again, after a failure or a new start, skips what it has written already.
+    """Writes micro-batches. One that runs again, after a failure or a restart, skips what it has written already.
 
-    In complete mode each micro-batch has all rows, and all are written, as Spark's Kafka sink has it. Raises
+    In complete mode each micro-batch has all rows, and writes all of them, as Spark's Kafka sink does. Raises
     OptionError, WriteError.
     """
 

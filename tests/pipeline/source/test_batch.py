@@ -199,7 +199,7 @@ def test_questions(
     assert asked.topic_ids([topic]) == {topic: id.hex()}
     assert asked.log_sizes(both)[both[0]].size >= 500
     assert asked.cluster_id()
-    with pytest.raises(UnknownTopicError, match="make it, or mend its name"):
+    with pytest.raises(UnknownTopicError, match="create it, or correct its name"):
         asked.partitions([f"{topic}-not"])
     assert asked.earliest([]) == asked.latest([]) == asked.by_time({}) == {}
     asked.close()
@@ -232,7 +232,7 @@ def test_brokers_that_do_not_tell_of_their_disks(
     put(topic, 5)
     monkeypatch.setattr(ClusterQueries, "log_sizes", refused)
     assert plan(subscribe=topic) == [(0, 0, 5)], "what nobody has asked for is left out"
-    with pytest.raises(OptionError, match="the brokers don't tell: this user may not"):
+    with pytest.raises(OptionError, match="the brokers don't report: this user may not"):
         plan(subscribe=topic, maxBytesPerPartition="1k")
     with pytest.raises(SourceError, match="segments is always"):
         plan(subscribe=topic, segments="always")

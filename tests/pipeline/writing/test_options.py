@@ -91,7 +91,7 @@ def test_long_request_timeouts_make_room_for_a_delivery() -> None:
         ({**SERVERS, "deadLetterTopic": "d"}, "onTooLarge is fail, and it has to be deadletter"),
         ({**SERVERS, "skipReplayed": "always"}, "it can be task, batch or never"),
         ({**SERVERS, "lookBackRecords": "0"}, "lookBackRecords is '0'"),
-        ({**SERVERS, "xyzzy": "1"}, "docs/spark-writing.md lists those that there are"),
+        ({**SERVERS, "xyzzy": "1"}, "docs/spark-writing.md lists all options"),
     ],
 )
 def test_wrong_options_are_one_line_that_says_what_is_right(options: dict[str, str], said: str) -> None:

@@ -66,13 +66,13 @@ def test_the_option_goes_over_the_column() -> None:
 @pytest.mark.parametrize(
     ("columns", "topic", "said"),
     [
-        ("key string", "t", "there is no column value, which is what is written; there are: key"),
+        ("key string", "t", "the column value, which is written, is missing; the columns are key"),
         ("value bigint", "t", "the column value has the type bigint; string or binary is needed"),
         ("value string, key int", "t", "the column key has the type int; string or binary is needed"),
         ("value string, partition bigint", "t", "the column partition has the type bigint; int is needed"),
         ("value string, topic binary", "t", "the column topic has the type binary; string is needed"),
         ("value string, headers string", "t", "array<struct<key: string, value: binary>> is needed"),
-        ("value string", None, "set the option topic, or have a column topic"),
+        ("value string", None, "set the option topic, or add a column topic"),
         ("value string, value string", "t", "there are two columns value"),
     ],
 )

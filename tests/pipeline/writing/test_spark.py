@@ -79,7 +79,7 @@ def test_what_can_not_be_written_is_said_in_a_line(
         return str(error.value)
 
     rows = spark.range(1).selectExpr("cast(id AS string) AS value")
-    assert "set the option topic, or have a column topic" in write(rows)
+    assert "set the option topic, or add a column topic" in write(rows)
     assert "topics can't be overwritten" in write(rows, "overwrite", topic=topic)
     assert "did you mean topic?" in write(rows, tpoic=topic)
     assert "the column value has the type bigint" in write(spark.range(1).toDF("value"), topic=topic)
