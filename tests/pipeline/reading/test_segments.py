@@ -139,7 +139,7 @@ def test_not_here(log: LogFolder, tmp_path: Path) -> None:
     place = good.segments
     assert place is not None
     for other, why in (
-        (None, "no broker said"),
+        (None, "no broker reported"),
         (SegmentPlace(str(tmp_path / "no"), "here", 1), "can't be read on this machine"),
         (SegmentPlace(place.folder, "there", 1), "of another cluster"),
         (SegmentPlace(place.folder, "here", 2), "of another broker"),

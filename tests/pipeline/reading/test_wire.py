@@ -524,5 +524,5 @@ async def test_no_more_is_fetched_than_needed(broker: LogBroker) -> None:
 
 
 def test_who_is_to_get_corrupt_batches() -> None:
-    with pytest.raises(ReadError, match="onCorrupt=deadletter needs somebody"):
+    with pytest.raises(ReadError, match="onCorrupt=deadletter needs a function"):
         next(read(OffsetRange("t", "", 0, 0, 1), ReadSettings("127.0.0.1:1", on_corrupt="deadletter")))
