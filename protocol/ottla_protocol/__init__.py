@@ -1,1 +1,1 @@
-"""Kafka's wire protocol, sans-IO: messages, record batches, errors; no sockets, no files, no event loop."""
+"""Kafka's wire protocol without I/O: messages, record batches, errors."""

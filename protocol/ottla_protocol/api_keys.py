@@ -1,4 +1,4 @@
-"""The numbers of Kafka's APIs, the first field of every request."""
+"""Kafka's API keys, the first field of every request."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """The APIs that Apache Kafka 3.9 names, up to the last that its ZooKeeper brokers know of.
+    """The APIs of Apache Kafka 3.9, up to the last one that its ZooKeeper brokers know.
 
-    Those that Ottla does not serve are here so that a refused request can be named.
+    It includes APIs that Ottla doesn't serve, to name them when refusing a request.
     """
 
     PRODUCE = 0

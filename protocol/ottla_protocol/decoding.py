@@ -1,10 +1,9 @@
 """Generates, for one version of a message, the function that reads it.
 
-The generated function is one piece: arrays are loops and nested structs are inlined. ``d`` is the data,
-``p`` the position in it, ``end`` its length. Fields of fixed size that follow each other, with the length
-that comes after them, are one ``unpack_from``; it and single-byte reads raise by themselves where the data
-ends, while slices, which Python would shorten without a word, are checked. A length is compared with the
-bytes that are left before anything is allocated for it.
+The generated function is one piece: arrays are loops and nested structs are inlined. ``d`` is the data, ``p`` the
+position in it, ``end`` its length. Consecutive fields of fixed size, with the length that follows them, are one
+``unpack_from``. That and single-byte reads raise at the end of the data; slices, which Python silently shortens, are
+checked. A length is compared with the remaining bytes before anything is allocated.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Decoder = Callable[[Buffer, int], tuple[Any, int]]
 
 
 def compile_decoder(cls: type[Struct], version: int, flexible: bool) -> Decoder:
-    """The reader of ``version``: ``(data, position) -> (message, position after it)``."""
+    """Compile the reader of ``version``: ``(data, position) -> (message, position after it)``."""
     scope: dict[str, Any] = {
         "new": object.__new__,
         "finish_uvarint": finish_uvarint,
@@ -50,7 +49,7 @@ def compile_decoder(cls: type[Struct], version: int, flexible: bool) -> Decoder:
 
 
 def decoder_source(cls: type[Struct], version: int, flexible: bool, scope: dict[str, Any]) -> str:
-    """The text of the reader; the objects that it names are put into ``scope``."""
+    """Generate the reader's source, and put the objects that it names into ``scope``."""
     generator = _Generator(cls, version, flexible, scope)
     generator.struct(cls, "message")
     generator.flush()
@@ -73,7 +72,7 @@ def decoder_source(cls: type[Struct], version: int, flexible: bool, scope: dict[
 
 
 class _Generator:
-    """Walks the declaration, writing source; ``run`` holds the fixed-size reads that are not written yet."""
+    """Walks the declaration and writes source; ``run`` holds pending reads of fixed size."""
 
     def __init__(self, cls: type[Struct], version: int, flexible: bool, scope: dict[str, Any]) -> None:
         self.version = version
@@ -84,7 +83,7 @@ class _Generator:
         self.run: list[tuple[str, str]] = []
 
     def struct(self, cls: type[Struct], target: str) -> None:
-        """Make ``target`` a ``cls`` and read its fields."""
+        """Create ``target`` as a ``cls`` and read its fields."""
         self.line(f"{target} = new({self.source.bind('C', cls, cls)})")
         tagged = []
         for layout in field_layouts(cls, self.version):
@@ -123,7 +122,7 @@ class _Generator:
         self.line(f"p += {calcsize('>' + codes)}")
 
     def value(self, wire_type: WireType, nullable: bool, target: str, label: str) -> None:
-        """Read one value into ``target``; a run that it ends in is left pending."""
+        """Read one value into ``target``. A run at its end stays pending."""
         if wire_type.kind == FIXED:
             self.run.append((wire_type.code, target))
             return
@@ -174,7 +173,7 @@ class _Generator:
         self.source.depth -= 1
 
     def length(self, kind: str, label: str) -> str:
-        """Read a length; returns the variable that has it, -1 for null."""
+        """Read a length. Returns its variable, which is -1 for null."""
         n = self.source.fresh("n")
         if self.flexible:
             self.run.append(("B", n))
@@ -191,7 +190,7 @@ class _Generator:
         return n
 
     def overrun(self, label: str, n: str) -> None:
-        """The body of a check that a length has failed."""
+        """Write the body of a failed check of a length."""
         self.line(f" raise ProtocolError(f'{label} claims {{{n}}}, but {{end - p}} bytes are left')")
 
     def array(self, element: WireType, n: str, target: str, label: str) -> None:
@@ -224,7 +223,7 @@ class _Generator:
         self.source.depth -= 1
 
     def tagged_fields(self, known: list[tuple[FieldLayout, str]]) -> None:
-        """Read the tagged fields that end a struct, passing over unknown ones."""
+        """Read the tagged fields at the end of a struct, skipping unknown ones."""
         n = self.source.fresh("n")
         self.run.append(("B", n))
         self.flush()

@@ -1,4 +1,4 @@
-"""Says which value of a message could not be encoded, once the encoder has failed."""
+"""Finds the value of a message that its encoder failed on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .primitives import MAX_STRING
 
 
 def fault(message: Struct, version: int) -> str | None:
-    """The path of the first value that ``version`` cannot carry, and what is wrong with it."""
+    """Return the path of the first value that ``version`` can't carry, and the problem."""
     return _struct_fault(message, type(message), version, "")
 
 
@@ -43,7 +43,7 @@ def _fault(value: Any, wire_type: WireType, nullable: bool, version: int, path: 
                     return found
         elif wire_type.kind == STRUCT:
             if not isinstance(value, wire_type.struct):
-                return f"{path} is no {wire_type.struct.__name__} but {value!r}"
+                return f"{path} is not a {wire_type.struct.__name__} but {value!r}"
             return _struct_fault(value, wire_type.struct, version, path)
         elif wire_type.kind == BYTES:
             memoryview(value)

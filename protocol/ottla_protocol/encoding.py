@@ -1,8 +1,8 @@
 """Generates, for one version of a message, the function that writes it.
 
-The generated function is one piece, as the decoder's is: ``w`` is the bytearray under construction and
-``parts`` what went before it. Fields of fixed size that follow each other, with the length that comes after
-them, are one ``pack``. Numbers are range-checked by ``pack`` itself.
+The generated function is one piece, like the decoder's: ``w`` is the bytearray under construction, ``parts`` the
+finished pieces before it. Consecutive fields of fixed size, with the length that follows them, are one ``pack``, which
+also checks the range of numbers.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from .primitives import MAX_STRING, SMALL, array_packers, uvarint
 Encoder = Callable[[Any], list[Any]]
 
 COPIED = 4096
-"""Record sets of fewer bytes than this are copied into the message, larger ones are a piece of their own."""
+"""Record sets of fewer bytes are copied into the message; larger ones stay a separate piece."""
 
 
 def compile_encoder(cls: type[Struct], version: int, flexible: bool) -> Encoder:
-    """The writer of ``version``: ``message -> pieces``, see ``Message.encode_parts``."""
+    """Compile the writer of ``version``: ``message -> pieces``; see ``Message.encode_parts``."""
     scope: dict[str, Any] = {
         "pack": pack,
         "int32": Packer(">i").pack,
@@ -44,7 +44,7 @@ def compile_encoder(cls: type[Struct], version: int, flexible: bool) -> Encoder:
 
 
 def encoder_source(cls: type[Struct], version: int, flexible: bool, scope: dict[str, Any]) -> str:
-    """The text of the writer; the objects that it names are put into ``scope``."""
+    """Generate the writer's source, and put the objects that it names into ``scope``."""
     generator = _Generator(version, flexible, scope)
     generator.struct(cls, "message")
     generator.flush()
@@ -68,7 +68,7 @@ def encoder_source(cls: type[Struct], version: int, flexible: bool, scope: dict[
 
 
 class _Generator:
-    """Walks the declaration, writing source; ``run`` holds the fixed-size writes that are not written yet."""
+    """Walks the declaration and writes source; ``run`` holds pending writes of fixed size."""
 
     def __init__(self, version: int, flexible: bool, scope: dict[str, Any]) -> None:
         self.version = version
@@ -78,7 +78,7 @@ class _Generator:
         self.run: list[tuple[str, str]] = []
 
     def struct(self, cls: type[Struct], owner: str) -> None:
-        """Write the fields of ``owner``, a ``cls``; a run at the end is left pending."""
+        """Write the fields of ``owner``, a ``cls``. A run at the end stays pending."""
         tagged = []
         for layout in field_layouts(cls, self.version):
             name = f"{owner}.{layout.field.name}"
@@ -94,7 +94,7 @@ class _Generator:
             self.tagged_fields(tagged)
 
     def is_set(self, layout: FieldLayout, name: str) -> str:
-        """An expression that is true where the field is not its default."""
+        """Return an expression that is true if the field differs from its default."""
         declared = layout.field
         if layout.wire_type.kind == ARRAY and declared.default_factory is not None:
             return f"{name} is None or {name}" if declared.annotation.endswith("None") else name
@@ -120,7 +120,7 @@ class _Generator:
         return f"{packer}({values})"
 
     def value(self, wire_type: WireType, nullable: bool, name: str, label: str) -> None:
-        """Write one value; a run that it ends in is left pending."""
+        """Write one value. A run at its end stays pending."""
         if wire_type.kind == FIXED:
             if wire_type.code == "16s":
                 self.line(f"if len({name}) != 16:")
@@ -153,7 +153,7 @@ class _Generator:
         self.source.depth -= 1
 
     def blob(self, wire_type: WireType, nullable: bool, name: str, label: str) -> None:
-        """A string or bytes."""
+        """Write a string or bytes."""
         v, n = self.source.fresh("v"), self.source.fresh("n")
         encoded = ".encode()" if wire_type.kind == STRING else ""
         if nullable:
@@ -188,7 +188,7 @@ class _Generator:
         self.line("  w = bytearray()")
 
     def length(self, kind: str, n: str, label: str) -> None:
-        """Write the length ``n`` (-1: null) after the pending values."""
+        """Write the length ``n`` (-1 for null) after the pending values."""
         if not self.flexible:
             self.run.append(("h" if kind == STRING else "i", n))
             self.flush()
@@ -231,7 +231,7 @@ class _Generator:
         self.source.depth -= 1
 
     def numbers(self, code: str, nullable: bool, v: str, n: str) -> None:
-        """An array of numbers: one ``pack`` with its length."""
+        """Write an array of numbers and its length as one ``pack``."""
         if nullable:
             self.line(f"if {v} is None:")
             self.line(" w += " + (r"b'\x00'" if self.flexible else r"b'\xff\xff\xff\xff'"))
@@ -249,7 +249,7 @@ class _Generator:
             self.source.depth -= 1
 
     def tagged_fields(self, known: list[tuple[FieldLayout, str]]) -> None:
-        """Write the tagged fields that are not at their default, in the order of their tags."""
+        """Write the tagged fields that differ from their defaults, in the order of their tags."""
         if not known:
             self.run.append(("x", ""))
             return
@@ -283,7 +283,7 @@ def _too_long(name: str, length: int) -> LocalProtocolError:
 
 
 def _not_carried(name: str) -> LocalProtocolError:
-    return LocalProtocolError(f"{name} is set, and this version has no such field")
+    return LocalProtocolError(f"{name} is set, but this version has no such field")
 
 
 def _refuse(message: Struct, version: int, error: Exception) -> None:

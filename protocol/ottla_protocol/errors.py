@@ -1,7 +1,7 @@
 """Kafka's wire error codes, and the exceptions that carry them.
 
-The codes, and which of them a client may retry, are Apache Kafka 3.9's (its class ``Errors``); a code means
-the same in every API and version. Code 99 is not part of 3.9.
+The codes, and whether a client may retry, are those of Apache Kafka 3.9 (class ``Errors``). A code means the same in
+every API and version. Code 99 doesn't exist in 3.9.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """An error as it goes over the wire, an int16. ``NONE`` is success."""
+    """An error code, an int16 on the wire. ``NONE`` means success."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -177,11 +177,11 @@ RETRIABLE: frozenset[ErrorCode] = frozenset(
         ErrorCode.INVALID_SHARE_SESSION_EPOCH,
     }
 )
-"""The errors that may go away by themselves: a client refreshes what it knows and tries again."""
+"""Errors that may be temporary: a client refreshes its metadata and retries."""
 
 
 def error_code(number: int) -> ErrorCode:
-    """The code of a number; one that isn't known here is an unknown server error, as in Java's client."""
+    """Return the code of a number, or UNKNOWN_SERVER_ERROR for an unknown one, as Java's client does."""
     try:
         return ErrorCode(number)
     except ValueError:
@@ -189,9 +189,9 @@ def error_code(number: int) -> ErrorCode:
 
 
 class KafkaError(Exception):
-    """A request, or a part of it, that is answered with an error code.
+    """The response to a request, or to a part of it, is an error code.
 
-    ``message`` is what the API's error-message field carries, where it has one.
+    ``message`` is the value of the API's error-message field, if it has one.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
@@ -201,7 +201,7 @@ class KafkaError(Exception):
 
     @property
     def retriable(self) -> bool:
-        """Whether the same request may succeed later."""
+        """Whether the request may succeed later."""
         return self.code in RETRIABLE
 
     def __str__(self) -> str:
@@ -209,8 +209,8 @@ class KafkaError(Exception):
 
 
 class ProtocolError(Exception):
-    """The peer's bytes break the protocol: nothing that follows on its connection can be trusted."""
+    """The peer broke the protocol, so the rest of its connection can't be trusted."""
 
 
 class LocalProtocolError(Exception):
-    """Our own side asked for what the protocol cannot say, such as a field that the version does not have."""
+    """The caller set a value that the protocol can't carry, such as a field that the version lacks."""

@@ -1,11 +1,10 @@
-"""A client's side of a connection, without the socket: requests become bytes, bytes become answers.
+"""The client side of a connection without its socket: encodes requests, and decodes responses.
 
-Answers come in the order of the requests, and the correlation id has to agree: after one that does not, nothing
-that follows can be trusted.
+Responses come in the order of the requests, and the correlation ids must match. After a mismatch nothing on the
+connection can be trusted.
 
-What arrives goes into a scratch buffer, from which small answers are copied. An answer that is larger than what
-has come of it gets a buffer of its own size and the rest is received straight into that, so that views of it stay
-valid for as long as somebody holds them.
+Bytes are received into a scratch buffer, and complete small responses are copied from it. A larger response gets a
+buffer of its own size and the rest is received directly into that, so that views of it stay valid.
 """
 
 from __future__ import annotations
@@ -31,29 +30,29 @@ T = TypeVar("T")
 
 SCRATCH_BYTES: Final = 64 * 1024
 MOVED: Final = 4096
-"""The start of an answer is moved to the front of the scratch buffer up to this many bytes, else it gets its own."""
+"""A partial response up to this size moves to the front of the scratch buffer; a larger one gets its own buffer."""
 
 _SIZE: Final = Struct(">i")
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _API_VERSIONS: Final = int(ApiKey.API_VERSIONS)
 _FIRST_HANDSHAKE: Final = 3
 _REFUSED: Final = b"\x00\x23"
-"""Error 35, UNSUPPORTED_VERSION, at the start of an answer to ApiVersions: what follows is in version 0 (KIP-511)."""
+"""UNSUPPORTED_VERSION at the start of an ApiVersions response, whose rest is then in version 0 (KIP-511)."""
 
 
 class UnsupportedVersionError(LocalProtocolError):
-    """The peer doesn't have the API, or no version of it that is declared here, or not the one asked for."""
+    """The peer lacks the API, the requested version, or any version that this side has."""
 
 
 class RawAnswer(NamedTuple):
-    """An answer that is not decoded: what follows its header, and the version that it is in."""
+    """A response that is not decoded: the bytes after its header, and their version."""
 
     body: memoryview
     version: int
 
 
 class Answer(NamedTuple, Generic[T]):
-    """An answer to the request that ``token`` was given with: the decoded message, a RawAnswer, or what is wrong."""
+    """A response for a request's ``token``: the decoded message, a RawAnswer, or an error."""
 
     token: T
     value: Any
@@ -61,7 +60,7 @@ class Answer(NamedTuple, Generic[T]):
 
 
 class _Api:
-    """One version of an API on this connection: how its header is written, and how its answers are read."""
+    """One version of an API on this connection: writes its header, and reads its responses."""
 
     __slots__ = ("flexible_header", "key", "name", "prefix", "response", "tail", "version")
 
@@ -84,10 +83,10 @@ class _Pending(NamedTuple, Generic[T]):
 
 
 class Exchange(Generic[T]):
-    """One connection's conversation. ``T`` is whatever tells the caller whom an answer is for.
+    """The requests and responses of one connection. ``T`` is the caller's token that identifies a request.
 
-    It begins with ApiVersions, in :data:`handshake_version`; :meth:`learn` takes the answer. Owned by whoever owns the
-    connection.
+    Start with ApiVersions in :data:`handshake_version`, and pass its response to :meth:`learn`. The connection's owner
+    owns it.
     """
 
     def __init__(self, client_id: str, max_answer_bytes: int) -> None:
@@ -104,26 +103,25 @@ class Exchange(Generic[T]):
         self._large: memoryview | None = None
         self._filled = 0
 
-    # ---- versions
-
     def learn(self, answer: RawAnswer) -> bool:
-        """Take the answer to ApiVersions. False: ask again, in what ``handshake_version`` is now.
+        """Learn the peer's versions from its ApiVersions response.
 
-        Raises ProtocolError for an answer that can't be read, KafkaError for one that is an error.
+        Returns False if the request must be repeated in the new ``handshake_version``. Raises ProtocolError if the
+        response can't be decoded, and KafkaError if it is an error.
         """
         refused = bytes(answer.body[:2]) == _REFUSED
-        told = ApiVersionsResponse.decode(answer.body, 0 if refused else answer.version)
-        theirs = {each.api_key: (each.min_version, each.max_version) for each in told.api_keys}
+        response = ApiVersionsResponse.decode(answer.body, 0 if refused else answer.version)
+        theirs = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
         if refused and answer.version > 0:
             self.handshake_version = min(theirs.get(_API_VERSIONS, (0, 0))[1], answer.version - 1)
             return False
-        if told.error_code:
-            raise KafkaError(error_code(told.error_code), "ApiVersions is refused")
+        if response.error_code:
+            raise KafkaError(error_code(response.error_code), "ApiVersions is refused")
         self.theirs = theirs
         return True
 
     def common(self, api_key: int) -> tuple[int, int] | None:
-        """The lowest and highest version that both sides have."""
+        """Return the lowest and highest version that both sides have."""
         theirs = self.theirs.get(api_key)
         if theirs is None:
             return None
@@ -132,7 +130,7 @@ class Exchange(Generic[T]):
         return (low, high) if low <= high else None
 
     def version_of(self, api_key: int) -> int:
-        """The highest version that both sides have. Raises UnsupportedVersionError where there is none."""
+        """Return the highest version that both sides have. Raises UnsupportedVersionError if there is none."""
         return (self._newest.get(api_key) or self._newest_of(api_key)).version
 
     def _newest_of(self, api_key: int) -> _Api:
@@ -159,14 +157,12 @@ class Exchange(Generic[T]):
             api = self._chosen[api_key, version] = _Api(api_key, version, self._client_id)
         return api
 
-    # ---- requests
-
     def request(
         self, message: Message, token: T, *, version: int | None = None, raw: bool = False
     ) -> tuple[list[Any], int, bool]:
-        """A request's bytes in parts, their sum, and whether an answer will come (produce with acks=0 has none).
+        """Return a request's bytes in parts, their total size, and whether a response follows (not with acks=0).
 
-        Raises UnsupportedVersionError, and LocalProtocolError for what the version can't carry.
+        Raises UnsupportedVersionError, and LocalProtocolError for a value that the version can't carry.
         """
         key: Any = message.API_KEY
         if version is None:
@@ -184,19 +180,17 @@ class Exchange(Generic[T]):
             self.pending.append(_Pending(correlation, api, raw, token))
         return parts, size + 4, answered
 
-    # ---- answers
-
     def buffer(self) -> memoryview:
-        """Where the next bytes are to be received; never empty."""
+        """Return the buffer for the next bytes; it is never empty."""
         if self._large is not None:
             return self._large[self._filled :]
         return self._scratch[self._end :]
 
     def received(self, count: int) -> list[Answer[T]]:
-        """The answers that ``count`` more bytes in the buffer make whole.
+        """Return the responses that ``count`` more bytes in the buffer complete.
 
-        An answer with an ``error`` is the last one, and so is everything on this connection. Raises ProtocolError for
-        bytes that are no answer at all; the answers before them are lost with the connection.
+        After a response with an ``error``, drop the connection. Raises ProtocolError for bytes that are not a response;
+        the responses before them are lost.
         """
         large = self._large
         if large is not None:
@@ -256,7 +250,7 @@ class Exchange(Generic[T]):
             return Answer(token, None, wrong)
 
     def _no_answer(self, size: int, start: bytes) -> ProtocolError:
-        """What came instead of an answer, as far as it can be recognised."""
+        """Describe the bytes received instead of a response, as far as possible."""
         text = start.split(b"\r\n")[0].decode("ascii", "replace")
         if start[:2] in (b"\x15\x03", b"\x16\x03"):
             return ProtocolError('TLS: it is a TLS listener, set security_protocol="SSL"')
@@ -273,5 +267,5 @@ class Exchange(Generic[T]):
 
 @cache
 def api_name(api_key: int) -> str:
-    """``CreateTopics``, as Kafka's documentation has it."""
+    """Return the API's name in Kafka's documentation, such as ``CreateTopics``."""
     return "".join(word.capitalize() for word in ApiKey(api_key).name.split("_"))

@@ -1,6 +1,6 @@
-"""The asking side of a fetch session (KIP-227): the broker remembers what is fetched, and is told what has changed.
+"""The client side of a fetch session (KIP-227): the broker remembers the partitions, the client sends changes.
 
-No I/O. ``request`` says what the next fetch has to carry, ``answered`` and ``failed`` what became of it.
+No I/O: ``request`` returns the content of the next fetch, and ``answered`` or ``failed`` takes its outcome.
 Source: Java's ``FetchSessionHandler``, ``FetchMetadata``.
 """
 
@@ -16,7 +16,7 @@ K = TypeVar("K", bound=tuple[str, int])
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
-"""Opens a session; with the id of one that exists, closes that first."""
+"""Opens a session; with the id of an existing one, closes that first."""
 _LAST_EPOCH = 2**31 - 1
 
 SESSION_ERRORS = frozenset(
@@ -29,7 +29,7 @@ SESSION_ERRORS = frozenset(
 
 
 class Want(Protocol):
-    """What to fetch of a partition: everything that the broker remembers in a session. Compared as a whole."""
+    """What the session remembers of a partition, compared as a whole."""
 
     @property
     def topic_id(self) -> bytes | None: ...
@@ -39,7 +39,7 @@ W = TypeVar("W", bound=Want)
 
 
 class SessionRequest(NamedTuple, Generic[K, W]):
-    """What a fetch has to carry. ``forgotten`` is by topic id too, since that may be what has changed."""
+    """The content of a fetch. ``forgotten`` includes topic ids, because an id may be what changed."""
 
     session_id: int
     epoch: int
@@ -59,18 +59,18 @@ class FetchSession(Generic[K, W]):
 
     @property
     def partitions(self) -> Collection[K]:
-        """What the last request asked for, in all."""
+        """Everything that the last request asked for."""
         return self._known.keys()
 
     def topic_id(self, partition: K) -> bytes | None:
-        """The topic's id that the last request named."""
+        """Return the topic id in the last request."""
         return self._known[partition].topic_id
 
     def request(self, wanted: Mapping[K, W], *, by_id: bool) -> SessionRequest[K, W]:
-        """What to send so that the broker reads exactly ``wanted``.
+        """Return what to send so that the broker reads exactly ``wanted``.
 
-        ``by_id`` says whether topics go by id (version 13 on): a session can't mix them, so a change starts
-        a new one.
+        ``by_id`` means that topics go by id (since version 13). A session can't mix ids and names, so a change starts a
+        new one.
         """
         if self._epoch == INITIAL_EPOCH or by_id != self._by_id:
             self._by_id = by_id
@@ -87,14 +87,14 @@ class FetchSession(Generic[K, W]):
         fetch = {
             partition: now
             for partition, now in wanted.items()
-            # Mostly the very object.
+            # Mostly the same object.
             if (asked := known.get(partition)) is not now and asked != now
         }
         self._known = dict(wanted)
         return SessionRequest(self._id, self._epoch, fetch, forgotten)
 
     def answered(self, error: int, session_id: int, partitions: Collection[K]) -> bool:
-        """Take the answer in; False where it is of no use because broker and consumer disagree."""
+        """Process a response. Returns False if it is useless because broker and client disagree."""
         if error:
             if error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self._id = NO_SESSION
@@ -107,7 +107,7 @@ class FetchSession(Generic[K, W]):
             self._id = session_id
             self._epoch = INITIAL_EPOCH if session_id == NO_SESSION else 1
         elif session_id != self._id:
-            # The broker has closed the session with this answer.
+            # The broker closed the session with this response.
             self._id = NO_SESSION
             self._epoch = INITIAL_EPOCH
         else:
@@ -115,5 +115,5 @@ class FetchSession(Generic[K, W]):
         return True
 
     def failed(self) -> None:
-        """Whether the request arrived is not known: the next one starts over, in place of this session."""
+        """Start over with the next request, because this one may or may not have arrived."""
         self._epoch = INITIAL_EPOCH

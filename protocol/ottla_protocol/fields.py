@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 NEWEST = 0x7FFF
-"""The upper end of a version range that is open."""
+"""The upper end of an open version range."""
 
 NONE = (NEWEST, -1)
-"""The version range that holds no version."""
+"""The empty version range."""
 
 _ranges: dict[str, tuple[int, int]] = {"none": NONE, "0+": (0, NEWEST)}
 
 
 def version_range(text: str) -> tuple[int, int]:
-    """First and last version of ``"3"``, ``"3+"``, ``"3-5"`` or ``"none"``."""
+    """Return the first and last version of ``"3"``, ``"3+"``, ``"3-5"`` or ``"none"``."""
     if text not in _ranges:
         first, dash, last = text.partition("-")
         if dash:
@@ -28,7 +28,7 @@ def version_range(text: str) -> tuple[int, int]:
 
 
 class Field:
-    """What is known of a field, other than its value; made by ``field``."""
+    """A field's declaration, made by ``field``."""
 
     __slots__ = (
         "annotation",
@@ -71,18 +71,19 @@ def field(
 ) -> Any:
     """Declare a field.
 
-    :param versions: those that carry it; in the others it decodes to its default.
-    :param default_factory: what makes the default of a list or a struct.
-    :param nullable: for an annotation with ``| None``, the versions in which null may go over the wire.
-    :param tag: its number, where it is a tagged field (KIP-482): written only when it is not the default.
-    :param ignorable: a value that a version cannot carry is dropped; it is a LocalProtocolError otherwise.
+    Args:
+        versions: the versions that carry the field; in others it decodes to its default.
+        default_factory: makes the default of a list or a struct.
+        nullable: the versions that allow null, for an annotation with ``| None``.
+        tag: the number of a tagged field (KIP-482), which is written only if it differs from its default.
+        ignorable: drop a value that a version can't carry, instead of raising LocalProtocolError.
     """
     return Field(versions, default, default_factory, nullable, tag, ignorable)
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 class _StructType(type):
-    """Turns annotated fields into slots, and keeps their declarations in ``FIELDS``."""
+    """Turns annotated fields into slots, and collects their declarations in ``FIELDS``."""
 
     def __new__(
         mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
@@ -103,7 +104,7 @@ class _StructType(type):
 
 
 class Struct(metaclass=_StructType):
-    """A group of fields inside a message. Fields are keyword arguments, each with its schema's default."""
+    """A group of fields in a message. The constructor takes each field as a keyword argument with a default."""
 
     FIELDS: ClassVar[tuple[Field, ...]]
     __slots__: ClassVar[tuple[str, ...]]
@@ -128,7 +129,7 @@ class Struct(metaclass=_StructType):
 
 
 def _compile_init(cls: type[Struct]) -> Callable[..., None]:
-    """``__init__`` of ``cls``: one keyword argument a field."""
+    """Compile ``__init__`` of ``cls``, with one keyword argument per field."""
     unset = object()
     scope: dict[str, Any] = {"unset": unset}
     arguments = []

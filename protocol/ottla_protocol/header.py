@@ -1,4 +1,4 @@
-"""Request and response headers, and which of their versions an API's version takes.
+"""Request and response headers, and the header version of each API version.
 
 ::
 
@@ -8,12 +8,11 @@
     response header v0: correlation_id:int32
     response header v1: v0, tagged fields
 
-A request takes v2 where its own version is flexible (KIP-482), v0 for ControlledShutdown v0, else v1; the
-client id keeps its int16 length even in v2, so that a broker can read it whatever the version says. A
-response takes v1 where it is flexible, but for ApiVersions: its answer is read before the client knows what
-the broker speaks.
+A flexible request version (KIP-482) has header v2, ControlledShutdown v0 has v0, and all others v1. The client id keeps
+its int16 length even in v2, so that a broker can read it in any version. A flexible response has header v1, except
+ApiVersions, whose response the client reads before it knows the broker's versions.
 
-Both are written by hand, without the schema's compiler, since they are read and written on every request.
+Both are coded by hand, without the schema's compiler, because every request needs them.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _FIRST_FLEXIBLE = (
     2, 2, 2, 2, 1, 0, 0, _NEVER, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0,  # 40: ExpireDelegationToken …
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  # 60: DescribeCluster … 75: DescribeTopicPartitions
 )  # fmt: skip
-"""By API key: the first version whose request, and so its header, is flexible."""
+"""By API key: the first flexible version of the request, and so of its header."""
 
 _prefix = Struct(">hhih")
 _identity = Struct(">hhi")
@@ -43,7 +42,7 @@ _unpack_prefix = _prefix.unpack_from
 
 
 class RequestHeader:
-    """What stands before every request. ``client_id`` is None where the client sent null."""
+    """The header of a request; ``client_id`` is None if the client sent null."""
 
     __slots__ = ("api_key", "api_version", "client_id", "correlation_id")
 
@@ -61,20 +60,20 @@ class RequestHeader:
 
 
 def request_is_flexible(api_key: int, version: int) -> bool:
-    """Whether the API's ``version`` takes request header v2; False for a key that Kafka 3.9 does not have."""
+    """Whether this version has request header v2; False for an unknown API."""
     return 0 <= api_key < len(_FIRST_FLEXIBLE) and version >= _FIRST_FLEXIBLE[api_key]
 
 
 def response_header_is_flexible(api_key: int, version: int) -> bool:
-    """Whether the API's ``version`` is answered under response header v1."""
+    """Whether this version has response header v1."""
     return api_key != _API_VERSIONS and request_is_flexible(api_key, version)
 
 
 def parse_request_header(data: Buffer) -> tuple[RequestHeader, int]:
-    """The header that starts a request frame (after its size), and the position of the body.
+    """Parse the header of a request frame (after its size). Returns it, and the position of the body.
 
-    Raises ProtocolError where the frame is too short for the header that its API and version take, or where
-    the client id is not UTF-8. The key and version may be ones that nobody knows.
+    Accepts unknown API keys and versions. Raises ProtocolError if the frame is too short, or the client id is not
+    UTF-8.
     """
     try:
         api_key, version, correlation_id, length = _unpack_prefix(data)
@@ -100,7 +99,7 @@ def parse_request_header(data: Buffer) -> tuple[RequestHeader, int]:
 
 
 def _short_header(data: Buffer) -> tuple[RequestHeader, int]:
-    """The header of a frame of fewer than ten bytes: only ControlledShutdown v0 may be so short."""
+    """Parse the header of a frame under ten bytes; only ControlledShutdown v0 may be so short."""
     if len(data) >= 8:
         api_key, version, correlation_id = _identity.unpack_from(data)
         if api_key == _CONTROLLED_SHUTDOWN and version == 0:
@@ -109,7 +108,7 @@ def _short_header(data: Buffer) -> tuple[RequestHeader, int]:
 
 
 def _skip_tagged_fields(data: Buffer, position: int, where: str) -> int:
-    """The position after tagged fields; no header has one that is known."""
+    """Return the position after the tagged fields, of which headers have none that is known."""
     try:
         if data[position] == 0:
             return position + 1
@@ -126,9 +125,9 @@ def _skip_tagged_fields(data: Buffer, position: int, where: str) -> int:
 
 
 def encode_request_header(header: RequestHeader) -> bytes:
-    """The header's bytes, in the version that its API and version take.
+    """Encode a request header in the version that its API and version need.
 
-    Raises LocalProtocolError for numbers out of range and for a client id that is too long or not text.
+    Raises LocalProtocolError for a number out of range, and for a client id that is too long or not text.
     """
     try:
         encoded = _identity.pack(header.api_key, header.api_version, header.correlation_id)
@@ -147,16 +146,15 @@ def encode_request_header(header: RequestHeader) -> bytes:
 
 
 def encode_response_header(api_key: int, version: int, correlation_id: int) -> bytes:
-    """What stands before the answer to a request of ``api_key`` and ``version``."""
+    """Encode the header of a response to a request of ``api_key`` and ``version``."""
     encoded = _correlation.pack(correlation_id)
     return encoded + b"\x00" if response_header_is_flexible(api_key, version) else encoded
 
 
 def parse_response_header(data: Buffer, api_key: int, version: int) -> tuple[int, int]:
-    """The correlation id that starts a response frame (after its size), and the position of the body.
+    """Parse the header of a response frame (after its size). Returns its correlation id, and the position of the body.
 
-    ``api_key`` and ``version`` are those of the request that is answered. Raises ProtocolError for a frame
-    that is cut short.
+    ``api_key`` and ``version`` are the request's. Raises ProtocolError for a truncated frame.
     """
     try:
         (correlation_id,) = _correlation.unpack_from(data)

@@ -1,4 +1,4 @@
-"""What a declared class looks like on the wire in one version: what both code generators stand on."""
+"""The layout of a declared class on the wire in one version, for both code generators."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class WireType(NamedTuple):
 
     kind: str
     code: str = ""
-    """Of a fixed type: its struct format."""
+    """The struct format of a fixed type."""
     element: Any = None
-    """Of an array: its elements' WireType."""
+    """The WireType of an array's elements."""
     struct: Any = None
-    """Of a struct: its class."""
+    """The class of a struct."""
 
 
 class FieldLayout(NamedTuple):
@@ -48,7 +48,7 @@ class FieldLayout(NamedTuple):
 
 
 def field_layouts(cls: type[Struct], version: int) -> list[FieldLayout]:
-    """The fields of ``cls``, those that ``version`` lacks included, in the order of the wire."""
+    """Return the fields of ``cls`` in wire order, including fields that ``version`` lacks."""
     found = []
     for declared in cls.FIELDS:
         annotation, _, null = declared.annotation.partition(" | ")
@@ -69,7 +69,7 @@ def _wire_type(annotation: str, owner: type[Struct]) -> WireType:
 
 
 def min_size(wire_type: WireType, version: int, flexible: bool) -> int:
-    """The fewest bytes that a value which is not null takes: what bounds a lying array length."""
+    """Return the fewest bytes of a value that is not null, which bounds a false array length."""
     if wire_type.kind == FIXED:
         return calcsize(">" + wire_type.code)
     if wire_type.kind != STRUCT:
@@ -88,7 +88,7 @@ def min_size(wire_type: WireType, version: int, flexible: bool) -> int:
 
 
 def has_records(cls: type[Struct], version: int) -> bool:
-    """Whether a ``Records`` field is anywhere in the version."""
+    """Whether this version contains a ``Records`` field anywhere."""
     for layout in field_layouts(cls, version):
         wire_type = layout.wire_type.element if layout.wire_type.kind == ARRAY else layout.wire_type
         if layout.present and (
@@ -99,7 +99,7 @@ def has_records(cls: type[Struct], version: int) -> bool:
 
 
 class Source:
-    """Python source under construction, with the objects that its names stand for."""
+    """Python source under construction, and the objects behind its names."""
 
     def __init__(self, depth: int, scope: dict[str, Any]) -> None:
         self.depth = depth
@@ -112,12 +112,12 @@ class Source:
         self.lines.append(" " * self.depth + text)
 
     def fresh(self, prefix: str) -> str:
-        """A name that nothing else in this source has."""
+        """Return a new name."""
         self._fresh += 1
         return f"{prefix}{self._fresh}"
 
     def bind(self, prefix: str, key: Any, value: Any) -> str:
-        """The name by which the source reaches ``value``; the same one for the same ``key``."""
+        """Return the name of ``value`` in the source, the same one for the same ``key``."""
         name = self._names.get((prefix, key))
         if name is None:
             name = self._names[prefix, key] = self.fresh(prefix)

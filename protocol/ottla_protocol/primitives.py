@@ -1,8 +1,8 @@
-"""Unsigned varints, and the ready-made packers that compiled codecs share.
+"""Unsigned varints, and packers that compiled codecs share.
 
-An unsigned varint carries seven bits a byte, the lowest first, with the high bit set on every byte but the
-last. Flexible versions (KIP-482) write a length as its varint plus one, so that zero is null; a tagged
-field is its tag, its size in bytes, both varints, and its value.
+An unsigned varint has seven bits per byte, the lowest first, with the high bit set on every byte but the last. Flexible
+versions (KIP-482) write a length plus one as a varint, so that zero is null. A tagged field is its tag and its size in
+bytes, both varints, and its value.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from .errors import ProtocolError
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 SMALL = 16
-"""Arrays of fewer numbers than this are packed by a ready-made Struct."""
+"""Arrays with fewer numbers have a prepared Struct."""
 
 MAX_STRING = 32767
-"""The most bytes a string holds: its length was an int16 before flexible versions, and the limit stayed."""
+"""The most bytes of a string, whose length was an int16 before flexible versions."""
 
 
 def finish_uvarint(data: Buffer, position: int, first: int) -> tuple[int, int]:
-    """The value, and where it ends, of a varint whose ``first`` byte (above 127) has been read.
+    """Finish a varint whose ``first`` byte (above 127) was read. Returns its value and end.
 
-    Raises IndexError where the bytes end first, ProtocolError where the value is more than 32 bits.
+    Raises IndexError if the data ends, and ProtocolError if the value has more than 32 bits.
     """
     value = first & 0x7F
     shift = 7
@@ -43,7 +43,7 @@ def finish_uvarint(data: Buffer, position: int, first: int) -> tuple[int, int]:
 
 
 def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
-    """The varint at ``position``, and where it ends; errors as ``finish_uvarint``."""
+    """Read the varint at ``position``. Returns its value and end; raises like ``finish_uvarint``."""
     first = data[position]
     if first < 128:
         return first, position + 1
@@ -51,7 +51,7 @@ def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def uvarint(value: int) -> bytes:
-    """``value``, which is not negative, as an unsigned varint."""
+    """Encode a non-negative ``value`` as an unsigned varint."""
     if value < 128:
         return bytes((value,))
     encoded = bytearray()
@@ -67,14 +67,14 @@ _packers: dict[str, tuple[Callable[..., bytes], ...]] = {}
 
 
 def array_unpackers(code: str) -> tuple[Callable[..., tuple[Any, ...]], ...]:
-    """``unpack_from`` for 0, 1, … SMALL - 1 numbers of the struct format ``code``."""
+    """Return ``unpack_from`` for 0, 1, … SMALL - 1 numbers of the struct format ``code``."""
     if code not in _unpackers:
         _unpackers[code] = tuple(Struct(f">{count}{code}").unpack_from for count in range(SMALL))
     return _unpackers[code]
 
 
 def array_packers(prefix: str, code: str) -> tuple[Callable[..., bytes], ...]:
-    """``pack`` for a length of format ``prefix`` and then 0, 1, … SMALL - 1 numbers of format ``code``."""
+    """Return ``pack`` for a length of format ``prefix`` and 0, 1, … SMALL - 1 numbers of format ``code``."""
     key = prefix + code
     if key not in _packers:
         _packers[key] = tuple(Struct(f">{prefix}{count}{code}").pack for count in range(SMALL))

@@ -1,4 +1,4 @@
-"""From an API key to its message classes, importing each API's module when it is first asked for."""
+"""Maps API keys to message classes, importing each API's module on first use."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ DECLARED: frozenset[ApiKey] = frozenset(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
     }
 )
-"""The APIs that have a module in ``messages``. Which of them a broker serves is the broker's matter."""
+"""The APIs that have a module in ``messages``; a broker may serve fewer."""
 
 _requests: dict[int, type[Message]] = {}
 _responses: dict[int, type[Message]] = {}
 
 
 def request_class(api_key: int, version: int) -> type[Message]:
-    """The request of an API. Raises ProtocolError for an API that is not declared or has no such version."""
+    """Return the request class of an API. Raises ProtocolError for an undeclared API or version."""
     cls = _requests.get(api_key)
     if cls is None:
         cls = _requests[api_key] = _load(api_key, "Request")
@@ -76,7 +76,7 @@ def request_class(api_key: int, version: int) -> type[Message]:
 
 
 def response_class(api_key: int) -> type[Message]:
-    """The response of an API. Raises ProtocolError for one that is not declared."""
+    """Return the response class of an API. Raises ProtocolError for an undeclared API."""
     cls = _responses.get(api_key)
     if cls is None:
         cls = _responses[api_key] = _load(api_key, "Response")

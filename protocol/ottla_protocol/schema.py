@@ -11,12 +11,11 @@
 
     MetadataResponse.decode(body, version=12).brokers
 
-A declaration is data. What reads and writes one version of one message is generated from it when that
-version is first met (``decoding``, ``encoding``), so a module of messages costs little to import and a
-version that nobody speaks costs nothing.
+A declaration is data. The code that reads or writes one version of a message is generated on first use of that version
+(``decoding``, ``encoding``). So a module of messages is cheap to import, and an unused version costs nothing.
 
-Annotations must be strings (``from __future__ import annotations``); a ``Struct`` they name lives in the
-same module as the class that names it.
+Annotations must be strings (``from __future__ import annotations``). A ``Struct`` that they name lives in the same
+module.
 """
 
 from __future__ import annotations
@@ -65,14 +64,14 @@ Records: TypeAlias = Annotated[
 ]
 
 ZERO_UUID = bytes(16)
-"""Kafka's way to say that there is no id."""
+"""Kafka's value for a missing id."""
 
 
 class Message(Struct):
-    """A request, a response, or data that is versioned by itself.
+    """A request, a response, or data with its own versions.
 
-    Class arguments: ``key`` (the API, None for data), ``versions`` (all that exist), ``flexible`` (those
-    with compact lengths and tagged fields, KIP-482).
+    Class arguments: ``key`` (the API, or None for data), ``versions`` (all versions), ``flexible`` (the versions with
+    compact lengths and tagged fields, KIP-482).
     """
 
     API_KEY: ClassVar[ApiKey | None]
@@ -98,16 +97,16 @@ class Message(Struct):
 
     @classmethod
     def decode(cls, data: Buffer, version: int, offset: int = 0) -> Self:
-        """The message that starts at ``offset``; bytes after it are let be, as Kafka does.
+        """Decode the message at ``offset``, ignoring bytes after it, as Kafka does.
 
-        ``Records`` are views of ``data``; all else is copied out. Raises ProtocolError for bytes that are
-        not such a message, and takes no more memory than their number allows.
+        ``Records`` are views of ``data``; everything else is copied. Uses memory in proportion to the size of the data.
+        Raises ProtocolError if the bytes are not such a message.
         """
         return cls.decode_from(data, version, offset)[0]
 
     @classmethod
     def decode_from(cls, data: Buffer, version: int, offset: int = 0) -> tuple[Self, int]:
-        """As ``decode``, with the position after the message."""
+        """Like ``decode``, but also return the position after the message."""
         decoder = cls._decoders.get(version)
         if decoder is None:
             if not cls.VERSIONS[0] <= version <= cls.VERSIONS[1]:
@@ -118,10 +117,10 @@ class Message(Struct):
         return decoder(data, offset)
 
     def encode(self, version: int) -> bytes:
-        """The message's bytes in ``version``.
+        """Encode the message in ``version``.
 
-        Raises LocalProtocolError for a value that is out of its type's range, null where the version has no
-        null, or set in a field that the version does not have (unless the field is ignorable).
+        Raises LocalProtocolError for a value out of its type's range, for a null that the version doesn't allow, and
+        for a value in a field that the version lacks (unless the field is ignorable).
         """
         parts = self.encode_parts(version)
         if len(parts) == 1:
@@ -132,9 +131,9 @@ class Message(Struct):
             raise LocalProtocolError(f"{type(self).__name__} holds records that are not bytes") from error
 
     def encode_parts(self, version: int) -> list[Any]:
-        """As ``encode``, in pieces: large ``Records``, and any that are not bytes, stay the objects they are.
+        """Like ``encode``, but return pieces. Large ``Records``, and any that are not bytes, stay separate objects.
 
-        Of such a value only ``len()`` is asked. Errors as ``encode``.
+        Such an object only needs ``len()``.
         """
         encoder = self._encoders.get(version)
         if encoder is None:

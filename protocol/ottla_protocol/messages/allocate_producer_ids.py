@@ -17,7 +17,7 @@ class AllocateProducerIdsRequest(Message, key=ApiKey.ALLOCATE_PRODUCER_IDS, vers
 
 
 class AllocateProducerIdsResponse(Message, key=ApiKey.ALLOCATE_PRODUCER_IDS, versions="0", flexible="0+"):
-    """The block: its first id and how many."""
+    """The block: its first id and its length."""
 
     throttle_time_ms: Int32 = field(default=0, ignorable=True)
     error_code: Int16 = field(default=0)

@@ -25,7 +25,7 @@ class AlterConfigsResource(Struct):
 
 
 class AlterConfigsRequest(Message, key=ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+"):
-    """Resources, each with all that is to be set on it."""
+    """Resources, each with all of its settings."""
 
     resources: list[AlterConfigsResource] = field(default_factory=list)
     validate_only: Bool = field(default=False)
@@ -41,7 +41,7 @@ class AlterConfigsResourceResponse(Struct):
 
 
 class AlterConfigsResponse(Message, key=ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+"):
-    """What became of each resource."""
+    """One result per resource."""
 
     throttle_time_ms: Int32 = field(default=0)
     responses: list[AlterConfigsResourceResponse] = field(default_factory=list)

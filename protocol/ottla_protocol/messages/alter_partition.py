@@ -18,7 +18,7 @@ class BrokerState(Struct):
 
 
 class PartitionData(Struct):
-    """A partition's in-sync replicas to be; the partition epoch is that of the state that they replace."""
+    """A partition's new in-sync replicas; the partition epoch is that of the state that they replace."""
 
     partition_index: Int32 = field(default=0)
     leader_epoch: Int32 = field(default=0)
@@ -45,7 +45,7 @@ class AlterPartitionRequest(Message, key=ApiKey.ALTER_PARTITION, versions="0-3",
 
 
 class ResponsePartitionData(Struct):
-    """A partition's state, as the controller has it."""
+    """A partition's state in the controller."""
 
     partition_index: Int32 = field(default=0)
     error_code: Int16 = field(default=0)
@@ -65,7 +65,7 @@ class ResponseTopicData(Struct):
 
 
 class AlterPartitionResponse(Message, key=ApiKey.ALTER_PARTITION, versions="0-3", flexible="0+"):
-    """The state that holds now, or why there is no change."""
+    """The current state, or an error."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)

@@ -10,7 +10,7 @@ from ..schema import Int16, Int32, Message, String, Struct, field
 
 
 class ReassignablePartition(Struct):
-    """A partition and its replicas to be, the preferred leader first; null stops a reassignment."""
+    """A partition and its new replicas, the preferred leader first; null cancels a reassignment."""
 
     partition_index: Int32 = field(default=0)
     replicas: list[Int32] | None = field(default=None)
@@ -26,14 +26,14 @@ class ReassignableTopic(Struct):
 class AlterPartitionReassignmentsRequest(
     Message, key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0", flexible="0+"
 ):
-    """Reassignments to begin or to stop."""
+    """Reassignments to start or cancel."""
 
     timeout_ms: Int32 = field(default=60000)
     topics: list[ReassignableTopic] = field(default_factory=list)
 
 
 class ReassignablePartitionResponse(Struct):
-    """INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS, or begun."""
+    """NONE if started, or INVALID_REPLICA_ASSIGNMENT or NO_REASSIGNMENT_IN_PROGRESS."""
 
     partition_index: Int32 = field(default=0)
     error_code: Int16 = field(default=0)
@@ -50,7 +50,7 @@ class ReassignableTopicResponse(Struct):
 class AlterPartitionReassignmentsResponse(
     Message, key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0", flexible="0+"
 ):
-    """What became of each partition. Begun is not done: ListPartitionReassignments tells."""
+    """One result per partition. A started reassignment takes time; ListPartitionReassignments lists it."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)

@@ -17,7 +17,7 @@ class AlterReplicaLogDirTopic(Struct):
 
 
 class AlterReplicaLogDir(Struct):
-    """A directory and the replicas it is to hold."""
+    """A directory, and the replicas to move there."""
 
     path: String = field(default="")
     topics: list[AlterReplicaLogDirTopic] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""ApiVersions, key 18: what a broker speaks; a client's first question.
+"""ApiVersions, key 18: the APIs of a broker; a client's first request.
 
 Version 3 is flexible and names the client (KIP-511), 4 tells features whose lowest level is 0 (KIP-1022).
 The response's header is never flexible (see ``header``).
@@ -18,7 +18,7 @@ class ApiVersionsRequest(Message, key=ApiKey.API_VERSIONS, versions="0-4", flexi
 
 
 class ApiVersion(Struct):
-    """An API, and the first and last version that is served."""
+    """An API, and the first and last version that the broker serves."""
 
     api_key: Int16 = field(default=0)
     min_version: Int16 = field(default=0)
@@ -49,6 +49,6 @@ class ApiVersionsResponse(Message, key=ApiKey.API_VERSIONS, versions="0-4", flex
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     supported_features: list[SupportedFeatureKey] = field("3+", default_factory=list, tag=0, ignorable=True)
     finalized_features_epoch: Int64 = field("3+", default=-1, tag=1, ignorable=True)
-    """-1: not known."""
+    """-1 if unknown."""
     finalized_features: list[FinalizedFeatureKey] = field("3+", default_factory=list, tag=2, ignorable=True)
     zk_migration_ready: Bool = field("3+", default=False, tag=3, ignorable=True)

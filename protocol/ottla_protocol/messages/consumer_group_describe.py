@@ -31,7 +31,7 @@ class Assignment(Struct):
 
 
 class Member(Struct):
-    """A member: what it reads now, and what it is to read once all have let go of the rest."""
+    """A member, its current assignment, and its target once others have released their partitions."""
 
     member_id: String = field(default="")
     instance_id: String | None = field(default=None)
@@ -57,7 +57,7 @@ class DescribedGroup(Struct):
     assignor_name: String = field(default="")
     members: list[Member] = field(default_factory=list)
     authorized_operations: Int32 = field(default=-0x8000_0000)
-    """A bit an operation; -2^31: not asked for."""
+    """One bit per operation; -2^31 if not requested."""
 
 
 class ConsumerGroupDescribeResponse(Message, key=ApiKey.CONSUMER_GROUP_DESCRIBE, versions="0", flexible="0+"):

@@ -1,4 +1,4 @@
-"""What the consumers of a classic group tell each other through JoinGroup and SyncGroup.
+"""The data that consumers of a classic group exchange through JoinGroup and SyncGroup.
 
 The coordinator only passes it on, but describes groups by it, and looks there for the topics that a group
 reads. Each is an int16 version and then the body; versions only ever grow at their end, so a reader takes a
@@ -21,14 +21,14 @@ class TopicPartition(Struct):
 
 
 class ConsumerProtocolAssignment(Message, versions="0-3"):
-    """What a member is to read."""
+    """The partitions that a member reads."""
 
     assigned_partitions: list[TopicPartition] = field(default_factory=list)
     user_data: Bytes | None = field(default=None)
 
 
 class ConsumerProtocolSubscription(Message, versions="0-3"):
-    """What a member wants to read, and what it holds already."""
+    """The topics that a member subscribes to, and the partitions that it owns."""
 
     topics: list[String] = field(default_factory=list)
     user_data: Bytes | None = field(default=None)
@@ -38,12 +38,12 @@ class ConsumerProtocolSubscription(Message, versions="0-3"):
 
 
 def encode_subscription(subscription: ConsumerProtocolSubscription, version: int) -> bytes:
-    """What goes into JoinGroup's ``metadata``."""
+    """Encode JoinGroup's ``metadata``."""
     return encode_versioned(subscription, version)
 
 
 def decode_subscription(data: Buffer) -> ConsumerProtocolSubscription:
-    """What a consumer sent as JoinGroup's ``metadata``; a newer version is read as the newest known.
+    """Decode a consumer's ``metadata`` in JoinGroup; a newer version is read as the newest known one.
 
     Raises ProtocolError, since any client may put anything there.
     """
@@ -51,10 +51,10 @@ def decode_subscription(data: Buffer) -> ConsumerProtocolSubscription:
 
 
 def encode_assignment(assignment: ConsumerProtocolAssignment, version: int) -> bytes:
-    """What goes into SyncGroup's ``assignment``."""
+    """Encode SyncGroup's ``assignment``."""
     return encode_versioned(assignment, version)
 
 
 def decode_assignment(data: Buffer) -> ConsumerProtocolAssignment:
-    """What a consumer is given as SyncGroup's ``assignment``; otherwise as ``decode_subscription``."""
+    """Decode a consumer's ``assignment`` in SyncGroup, like ``decode_subscription``."""
     return decode_versioned(ConsumerProtocolAssignment, data, tolerate_newer=True)

@@ -25,7 +25,7 @@ class RemainingPartition(Struct):
 
 
 class ControlledShutdownResponse(Message, key=ApiKey.CONTROLLED_SHUTDOWN, versions="0-3", flexible="3+"):
-    """What could not be moved: the broker asks again while there is any."""
+    """The partitions that could not be moved; the broker repeats its request while there are any."""
 
     error_code: Int16 = field(default=0)
     remaining_partitions: list[RemainingPartition] = field(default_factory=list)

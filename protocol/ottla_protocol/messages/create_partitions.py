@@ -16,7 +16,7 @@ class CreatePartitionsAssignment(Struct):
 
 
 class CreatePartitionsTopic(Struct):
-    """A topic, and how many partitions it is to have in all."""
+    """A topic, and its new total of partitions."""
 
     name: String = field(default="")
     count: Int32 = field(default=0)
@@ -24,7 +24,7 @@ class CreatePartitionsTopic(Struct):
 
 
 class CreatePartitionsRequest(Message, key=ApiKey.CREATE_PARTITIONS, versions="0-3", flexible="2+"):
-    """Topics to grow, now or only in thought."""
+    """Topics to grow, or only to validate."""
 
     topics: list[CreatePartitionsTopic] = field(default_factory=list)
     timeout_ms: Int32 = field(default=0)
@@ -40,7 +40,7 @@ class CreatePartitionsTopicResult(Struct):
 
 
 class CreatePartitionsResponse(Message, key=ApiKey.CREATE_PARTITIONS, versions="0-3", flexible="2+"):
-    """What became of each topic."""
+    """One result per topic."""
 
     throttle_time_ms: Int32 = field(default=0)
     results: list[CreatePartitionsTopicResult] = field(default_factory=list)

@@ -18,7 +18,7 @@ class CreatableReplicaAssignment(Struct):
 
 
 class CreatableTopicConfig(Struct):
-    """A configuration of the topic's own."""
+    """A configuration of the topic."""
 
     name: String = field(default="")
     value: String | None = field(default="")
@@ -35,7 +35,7 @@ class CreatableTopic(Struct):
 
 
 class CreateTopicsRequest(Message, key=ApiKey.CREATE_TOPICS, versions="0-7", flexible="5+"):
-    """Topics to make, now or only in thought."""
+    """Topics to create, or only to validate."""
 
     topics: list[CreatableTopic] = field(default_factory=list)
     timeout_ms: Int32 = field(default=60000)
@@ -53,21 +53,21 @@ class CreatableTopicConfigs(Struct):
 
 
 class CreatableTopicResult(Struct):
-    """A topic as it was made, or why it was not."""
+    """A created topic, or an error."""
 
     name: String = field(default="")
     topic_id: Uuid = field("7+", default=ZERO_UUID, ignorable=True)
     error_code: Int16 = field(default=0)
     error_message: String | None = field("1+", default="", ignorable=True)
     topic_config_error_code: Int16 = field("5+", default=0, tag=0, ignorable=True)
-    """Why ``configs`` could not be told."""
+    """The error if ``configs`` can't be returned."""
     num_partitions: Int32 = field("5+", default=-1, ignorable=True)
     replication_factor: Int16 = field("5+", default=-1, ignorable=True)
     configs: list[CreatableTopicConfigs] | None = field("5+", default_factory=list, ignorable=True)
 
 
 class CreateTopicsResponse(Message, key=ApiKey.CREATE_TOPICS, versions="0-7", flexible="5+"):
-    """What became of each topic."""
+    """One result per topic."""
 
     throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
     topics: list[CreatableTopicResult] = field(default_factory=list)

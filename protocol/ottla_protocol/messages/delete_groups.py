@@ -23,7 +23,7 @@ class DeletableGroupResult(Struct):
 
 
 class DeleteGroupsResponse(Message, key=ApiKey.DELETE_GROUPS, versions="0-2", flexible="2+"):
-    """What became of each group."""
+    """One result per group."""
 
     throttle_time_ms: Int32 = field(default=0)
     results: list[DeletableGroupResult] = field(default_factory=list)

@@ -10,7 +10,7 @@ from ..schema import Int16, Int32, Int64, Message, String, Struct, field
 
 
 class DeleteRecordsPartition(Struct):
-    """Records below this offset go; -1 is the high watermark."""
+    """Records below this offset are deleted; -1 means the high watermark."""
 
     partition_index: Int32 = field(default=0)
     offset: Int64 = field(default=0)
@@ -24,7 +24,7 @@ class DeleteRecordsTopic(Struct):
 
 
 class DeleteRecordsRequest(Message, key=ApiKey.DELETE_RECORDS, versions="0-2", flexible="2+"):
-    """Where each partition is to start."""
+    """The new start of each partition."""
 
     topics: list[DeleteRecordsTopic] = field(default_factory=list)
     timeout_ms: Int32 = field(default=0)
@@ -46,7 +46,7 @@ class DeleteRecordsTopicResult(Struct):
 
 
 class DeleteRecordsResponse(Message, key=ApiKey.DELETE_RECORDS, versions="0-2", flexible="2+"):
-    """Where each partition starts now."""
+    """The start of each partition."""
 
     throttle_time_ms: Int32 = field(default=0)
     topics: list[DeleteRecordsTopicResult] = field(default_factory=list)

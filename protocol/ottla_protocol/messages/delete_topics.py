@@ -17,7 +17,7 @@ class DeleteTopicState(Struct):
 
 
 class DeleteTopicsRequest(Message, key=ApiKey.DELETE_TOPICS, versions="0-6", flexible="4+"):
-    """By name up to version 5, by name or id from 6 on."""
+    """By name, or since version 6 by name or id."""
 
     topics: list[DeleteTopicState] = field("6+", default_factory=list)
     topic_names: list[String] = field("0-5", default_factory=list, ignorable=True)
@@ -34,7 +34,7 @@ class DeletableTopicResult(Struct):
 
 
 class DeleteTopicsResponse(Message, key=ApiKey.DELETE_TOPICS, versions="0-6", flexible="4+"):
-    """What became of each topic."""
+    """One result per topic."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     responses: list[DeletableTopicResult] = field(default_factory=list)

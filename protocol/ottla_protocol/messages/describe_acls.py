@@ -40,7 +40,7 @@ class DescribeAclsResource(Struct):
 
 
 class DescribeAclsResponse(Message, key=ApiKey.DESCRIBE_ACLS, versions="0-3", flexible="2+"):
-    """The matching ACLs, or why none can be listed."""
+    """The matching ACLs, or an error."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)

@@ -17,7 +17,7 @@ class DescribeClusterRequest(Message, key=ApiKey.DESCRIBE_CLUSTER, versions="0-1
 
 
 class DescribeClusterBroker(Struct):
-    """A live broker, and where clients reach it."""
+    """A live broker, and its address for clients."""
 
     broker_id: Int32 = field(default=0)
     host: String = field(default="")
@@ -36,4 +36,4 @@ class DescribeClusterResponse(Message, key=ApiKey.DESCRIBE_CLUSTER, versions="0-
     controller_id: Int32 = field(default=-1)
     brokers: list[DescribeClusterBroker] = field(default_factory=list)
     cluster_authorized_operations: Int32 = field(default=-0x8000_0000)
-    """A bit an operation; -2^31: not asked for."""
+    """One bit per operation; -2^31 if not requested."""

@@ -26,7 +26,7 @@ class DescribeConfigsRequest(Message, key=ApiKey.DESCRIBE_CONFIGS, versions="0-4
 
 
 class DescribeConfigsSynonym(Struct):
-    """Where else the value may come from, the strongest first."""
+    """A possible source of the value; the strongest comes first."""
 
     name: String = field("1+", default="")
     value: String | None = field("1+", default="")
@@ -53,7 +53,7 @@ class DescribeConfigsResourceResult(Struct):
 
 
 class DescribeConfigsResult(Struct):
-    """A resource's configurations, or why they cannot be told."""
+    """A resource's configurations, or an error."""
 
     error_code: Int16 = field(default=0)
     error_message: String | None = field(default="")

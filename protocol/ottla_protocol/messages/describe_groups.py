@@ -37,11 +37,11 @@ class DescribedGroup(Struct):
     protocol_data: String = field(default="")
     members: list[DescribedGroupMember] = field(default_factory=list)
     authorized_operations: Int32 = field("3+", default=-0x8000_0000)
-    """A bit an operation; -2^31: not asked for."""
+    """One bit per operation; -2^31 if not requested."""
 
 
 class DescribeGroupsResponse(Message, key=ApiKey.DESCRIBE_GROUPS, versions="0-5", flexible="5+"):
-    """The groups, in the order they were asked for."""
+    """The groups, in the order of the request."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     groups: list[DescribedGroup] = field(default_factory=list)

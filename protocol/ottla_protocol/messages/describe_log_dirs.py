@@ -1,4 +1,4 @@
-"""DescribeLogDirs, key 35: what lies in a broker's log directories, and how large it is (KIP-113).
+"""DescribeLogDirs, key 35: the partitions in a broker's log directories, and their sizes (KIP-113).
 
 Version 2 is flexible, 3 has an error for the whole, 4 the volume's size (KIP-827).
 """
@@ -17,13 +17,13 @@ class DescribableLogDirTopic(Struct):
 
 
 class DescribeLogDirsRequest(Message, key=ApiKey.DESCRIBE_LOG_DIRS, versions="0-4", flexible="2+"):
-    """Partitions to tell of; null is all of them."""
+    """The partitions; null means all."""
 
     topics: list[DescribableLogDirTopic] | None = field(default_factory=list)
 
 
 class DescribeLogDirsPartition(Struct):
-    """Bytes on disk, and how many records the log is behind."""
+    """Bytes on disk, and the log's lag in records."""
 
     partition_index: Int32 = field(default=0)
     partition_size: Int64 = field(default=0)
@@ -40,7 +40,7 @@ class DescribeLogDirsTopic(Struct):
 
 
 class DescribeLogDirsResult(Struct):
-    """A directory with its partitions; volume sizes in bytes, -1 where not known."""
+    """A directory with its partitions; volume sizes in bytes, -1 if unknown."""
 
     error_code: Int16 = field(default=0)
     log_dir: String = field(default="")

@@ -23,7 +23,7 @@ class DescribeProducersRequest(Message, key=ApiKey.DESCRIBE_PRODUCERS, versions=
 
 
 class ProducerState(Struct):
-    """A producer's last sequence number and timestamp, and its open transaction; -1 where there is none."""
+    """A producer's last sequence number and timestamp, and its open transaction; -1 for none."""
 
     producer_id: Int64 = field(default=0)
     producer_epoch: Int32 = field(default=0)
@@ -34,7 +34,7 @@ class ProducerState(Struct):
 
 
 class PartitionResponse(Struct):
-    """A partition's producers, or why they cannot be told."""
+    """A partition's producers, or an error."""
 
     partition_index: Int32 = field(default=0)
     error_code: Int16 = field(default=0)

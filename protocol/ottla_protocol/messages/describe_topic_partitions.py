@@ -16,7 +16,7 @@ class TopicRequest(Struct):
 
 
 class Cursor(Struct):
-    """The first partition of the page that is asked for."""
+    """The first partition of the requested page."""
 
     topic_name: String = field(default="")
     partition_index: Int32 = field(default=0)
@@ -25,7 +25,7 @@ class Cursor(Struct):
 class DescribeTopicPartitionsRequest(
     Message, key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions="0", flexible="0+"
 ):
-    """Topics, how many partitions to answer at most, and where to go on."""
+    """The topics, the most partitions in the response, and where to continue."""
 
     topics: list[TopicRequest] = field(default_factory=list)
     response_partition_limit: Int32 = field(default=2000)
@@ -47,7 +47,7 @@ class DescribeTopicPartitionsResponsePartition(Struct):
 
 
 class DescribeTopicPartitionsResponseTopic(Struct):
-    """A topic and its partitions, or why it cannot be told."""
+    """A topic and its partitions, or an error."""
 
     error_code: Int16 = field(default=0)
     name: String | None = field(default="")
@@ -55,7 +55,7 @@ class DescribeTopicPartitionsResponseTopic(Struct):
     is_internal: Bool = field(default=False)
     partitions: list[DescribeTopicPartitionsResponsePartition] = field(default_factory=list)
     topic_authorized_operations: Int32 = field(default=-0x8000_0000)
-    """A bit an operation; -2^31: not asked for."""
+    """One bit per operation; -2^31 if not requested."""
 
 
 class ResponseCursor(Struct):

@@ -40,7 +40,7 @@ class ReplicaElectionResult(Struct):
 
 
 class ElectLeadersResponse(Message, key=ApiKey.ELECT_LEADERS, versions="0-2", flexible="2+"):
-    """What became of each partition that was asked for."""
+    """One result per requested partition."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field("1+", default=0)

@@ -21,11 +21,11 @@ class ReplicaState(Struct):
 
 
 class FetchPartition(Struct):
-    """A partition to read, from which offset, and at most how many bytes of it."""
+    """A partition to read, the offset, and the most bytes."""
 
     partition: Int32 = field(default=0)
     current_leader_epoch: Int32 = field("9+", default=-1, ignorable=True)
-    """What the reader takes for the leader's epoch; -1: it does not say."""
+    """The leader epoch that the reader knows; -1 if none."""
     fetch_offset: Int64 = field(default=0)
     last_fetched_epoch: Int32 = field("12+", default=-1)
     """The epoch of the last record that the follower has."""
@@ -52,14 +52,14 @@ class ForgottenTopic(Struct):
 
 
 class FetchRequest(Message, key=ApiKey.FETCH, versions="0-17", flexible="12+"):
-    """What to read, how much of it, and how long to wait for it.
+    """The partitions to read, how much of them, and how long to wait.
 
     In a fetch session ``topics`` lists only what changed, and ``forgotten_topics_data`` what to drop.
     """
 
     cluster_id: String | None = field("12+", default=None, tag=0, ignorable=True)
     replica_id: Int32 = field("0-14", default=-1)
-    """-1 for a consumer, else the follower that fetches; ``replica_state`` has it from 15 on."""
+    """The follower that fetches, or -1 for a consumer; ``replica_state`` has it since version 15."""
     replica_state: ReplicaState = field("15+", default_factory=ReplicaState, tag=1)
     max_wait_ms: Int32 = field(default=0)
     """How long the broker may wait for ``min_bytes``."""
@@ -84,7 +84,7 @@ class EpochEndOffset(Struct):
 
 
 class LeaderIdAndEpoch(Struct):
-    """Who leads the partition now, as far as this broker knows (KIP-951); -1 where it does not."""
+    """The partition's leader, as far as this broker knows (KIP-951); -1 if unknown."""
 
     leader_id: Int32 = field("12+", default=-1)
     leader_epoch: Int32 = field("12+", default=-1)
@@ -143,7 +143,7 @@ class NodeEndpoint(Struct):
 
 
 class FetchResponse(Message, key=ApiKey.FETCH, versions="0-17", flexible="12+"):
-    """What was read; with a session, only partitions with news."""
+    """The records read; with a session, only partitions with changes."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = field("7+", default=0, ignorable=True)

@@ -38,7 +38,7 @@ class GroupMetadataKey(Message, versions="2"):
 
 
 class MemberMetadata(Struct):
-    """A member, with what it asked for and what it was given (``consumer_protocol``)."""
+    """A member with its subscription and assignment (``consumer_protocol``)."""
 
     member_id: String = field(default="")
     group_instance_id: String | None = field("3+", default=None, ignorable=True)
@@ -64,7 +64,7 @@ class GroupMetadataValue(Message, versions="0-4", flexible="4+"):
 
 
 def decode_key(data: Buffer) -> OffsetCommitKey | GroupMetadataKey:
-    """The key of a record of ``__consumer_offsets``, told apart by its version.
+    """The key of a record of ``__consumer_offsets``; its version distinguishes the kinds.
 
     Raises ProtocolError for a version that is neither's: newer brokers write such records, and a reader
     that meets one passes it over.

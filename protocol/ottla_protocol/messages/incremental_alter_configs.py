@@ -28,7 +28,7 @@ class AlterConfigsResource(Struct):
 class IncrementalAlterConfigsRequest(
     Message, key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions="0-1", flexible="1+"
 ):
-    """Resources, each with what is to change on it."""
+    """Resources, each with its changes."""
 
     resources: list[AlterConfigsResource] = field(default_factory=list)
     validate_only: Bool = field(default=False)
@@ -46,7 +46,7 @@ class AlterConfigsResourceResponse(Struct):
 class IncrementalAlterConfigsResponse(
     Message, key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions="0-1", flexible="1+"
 ):
-    """What became of each resource."""
+    """One result per resource."""
 
     throttle_time_ms: Int32 = field(default=0)
     responses: list[AlterConfigsResourceResponse] = field(default_factory=list)

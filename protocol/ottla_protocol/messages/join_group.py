@@ -19,7 +19,7 @@ class JoinGroupRequestProtocol(Struct):
 
 
 class JoinGroupRequest(Message, key=ApiKey.JOIN_GROUP, versions="0-9", flexible="6+"):
-    """A member, and what it can speak.
+    """A member, and the protocols that it supports.
 
     ``member_id`` is empty at first; ``group_instance_id`` makes a member static. ``protocols`` are in order
     of preference.
@@ -27,7 +27,7 @@ class JoinGroupRequest(Message, key=ApiKey.JOIN_GROUP, versions="0-9", flexible=
 
     group_id: String = field(default="")
     session_timeout_ms: Int32 = field(default=0)
-    """Without a heartbeat for so long, the member is out."""
+    """The time without a heartbeat after which the member is removed."""
     rebalance_timeout_ms: Int32 = field("1+", default=-1, ignorable=True)
     """How long others wait for the member to join again; -1: the session timeout."""
     member_id: String = field(default="")
@@ -46,7 +46,7 @@ class JoinGroupResponseMember(Struct):
 
 
 class JoinGroupResponse(Message, key=ApiKey.JOIN_GROUP, versions="0-9", flexible="6+"):
-    """The new generation; its leader is also told all members, to assign among them."""
+    """The new generation; its leader also gets all members, to assign partitions to them."""
 
     throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
     error_code: Int16 = field(default=0)

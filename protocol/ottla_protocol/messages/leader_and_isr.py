@@ -1,4 +1,4 @@
-"""LeaderAndIsr, key 4: the controller tells a broker which partitions it leads or follows.
+"""LeaderAndIsr, key 4: the controller sends a broker the partitions that it leads or follows.
 
 Versions 2+ group partitions by topic and carry the broker's epoch, 3+ a reassignment's replicas, 5+ topic ids and the
 request's type (1 incremental, 2 full), 6+ the recovery state (KIP-704), 7+ whether the controller is KRaft's. Version 4
@@ -45,7 +45,7 @@ class LeaderAndIsrLiveLeader(Struct):
 
 
 class LeaderAndIsrRequest(Message, key=ApiKey.LEADER_AND_ISR, versions="0-7", flexible="4+"):
-    """What the receiver shall be for each partition."""
+    """The receiver's role for each partition."""
 
     controller_id: Int32 = field(default=0)
     is_kraft_controller: Bool = field("7+", default=False)
@@ -58,7 +58,7 @@ class LeaderAndIsrRequest(Message, key=ApiKey.LEADER_AND_ISR, versions="0-7", fl
 
 
 class LeaderAndIsrPartitionError(Struct):
-    """What became of one partition."""
+    """The result of one partition."""
 
     topic_name: String = field("0-4", default="", ignorable=True)
     partition_index: Int32 = field(default=0)

@@ -34,7 +34,7 @@ class MemberResponse(Struct):
 
 
 class LeaveGroupResponse(Message, key=ApiKey.LEAVE_GROUP, versions="0-5", flexible="4+"):
-    """What became of each member."""
+    """One result per member."""
 
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = field(default=0)

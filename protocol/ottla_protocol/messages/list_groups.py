@@ -10,7 +10,7 @@ from ..schema import Int16, Int32, Message, String, Struct, field
 
 
 class ListGroupsRequest(Message, key=ApiKey.LIST_GROUPS, versions="0-5", flexible="3+"):
-    """States and types to tell of; an empty list is all."""
+    """The states and types; an empty list means all."""
 
     states_filter: list[String] = field("4+", default_factory=list)
     types_filter: list[String] = field("5+", default_factory=list)

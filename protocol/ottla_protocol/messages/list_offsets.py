@@ -34,14 +34,14 @@ class ListOffsetsRequest(Message, key=ApiKey.LIST_OFFSETS, versions="0-9", flexi
     """Partitions, and a time for each."""
 
     replica_id: Int32 = field(default=0)
-    """-1 for a consumer, else the follower that asks."""
+    """The follower, or -1 for a consumer."""
     isolation_level: Int8 = field("2+", default=0)
     """0: read uncommitted, 1: read committed, up to the last stable offset."""
     topics: list[ListOffsetsTopic] = field(default_factory=list)
 
 
 class ListOffsetsPartitionResponse(Struct):
-    """The first offset whose timestamp is not below the time asked for; -1 where there is none."""
+    """The first offset with at least the requested timestamp; -1 for none."""
 
     partition_index: Int32 = field(default=0)
     error_code: Int16 = field(default=0)

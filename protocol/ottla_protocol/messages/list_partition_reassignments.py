@@ -44,7 +44,7 @@ class OngoingTopicReassignment(Struct):
 class ListPartitionReassignmentsResponse(
     Message, key=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions="0", flexible="0+"
 ):
-    """The partitions, of those asked for, that are being reassigned."""
+    """The requested partitions that are being reassigned."""
 
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)

@@ -1,4 +1,4 @@
-"""Metadata, key 3: the brokers, and who leads which partition.
+"""Metadata, key 3: the brokers, and the leaders of partitions.
 
 Version 1 has the controller, racks, and null for "all topics" where 0 had an empty list; 2 the cluster id,
 4 may forbid auto-creation, 5 offline replicas, 7 leader epochs (KIP-320), 8 authorized operations
@@ -20,7 +20,7 @@ class MetadataRequestTopic(Struct):
 
 
 class MetadataRequest(Message, key=ApiKey.METADATA, versions="0-12", flexible="9+"):
-    """The topics to tell of: null is all of them, an empty list none (in version 0: all)."""
+    """The topics; null means all, an empty list none (in version 0: all)."""
 
     topics: list[MetadataRequestTopic] | None = field(default_factory=list, nullable="1+")
     allow_auto_topic_creation: Bool = field("4+", default=True)
@@ -29,7 +29,7 @@ class MetadataRequest(Message, key=ApiKey.METADATA, versions="0-12", flexible="9
 
 
 class MetadataResponseBroker(Struct):
-    """A live broker, and where clients reach it."""
+    """A live broker, and its address for clients."""
 
     node_id: Int32 = field(default=0)
     host: String = field(default="")
@@ -50,7 +50,7 @@ class MetadataResponsePartition(Struct):
 
 
 class MetadataResponseTopic(Struct):
-    """A topic and its partitions, or why it cannot be told."""
+    """A topic and its partitions, or an error."""
 
     error_code: Int16 = field(default=0)
     name: String | None = field(default="", nullable="12+")
@@ -58,7 +58,7 @@ class MetadataResponseTopic(Struct):
     is_internal: Bool = field("1+", default=False, ignorable=True)
     partitions: list[MetadataResponsePartition] = field(default_factory=list)
     topic_authorized_operations: Int32 = field("8+", default=-0x8000_0000)
-    """A bit an operation; -2^31: not asked for."""
+    """One bit per operation; -2^31 if not requested."""
 
 
 class MetadataResponse(Message, key=ApiKey.METADATA, versions="0-12", flexible="9+"):
@@ -71,4 +71,4 @@ class MetadataResponse(Message, key=ApiKey.METADATA, versions="0-12", flexible="
     """-1: there is none."""
     topics: list[MetadataResponseTopic] = field(default_factory=list)
     cluster_authorized_operations: Int32 = field("8-10", default=-0x8000_0000)
-    """A bit an operation; -2^31: not asked for."""
+    """One bit per operation; -2^31 if not requested."""

@@ -56,7 +56,7 @@ class OffsetCommitResponseTopic(Struct):
 
 
 class OffsetCommitResponse(Message, key=ApiKey.OFFSET_COMMIT, versions="0-9", flexible="8+"):
-    """What became of each offset."""
+    """One result per offset."""
 
     throttle_time_ms: Int32 = field("3+", default=0, ignorable=True)
     topics: list[OffsetCommitResponseTopic] = field(default_factory=list)

@@ -44,7 +44,7 @@ class OffsetDeleteResponseTopic(Struct):
 
 
 class OffsetDeleteResponse(Message, key=ApiKey.OFFSET_DELETE, versions="0"):
-    """What became of each offset, or of the whole."""
+    """One result per offset, or an error for all."""
 
     error_code: Int16 = field(default=0)
     throttle_time_ms: Int32 = field(default=0)

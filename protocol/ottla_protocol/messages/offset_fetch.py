@@ -26,7 +26,7 @@ class OffsetFetchRequestTopics(Struct):
 
 
 class OffsetFetchRequestGroup(Struct):
-    """A group, and the topics to tell of: null is all that it has offsets for."""
+    """A group, and its topics; null means all that it has offsets for."""
 
     group_id: String = field("8+", default="")
     member_id: String | None = field("9+", default=None, ignorable=True)
@@ -45,7 +45,7 @@ class OffsetFetchRequest(Message, key=ApiKey.OFFSET_FETCH, versions="0-9", flexi
 
 
 class OffsetFetchResponsePartition(Struct):
-    """A committed offset, -1 where there is none (up to version 7)."""
+    """A committed offset, -1 for none (up to version 7)."""
 
     partition_index: Int32 = field("0-7", default=0)
     committed_offset: Int64 = field("0-7", default=0)
@@ -62,7 +62,7 @@ class OffsetFetchResponseTopic(Struct):
 
 
 class OffsetFetchResponsePartitions(Struct):
-    """A committed offset, -1 where there is none (from version 8 on)."""
+    """A committed offset, -1 for none (from version 8 on)."""
 
     partition_index: Int32 = field("8+", default=0)
     committed_offset: Int64 = field("8+", default=0)

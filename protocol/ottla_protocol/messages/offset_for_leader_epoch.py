@@ -11,7 +11,7 @@ from ..schema import Int16, Int32, Int64, Message, String, Struct, field
 
 
 class OffsetForLeaderPartition(Struct):
-    """The epoch to look up, and what the reader takes for the current one (-1: it does not say)."""
+    """The epoch to look up, and the current one that the reader knows (-1 if none)."""
 
     partition: Int32 = field(default=0)
     current_leader_epoch: Int32 = field("2+", default=-1, ignorable=True)
@@ -33,7 +33,7 @@ class OffsetForLeaderEpochRequest(Message, key=ApiKey.OFFSET_FOR_LEADER_EPOCH, v
 
 
 class EpochEndOffset(Struct):
-    """The greatest epoch not above the one asked for, and the offset at which the next begins; -1: none."""
+    """The greatest epoch up to the requested one, and the offset where the next begins; -1 for none."""
 
     error_code: Int16 = field(default=0)
     partition: Int32 = field(default=0)

@@ -49,14 +49,14 @@ class BatchIndexAndErrorMessage(Struct):
 
 
 class LeaderIdAndEpoch(Struct):
-    """Who leads the partition now, as far as this broker knows (KIP-951); -1 where it does not."""
+    """The partition's leader, as far as this broker knows (KIP-951); -1 if unknown."""
 
     leader_id: Int32 = field("10+", default=-1)
     leader_epoch: Int32 = field("10+", default=-1)
 
 
 class PartitionProduceResponse(Struct):
-    """Where the records of a partition were put, or why they were not."""
+    """The offset of a partition's records, or an error."""
 
     index: Int32 = field(default=0)
     error_code: Int16 = field(default=0)
@@ -87,7 +87,7 @@ class NodeEndpoint(Struct):
 
 
 class ProduceResponse(Message, key=ApiKey.PRODUCE, versions="0-11", flexible="9+"):
-    """What became of each partition of a ProduceRequest."""
+    """One result per partition of a ProduceRequest."""
 
     responses: list[TopicProduceResponse] = field(default_factory=list)
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)

@@ -1,4 +1,4 @@
-"""StopReplica, key 5: the controller tells a broker to stop replicas, and perhaps to delete them.
+"""StopReplica, key 5: the controller has a broker stop replicas, and delete them if requested.
 
 Version 0 lists partitions, 1 and 2 group them by topic, 3+ say of each its leader epoch and whether to delete it; 4+
 whether the controller is KRaft's. Version 2 is flexible. Kafka: ``StopReplicaRequest``.
@@ -25,7 +25,7 @@ class StopReplicaTopicV1(Struct):
 
 
 class StopReplicaPartitionState(Struct):
-    """A partition to stop; a leader epoch of -2 stands for a topic that is being deleted, -1 for none."""
+    """A partition to stop; leader epoch -2 means a topic that is being deleted, -1 none."""
 
     partition_index: Int32 = field("3+", default=0)
     leader_epoch: Int32 = field("3+", default=-1)
@@ -53,7 +53,7 @@ class StopReplicaRequest(Message, key=ApiKey.STOP_REPLICA, versions="0-4", flexi
 
 
 class StopReplicaPartitionError(Struct):
-    """What became of one partition."""
+    """The result of one partition."""
 
     topic_name: String = field(default="")
     partition_index: Int32 = field(default=0)

@@ -10,7 +10,7 @@ from ..schema import Bytes, Int16, Int32, Message, String, Struct, field
 
 
 class SyncGroupRequestAssignment(Struct):
-    """What one member is given (``consumer_protocol``)."""
+    """The assignment of one member (``consumer_protocol``)."""
 
     member_id: String = field(default="")
     assignment: Bytes = field(default=b"")

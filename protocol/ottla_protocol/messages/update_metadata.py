@@ -1,4 +1,4 @@
-"""UpdateMetadata, key 6: the controller tells a broker what to answer clients' Metadata with.
+"""UpdateMetadata, key 6: the controller sends a broker the metadata that it returns to clients.
 
 Version 1+ has endpoints in place of one address, 2+ racks, 3+ listener names, 4+ offline replicas, 5+ groups
 partitions by topic and carries the broker's epoch, 7+ topic ids, 8+ whether the controller is KRaft's. Version 6 is
@@ -12,7 +12,7 @@ from ..schema import ZERO_UUID, Bool, Int8, Int16, Int32, Int64, Message, String
 
 
 class UpdateMetadataPartitionState(Struct):
-    """One partition; a leader of -1 is none, of -2 a topic that is being deleted."""
+    """One partition; leader -1 means none, -2 a topic that is being deleted."""
 
     topic_name: String = field("0-4", default="", ignorable=True)
     partition_index: Int32 = field(default=0)

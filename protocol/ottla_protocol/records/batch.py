@@ -1,8 +1,8 @@
-"""The header of a version 2 record batch: read, checked and changed in place, without looking at the records.
+"""Reads, checks and changes the header of a version 2 record batch in place, without its records.
 
-This is all that a broker does with a batch on its way to the log and back, so it is written for speed: one
-``unpack_from`` a header, and no object but the tuple. The records inside are the business of ``record``.
-Source: Kafka's ``DefaultRecordBatch`` (KIP-98 for the format, KIP-534 for the delete horizon).
+A broker does no more with a batch on its way to the log and back. So this is written for speed: one ``unpack_from``
+per header, and no object but the tuple. ``record`` has the records. Source: Kafka's ``DefaultRecordBatch`` (KIP-98
+for the format, KIP-534 for the delete horizon).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #
 #   at  size  field
 #    0     8  base_offset             int64   offset of the batch's first record; the leader assigns it
-#    8     4  batch_length            int32   bytes behind this field, so the whole batch is this + 12
+#    8     4  batch_length            int32   bytes after this field, so the whole batch is this + 12
 #   12     4  partition_leader_epoch  int32   the leader assigns it
 #   16     1  magic                   int8    2
 #   17     4  crc                     uint32  CRC-32C of bytes 21 .. end
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 #   57     4  record_count            int32   less than last_offset_delta + 1 once compacted; 0 is allowed
 #   61     .  records                         compressed as one, from here to the end, if the codec is not 0
 #
-# base_offset and partition_leader_epoch stand before the CRC so that a leader can assign them without
-# computing it anew.
+# base_offset and partition_leader_epoch stand before the CRC so that a leader can assign them without a new CRC.
 MAGIC = 2
 LOG_OVERHEAD = 12
 HEADER_SIZE = 61
@@ -72,11 +71,11 @@ NO_LEADER_EPOCH = -1
 
 
 class CorruptRecordError(ProtocolError):
-    """A record batch that breaks the format, or whose bytes are not the ones that were written."""
+    """A record batch breaks the format, or its checksum is wrong."""
 
 
 class UnsupportedMagicError(CorruptRecordError):
-    """Records in a format other than version 2; ``magic`` says which (Kafka's older ones are 0 and 1)."""
+    """Records are in an older format; ``magic`` is 0 or 1."""
 
     def __init__(self, magic: int) -> None:
         super().__init__(f"record format (magic) {magic} is not supported, only {MAGIC}")
@@ -84,7 +83,7 @@ class UnsupportedMagicError(CorruptRecordError):
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes before the records, as numbers. Timestamps are in milliseconds since the epoch."""
+    """The 61 bytes before the records. Timestamps are in milliseconds since the epoch."""
 
     base_offset: int
     batch_length: int
@@ -102,17 +101,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The whole batch in bytes."""
+        """The size of the whole batch in bytes."""
         return self[1] + LOG_OVERHEAD
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record the batch was written with, whether or not compaction has removed it."""
+        """The offset of the last record as written, even if compaction removed it."""
         return self[0] + self[6]
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record: sequences run from 0 to 2**31 - 1 and then start again at 0."""
+        """The sequence of the last record. After 2**31 - 1, sequences start again at 0."""
         base_sequence = self[11]
         if base_sequence < 0:
             return NO_SEQUENCE
@@ -125,7 +124,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
-        """Every record's timestamp is ``max_timestamp``, the time of the append."""
+        """Whether every record's timestamp is ``max_timestamp``, the time of the append."""
         return self[5] & LOG_APPEND_TIME != 0
 
     @property
@@ -134,12 +133,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """The records are markers for the consumer's machinery, not data."""
+        """Whether the records are markers, not data."""
         return self[5] & CONTROL != 0
 
     @property
     def has_delete_horizon(self) -> bool:
-        """``base_timestamp`` is the time from which the batch's tombstones may go (KIP-534)."""
+        """Whether ``base_timestamp`` is the time from which the batch's tombstones may be removed (KIP-534)."""
         return self[5] & DELETE_HORIZON != 0
 
     @property
@@ -152,13 +151,13 @@ _new_tuple = tuple.__new__
 
 
 def read_header(buf: Buffer, position: int = 0) -> BatchHeader:
-    """The header of the batch at ``position``.
+    """Read the header of the batch at ``position``.
 
-    Only the framing is judged here: whether the batch is all there and its checksum right is the business of
-    ``crc_is_valid``, and what a client may write is the log's.
+    This checks only the framing: ``crc_is_valid`` checks that the batch is complete and its checksum is right, and
+    the log checks what a client may write.
 
-    Raises UnsupportedMagicError for another format, CorruptRecordError for fewer than 61 bytes or a length
-    that no batch can have.
+    Raises UnsupportedMagicError for another format, CorruptRecordError for fewer than 61 bytes or an impossible
+    length.
     """
     try:
         header = _new_tuple(BatchHeader, _unpack_header(buf, position))
@@ -174,7 +173,7 @@ def read_header(buf: Buffer, position: int = 0) -> BatchHeader:
 
 
 def _short_header(buf: Buffer, position: int) -> CorruptRecordError:
-    """Why there are not 61 bytes here: a message of an older, shorter format, or a torn batch."""
+    """Explain why fewer than 61 bytes are here: a message in an older, shorter format, or a torn batch."""
     view = memoryview(buf)
     magic = _magic_at(view, position)
     if magic is not None and magic != MAGIC:
@@ -186,7 +185,7 @@ def _short_header(buf: Buffer, position: int) -> CorruptRecordError:
 
 
 def _magic_at(view: memoryview, position: int) -> int | None:
-    """The magic byte of whatever format starts at ``position``; None where the bytes end before it."""
+    """Return the magic byte of the batch or message at ``position``, or None if the bytes end before it."""
     at = position + _MAGIC_AT
     if not 0 <= at < view.nbytes:
         return None
@@ -195,16 +194,16 @@ def _magic_at(view: memoryview, position: int) -> int | None:
 
 
 def crc_is_valid(buf: Buffer, position: int, header: BatchHeader) -> bool:
-    """True if the batch is all there and its bytes are the ones its CRC-32C was computed from."""
+    """Whether the batch is complete and matches its CRC-32C."""
     end = position + header[1] + LOG_OVERHEAD
     view = memoryview(buf)
     return view.nbytes >= end and crc32c(view[position + _ATTRIBUTES_AT : end]) == header[4]
 
 
 def iter_headers(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch in ``buf``; a batch cut off by the end of ``buf`` is left out.
+    """Yield the position and header of each complete batch in ``buf``.
 
-    Raises CorruptRecordError where the bytes at a batch's start cannot be one.
+    Raises CorruptRecordError where the bytes can't be the start of a batch.
     """
     view = memoryview(buf)
     end = view.nbytes
@@ -222,7 +221,7 @@ def iter_headers(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def assign_offset(buf: Buffer, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Write the offset and the leader epoch that the leader gives the batch; both lie outside the CRC."""
+    """Write the offset and leader epoch that the leader assigns; both lie outside the CRC."""
     _INT64.pack_into(buf, position, base_offset)
     _INT32.pack_into(buf, position + _EPOCH_AT, leader_epoch)
 
@@ -230,15 +229,15 @@ def assign_offset(buf: Buffer, position: int, base_offset: int, leader_epoch: in
 def set_log_append_time(buf: Buffer, position: int, header: BatchHeader, timestamp_ms: int) -> BatchHeader:
     """Give every record of the batch the timestamp ``timestamp_ms``, in place, with a new CRC.
 
-    Returns the header as it is now. The records' own timestamps stay in the batch; readers pass over them.
+    Returns the new header. The records' own timestamps stay in the batch, but readers ignore them.
     """
     return _set_timestamp(buf, position, header, header[5] | LOG_APPEND_TIME, timestamp_ms)
 
 
 def set_max_timestamp(buf: Buffer, position: int, header: BatchHeader, timestamp_ms: int) -> BatchHeader:
-    """Correct the greatest timestamp of a batch whose records carry their creation time, in place.
+    """Correct the greatest timestamp of a batch with create times, in place, with a new CRC.
 
-    The CRC is computed anew. Returns the header as it is now.
+    Returns the new header.
     """
     return _set_timestamp(buf, position, header, header[5] & ~LOG_APPEND_TIME, timestamp_ms)
 
@@ -251,7 +250,7 @@ def _set_timestamp(
     _ATTRIBUTES.pack_into(buf, position + _ATTRIBUTES_AT, attributes)
     _INT64.pack_into(buf, position + _MAX_TIMESTAMP_AT, timestamp_ms)
     crc = write_crc(buf, position, header[1] + LOG_OVERHEAD)
-    # Offset and epoch may have been assigned since the header was read, so the caller's stay as they are.
+    # The offset and epoch may have changed since the header was read; keep the ones in the buffer.
     return header._replace(attributes=attributes, max_timestamp=timestamp_ms, crc=crc)
 
 

@@ -1,8 +1,7 @@
 """The codecs of record batches: gzip, snappy, lz4 and zstd, as Kafka's Java clients write them.
 
-The libraries are imported when a codec is first used, because a broker that hands batches on as they came
-never needs them. Reading is bounded: output stops at ``max_bytes`` however far a few bytes claim to expand,
-and nothing is allocated because a length field says so before there are input bytes that could justify it.
+Each library is imported on first use, because a broker that passes batches on never needs it. Decompression stops at
+``max_bytes``, and never allocates memory for a claimed length that the input doesn't justify.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 LEVELS: dict[int, tuple[int, int, int]] = {GZIP: (1, 9, -1), LZ4: (1, 17, 9), ZSTD: (-131072, 22, 3)}
 
 DEFAULT_MAX_BYTES = 256 * 1024 * 1024
-"""The most that one batch may decompress to, where the caller names no bound of its own."""
+"""The default limit of a batch's decompressed size."""
 
 
 class DecompressedTooLargeError(CorruptRecordError):
-    """A batch that decompresses to more than the caller allows; the rest was not decompressed."""
+    """A batch exceeds the caller's limit of its decompressed size."""
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(f"record batch decompresses to more than {max_bytes} bytes")
@@ -45,7 +44,7 @@ class DecompressedTooLargeError(CorruptRecordError):
 
 
 def check_level(codec: int, level: int) -> None:
-    """Raise LocalProtocolError unless ``level`` is one that Kafka accepts for ``codec``."""
+    """Raise LocalProtocolError unless Kafka accepts ``level`` for ``codec``."""
     if codec not in LEVELS:
         raise LocalProtocolError(f"{_name(codec)} has no compression levels, {level} was asked for")
     least, greatest, default = LEVELS[codec]
@@ -57,9 +56,9 @@ def check_level(codec: int, level: int) -> None:
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """``data`` as one compressed stream.
+    """Compress ``data`` as one stream.
 
-    Raises LocalProtocolError for a codec or level that does not exist.
+    Raises LocalProtocolError for an unknown codec or level.
     """
     if level is not None:
         check_level(codec, level)
@@ -70,10 +69,9 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int | None = None) -> bytes:
-    """What ``data`` was compressed from, if that is no more than ``max_bytes`` (by default 256 MiB).
+    """Decompress ``data``, to at most ``max_bytes`` (256 MiB by default).
 
-    Raises DecompressedTooLargeError past the bound, CorruptRecordError for anything that the codec cannot
-    read, a stream that is cut off included.
+    Raises DecompressedTooLargeError above the limit, CorruptRecordError for invalid or truncated data.
     """
     decompressor = _DECOMPRESSORS.get(codec)
     if decompressor is None:
@@ -102,7 +100,7 @@ def _bounded_copy(data: memoryview, max_bytes: int) -> bytes:
     return bytes(data)
 
 
-# gzip: RFC 1952 members, one after another. Bytes behind the last member are passed over, as Java does.
+# gzip: consecutive RFC 1952 members. Bytes after the last member are ignored, as in Java.
 
 _GZIP_WINDOW = 31
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -123,7 +121,7 @@ def _decompress_gzip(data: memoryview, max_bytes: int) -> bytes:
     while True:
         member = zlib.decompressobj(_GZIP_WINDOW)
         try:
-            # One byte more than is allowed tells "too large" from "just fits".
+            # One byte above the limit distinguishes "too large" from "just fits".
             part = member.decompress(rest, max_bytes - size + 1)
         except zlib.error as error:
             raise _corrupt(GZIP, error) from None
@@ -138,8 +136,8 @@ def _decompress_gzip(data: memoryview, max_bytes: int) -> bytes:
             return part if len(parts) == 1 else b"".join(parts)
 
 
-# snappy: as xerial's SnappyOutputStream writes it, or raw (which is what librdkafka's older versions and some
-# other clients send).
+# snappy: as xerial's SnappyOutputStream writes it, or raw, as older versions of librdkafka and some other clients
+# send it.
 #
 #   at  size  field
 #    0     8  magic              0x82 "SNAPPY" 0x00
@@ -149,14 +147,14 @@ def _decompress_gzip(data: memoryview, max_bytes: int) -> bytes:
 #    0     4  size of the block  int32
 #    4     .  raw snappy
 #
-# A raw snappy block opens with the size it expands to, as an unsigned varint. Streams may be concatenated: a
-# magic then stands where a block's size would.
+# A raw snappy block begins with its decompressed size, as an unsigned varint. Streams may be concatenated: then a magic
+# stands in place of a block's size.
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK = 32 * 1024
 _INT32 = Struct(">i")
-# A copy element of three bytes yields up to 64: no snappy data expands further than that.
+# A copy element of three bytes yields at most 64, so snappy data never expands further.
 _SNAPPY_MAX_RATIO = 22
 
 
@@ -227,15 +225,15 @@ def _snappy_size(block: memoryview) -> int:
     raise _corrupt(SNAPPY, "a block does not say what size it expands to")
 
 
-# lz4: one frame (lz4's "frame format") of independent blocks of 64 KiB, without checksums or content size, as
-# Kafka's Lz4BlockOutputStream writes. Bytes behind the frame are passed over, as Java does.
+# lz4: one frame (lz4's "frame format") of independent blocks of 64 KiB, without checksums or content size, as Kafka's
+# Lz4BlockOutputStream writes it. Bytes after the frame are ignored, as in Java.
 
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     import lz4.frame  # type: ignore[import-untyped]
 
-    # Kafka's default, 9, means the fast compressor; every other level the high-compression one, which here
-    # begins at 3 and ends at 16.
+    # Kafka's default, 9, means the fast compressor; every other level means the high-compression one, whose levels
+    # here are 3 to 16.
     own_level = 0 if level is None or level == LEVELS[LZ4][2] else min(max(level, 3), 16)
     frame: bytes = lz4.frame.compress(
         data,
@@ -256,7 +254,7 @@ def _decompress_lz4(data: memoryview, max_bytes: int) -> bytes:
     chunk: Buffer = data
     try:
         while room > 0:
-            # The library allocates as much as it is told it may return, so it is told in proportion.
+            # The library allocates the limit that it is given, so the limit is proportional to the input.
             part = decompressor.decompress(chunk, max_length=min(room, _LZ4_CHUNK))
             parts.append(part)
             room -= len(part)
@@ -275,9 +273,9 @@ def _decompress_lz4(data: memoryview, max_bytes: int) -> bytes:
 _LZ4_CHUNK = 1024 * 1024
 
 
-# zstd: frames (RFC 8878), one after another.
+# zstd: consecutive frames (RFC 8878).
 
-# What a byte of input can become at most: a block of four bytes that repeats one byte 128 Ki times.
+# The greatest expansion: a block of four bytes that repeats one byte 128 Ki times.
 _ZSTD_MAX_RATIO = 32 * 1024
 _ZSTD_LEAST_INPUT = 256
 _zstd_contexts = threading.local()
@@ -311,8 +309,8 @@ def _decompress_zstd(data: memoryview, max_bytes: int) -> bytes:
         frame = context.decompressobj()
         position = 0
         try:
-            # The library returns all that its input makes, so it is fed no more than the bound can take. The
-            # overshoot is at most 8 MiB: the least input's worth.
+            # The library returns everything that its input yields, so its input is limited too. It
+            # exceeds the limit by 8 MiB at most, the yield of the smallest input.
             while not frame.eof and position < rest.nbytes:
                 step = max(room // _ZSTD_MAX_RATIO, _ZSTD_LEAST_INPUT)
                 part = frame.decompress(rest[position : position + step])

@@ -1,8 +1,8 @@
-"""Control records: markers in the log that belong to Kafka's machinery and never reach an application.
+"""Control records: markers in the log that never reach an application.
 
-A control batch carries the control bit and a single record. Transactions end with one: a consumer that reads
-only committed data tells by it which of the records before it to drop.
-Source: Kafka's ``ControlRecordType`` and ``EndTransactionMarker`` (KIP-98).
+A control batch has the control bit and a single record. One ends each transaction: a consumer that reads only
+committed data learns from it which earlier records to drop. Source: Kafka's ``ControlRecordType`` and
+``EndTransactionMarker`` (KIP-98).
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from ottla_protocol.records.record import Record, encode_batch
 
 # The key:    version int16 (0), type int16.
 # The value of an end-of-transaction marker: version int16 (0), coordinator_epoch int32.
-# A later version may add fields behind these but not take any away, so longer ones are read as far as they
-# are known.
+# Later versions only add fields, so the known part of a longer one is read.
 _KEY = Struct(">hh")
 _END_OF_TRANSACTION = Struct(">hi")
 
@@ -39,9 +38,9 @@ class ControlRecord(NamedTuple):
 
 
 def control_type(key: bytes | None) -> int:
-    """The type in a control record's key; a number that is not known is no error.
+    """Return the type in a control record's key, which may be unknown.
 
-    Raises CorruptRecordError for a key that is too short or of a negative version.
+    Raises CorruptRecordError for a key that is too short or has a negative version.
     """
     if key is None or len(key) < _KEY.size:
         raise CorruptRecordError(
@@ -55,7 +54,7 @@ def control_type(key: bytes | None) -> int:
 
 
 def decode_control(record: Record) -> ControlRecord:
-    """Raises CorruptRecordError for a key, or a transaction marker's value, that breaks the format."""
+    """Decode a control record. Raises CorruptRecordError for an invalid key or transaction marker."""
     kind = control_type(record.key)
     if kind not in (ABORT, COMMIT):
         return ControlRecord(kind, None)
@@ -80,7 +79,7 @@ def encode_transaction_marker(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytearray:
-    """The control batch that commits or aborts a producer's transaction on one partition."""
+    """Encode the control batch that commits or aborts a producer's transaction on one partition."""
     return encode_batch(
         [
             (

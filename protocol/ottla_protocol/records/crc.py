@@ -1,9 +1,8 @@
 """CRC-32C (Castagnoli), the checksum of a version 2 record batch.
 
-The arithmetic is the C extension of the package ``crc32c``, in hardware where the processor has it. That
-package's ``__init__`` asks ``importlib.metadata`` for its own version, which costs more start-up time than
-everything else that is needed here, so the extension module inside the package is loaded directly; where it
-cannot be found that way the ordinary import is used.
+The arithmetic is in the C extension of the package ``crc32c``, which uses the processor's instruction if it has one.
+The package's ``__init__`` looks up its own version in ``importlib.metadata``, which takes longer than everything else
+at start. So the extension module is loaded directly, or imported normally if it isn't found.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ _extension_crc32c = _load_extension()
 if TYPE_CHECKING:
 
     def crc32c(data: Buffer, value: int = 0) -> int:
-        """CRC-32C of ``data`` as an unsigned 32-bit number, continuing from ``value``."""
+        """Return the CRC-32C of ``data`` as an unsigned 32-bit number, continuing from ``value``."""
         ...
 
 else:
-    # The C function itself: a Python wrapper around it would cost as much as the checksum of a small batch.
+    # The C function itself, because a Python wrapper would cost as much as the checksum of a small batch.
     crc32c = _extension_crc32c

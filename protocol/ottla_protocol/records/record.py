@@ -1,10 +1,9 @@
-"""Single records: a batch decoded into a list of them, a list of them encoded as a batch, a batch rebuilt.
+"""Decodes a batch into a list of records, encodes a list as a batch, and rebuilds a batch.
 
-The two loops here run once a record in pure Python, for every record that a client produces or consumes, and
-are written for that: no function call a record but the unavoidable, table look-ups for numbers of one and two
-bytes (which is nearly all of them), and a plain, fully checked parser for whatever the fast loop does not
-take. Source: Kafka's ``DefaultRecord``, ``DefaultRecordBatch``, ``MemoryRecords.filterTo`` (KIP-82, KIP-98,
-KIP-534).
+Two loops here run in pure Python once per record that a client produces or consumes, and are written for speed:
+hardly any function calls, tables for numbers of one and two bytes (nearly all of them), and a fully checked parser
+for everything that the fast loop leaves. Source: Kafka's ``DefaultRecord``, ``DefaultRecordBatch``,
+``MemoryRecords.filterTo`` (KIP-82, KIP-98, KIP-534).
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 # A record. Every length and delta is a zigzag varint, as in Protocol Buffers: 7 bits a byte, lowest first,
 # the top bit set in all but the last byte; 0, -1, 1, -2 … are written as 0, 1, 2, 3 …
 #
-#   length           varint    bytes of the record behind this field
+#   length           varint    bytes of the record after this field
 #   attributes       int8      unused
 #   timestamp_delta  varlong   ms since the batch's base_timestamp
 #   offset_delta     varint    offset - base_offset
@@ -64,10 +63,9 @@ Headers: TypeAlias = "tuple[tuple[str, bytes | None], ...]"
 
 
 class Record(NamedTuple):
-    """A record as consumers see it. ``timestamp`` is in milliseconds, ``value`` None in a tombstone.
+    """A record as consumers see it. ``timestamp`` is in milliseconds; ``value`` is None in a tombstone.
 
-    Header names are decoded with ``surrogateescape``, so that bytes that are not UTF-8 come through a
-    compaction unchanged.
+    Header names are decoded with ``surrogateescape``, so that compaction keeps bytes that are not UTF-8.
     """
 
     offset: int
@@ -78,11 +76,11 @@ class Record(NamedTuple):
 
 
 Row: TypeAlias = "tuple[int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]"
-"""Timestamp, key, value and headers of a record that has no offset yet."""
+"""Timestamp, key, value and headers of a record without an offset."""
 
-# Decoding, one or two bytes at a time: the number that a first byte stands for alone, its share where a
-# second follows, and the second's share. None where the byte cannot stand there or the number is not one the
-# fast loop takes: the sum is then a TypeError and the record goes to the careful parser.
+# Decoding one or two bytes at a time: the number of a single byte, the share of a first byte when a second follows, and
+# the second's share. None for an invalid byte, or a number that the fast loop doesn't handle: the sum then raises
+# TypeError, and the record goes to the careful parser.
 _LOW: list[Any] = [None if byte & 1 else (byte & 127) >> 1 for byte in range(256)]
 _HIGH: list[Any] = [byte << 6 if byte < 128 else None for byte in range(256)]
 _SIGNED: list[int] = [(byte >> 1) ^ -(byte & 1) for byte in range(128)]
@@ -94,7 +92,7 @@ _new_tuple = tuple.__new__
 _INT64_MAX = 2**63 - 1
 _INT64_MIN = -(2**63)
 _INT32_MAX = 2**31 - 1
-# A base timestamp this far from the ends of int64 cannot be pushed over them by a delta of nine bytes or less.
+# With a base timestamp this far from the ends of int64, no delta of up to nine bytes overflows.
 _SAFE_BASE_TIMESTAMP = 2**62
 
 
@@ -105,12 +103,12 @@ def decode_records(
     *,
     max_bytes: int | None = None,
 ) -> list[Record]:
-    """The records of the batch at ``position``, with their offsets and timestamps.
+    """Decode the records of the batch at ``position``, with their offsets and timestamps.
 
-    ``header`` saves reading it again. ``max_bytes`` bounds what a compressed batch may expand to (256 MiB if
-    not given). The CRC is not looked at: ``crc_is_valid`` does that.
+    ``header`` saves reading it again. ``max_bytes`` limits the decompressed size (256 MiB by default). This doesn't
+    check the CRC; use ``crc_is_valid``.
 
-    Raises CorruptRecordError for a batch that is not all there or breaks the format anywhere.
+    Raises CorruptRecordError for a batch that is incomplete or breaks the format.
     """
     if header is None:
         header = read_header(buf, position)
@@ -118,9 +116,9 @@ def decode_records(
 
 
 def record_data(buf: Buffer, position: int, header: BatchHeader, max_bytes: int | None) -> bytes | memoryview:
-    """What is behind ``header``, decompressed, or in place if it wasn't compressed; nothing if there are no records.
+    """Return the bytes after ``header``, decompressed, or in place if they aren't compressed.
 
-    Raises CorruptRecordError for a batch that is cut off or claims what cannot be.
+    Raises CorruptRecordError for a truncated batch or an impossible claim.
     """
     count = header.record_count
     end = position + header.batch_length + LOG_OVERHEAD
@@ -151,7 +149,7 @@ def record_data(buf: Buffer, position: int, header: BatchHeader, max_bytes: int 
 
 
 def decode_data(data: bytes, header: BatchHeader) -> list[Record]:
-    """The records that fill ``data``, the batch of ``header`` decompressed (see ``record_data``)."""
+    """Decode the records that fill ``data``, the decompressed batch of ``header`` (see ``record_data``)."""
     if header.record_count == 0:
         return []
     records = _decode(data, header.record_count, header.base_offset, header.base_timestamp)
@@ -168,17 +166,17 @@ def decode_data(data: bytes, header: BatchHeader) -> list[Record]:
 
 
 def has_safe_timestamps(header: BatchHeader) -> bool:
-    """Whether no delta of 63 bits or fewer makes a timestamp beyond 64 bits."""
+    """Whether no delta of 63 bits or fewer makes a timestamp exceed 64 bits."""
     return -_SAFE_BASE_TIMESTAMP < header.base_timestamp < _SAFE_BASE_TIMESTAMP
 
 
 def _decode(data: bytes, count: int, base_offset: int, base_timestamp: int) -> list[Record]:
-    """``count`` records, which must fill ``data`` exactly.
+    """Decode ``count`` records, which must fill ``data`` exactly.
 
-    The loop reads the eight bytes that a record begins with at once. In these it finds length, timestamp and
-    offset in one or two bytes each, else it leaves the record to ``_decode_one``, as it does with everything
-    that is out of order: that is where the errors are raised. No check is needed for a slice's end, because
-    the byte behind the value is read and its place compared with the record's length.
+    The loop reads the first eight bytes of a record at once. It finds length, timestamp and offset in them if each
+    takes one or two bytes. Otherwise, and for anything irregular, ``_decode_one`` reads the record and raises the
+    errors. Slices need no check of their end, because the byte after the value is read and its position compared with
+    the record's length.
     """
     records: list[Record] = []
     append = records.append
@@ -199,7 +197,7 @@ def _decode(data: bytes, count: int, base_offset: int, base_timestamp: int) -> l
             if a > 127:
                 end = position + 2 + low[a] + high[b]
             else:
-                # A length of one byte: the rest moves up, as if the record had begun a byte earlier.
+                # A length of one byte: continue as if the record had begun a byte earlier.
                 end = position + 1 + low[a]
                 d, e, f, g, h = c, d, e, f, g
                 position -= 1
@@ -224,7 +222,7 @@ def _decode(data: bytes, count: int, base_offset: int, base_timestamp: int) -> l
                     offset = base_offset + low[f] + high[g]
                     n = h
                     position += 8
-            # n is the first byte of the key's length, and position is behind it.
+            # n is the first byte of the key's length; position is after it.
             if n == 1:
                 key = None
             elif n < 128:
@@ -256,7 +254,7 @@ def _decode(data: bytes, count: int, base_offset: int, base_timestamp: int) -> l
                 append(new_tuple(record_class, (offset, timestamp, key, value, headers)))
                 continue
         except (IndexError, TypeError, StructError):
-            pass  # a longer number, the last few bytes, or nonsense: the careful parser tells them apart
+            pass  # a longer number, the last few bytes, or corrupt data: the careful parser distinguishes them
         record, position = _decode_one(data, start, base_offset, base_timestamp)
         append(record)
     if position != len(data):
@@ -265,7 +263,7 @@ def _decode(data: bytes, count: int, base_offset: int, base_timestamp: int) -> l
 
 
 def _decode_one(data: bytes, position: int, base_offset: int, base_timestamp: int) -> tuple[Record, int]:
-    """Any record, and the position behind it; CorruptRecordError for what cannot be one."""
+    """Decode any record, and return it with the position after it. Raises CorruptRecordError."""
     length, position = _varint(data, position)
     end = position + length
     if length < 0 or end > len(data):
@@ -286,7 +284,7 @@ def _decode_one(data: bytes, position: int, base_offset: int, base_timestamp: in
 
 
 def decode_headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
-    """A record's headers from their count on, and the position behind them, which is never past ``end``."""
+    """Decode a record's headers from their count on, and return the position after them, at most ``end``."""
     count = data[position] if position < end else 128
     if count > 127 or count & 1:
         count, position = _varint(data, position)
@@ -338,7 +336,7 @@ def _nullable_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None,
 
 
 def _varint(data: bytes, position: int, max_size: int = 5) -> tuple[int, int]:
-    """A zigzag number of up to ``max_size`` bytes (5: 32 bits, 10: 64 bits), and the position behind it."""
+    """Read a zigzag number of up to ``max_size`` bytes (5: 32 bits, 10: 64 bits), and the position after it."""
     number = 0
     for shift in range(0, max_size * 7, 7):
         if position >= len(data):
@@ -353,8 +351,8 @@ def _varint(data: bytes, position: int, max_size: int = 5) -> tuple[int, int]:
     raise CorruptRecordError(f"a record holds a number of more than {32 if max_size == 5 else 64} bits")
 
 
-# Encoding: the zigzag varints of one and two bytes, by their unsigned number. Made when first needed, because
-# a broker that is not asked to write records does not need the megabyte.
+# Encoding: the zigzag varints of one and two bytes, by their unsigned number. Made on first use, because a broker that
+# writes no records doesn't need the megabyte.
 _TABLE_LIMIT = 8192
 _encoded_numbers: list[bytes] = []
 
@@ -369,7 +367,7 @@ def _number_table() -> list[bytes]:
 
 
 def encode_varint(number: int) -> bytes:
-    """``number`` as a zigzag varint: up to 5 bytes for 32 bits, up to 10 for 64."""
+    """Encode ``number`` as a zigzag varint: up to 5 bytes for 32 bits, up to 10 for 64."""
     number = number << 1 if number >= 0 else ~(number << 1)
     out = bytearray()
     while number > 127:
@@ -394,13 +392,13 @@ def encode_batch(
     log_append_time: bool = False,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """A whole batch of ``records``, numbered from ``base_offset`` one after the other.
+    """Encode ``records`` as a batch, with consecutive offsets from ``base_offset``.
 
-    The records are either all tuples of timestamp, key, value and headers, or all Records, whose own offsets
-    do not count (``rebuild_batch`` keeps them). Timestamps are in milliseconds.
+    The records are either all tuples of timestamp, key, value and headers, or all Records, whose own offsets are
+    ignored (``rebuild_batch`` keeps them). Timestamps are in milliseconds.
 
-    Raises LocalProtocolError for an empty batch and for numbers, header names or a codec that the format does
-    not have.
+    Raises LocalProtocolError for an empty batch, and for numbers, header names or a codec that the format doesn't
+    have.
     """
     if not records:
         raise LocalProtocolError("a record batch needs a record")
@@ -441,13 +439,12 @@ def rebuild_batch(
     delete_horizon_ms: int | None = None,
     level: int | None = None,
 ) -> bytearray:
-    """The batch of ``header`` after compaction has left it the records ``kept``, in order; there may be none.
+    """Encode the batch of ``header`` after compaction kept the records ``kept``, in order; there may be none.
 
-    What replicas and producers go by stays as it was: first and last offset, sequences, producer, leader
-    epoch, codec and flags. The base timestamp becomes that of the first record kept, or the delete horizon if
-    there is one: ``delete_horizon_ms`` if given, else the batch's own. The maximum is that of the records
-    kept, except that a batch with log append time, or an empty one, keeps what it had. An empty batch is a
-    bare header without codec or horizon, as Kafka writes it.
+    First and last offset, sequences, producer, leader epoch, codec and flags stay. The base timestamp becomes that of
+    the first record kept, or the delete horizon if there is one: ``delete_horizon_ms``, or the batch's own. The
+    maximum becomes that of the records kept, but a batch with log append time, or an empty one, keeps its maximum. An
+    empty batch is a bare header without codec or horizon, as Kafka writes it.
 
     Raises LocalProtocolError for a record whose offset is not one of the batch's.
     """
@@ -477,7 +474,7 @@ def rebuild_batch(
 def _assemble(
     header: BatchHeader, deltas: Iterable[int], rows: Iterable[Row], level: int | None
 ) -> bytearray:
-    """``header``, completed, with ``rows`` behind it; the max timestamp is theirs unless its own stands."""
+    """Complete ``header`` for ``rows`` and append them; the max timestamp is theirs, or the header's own."""
     body, max_timestamp = _encode(deltas, rows, header.base_timestamp)
     if header.record_count == 0 or (
         header.attributes & LOG_APPEND_TIME and header.max_timestamp != NO_TIMESTAMP
@@ -487,10 +484,10 @@ def _assemble(
 
 
 def finish_batch(header: BatchHeader, body: bytearray, level: int | None = None) -> bytearray:
-    """The batch of ``body``: room for a header, and encoded records behind it.
+    """Finish the batch in ``body``: room for a header, and encoded records after it.
 
-    They are compressed if the header's attributes say so; the header's length and CRC are filled in. Raises
-    LocalProtocolError for a codec or level that does not exist and for numbers that no field can hold.
+    Compresses the records if the header's attributes say so, and fills in the header's length and CRC. Raises
+    LocalProtocolError for an unknown codec or level, and for a number that its field can't hold.
     """
     codec = header.attributes & CODEC_MASK
     if codec:
@@ -509,7 +506,7 @@ def finish_batch(header: BatchHeader, body: bytearray, level: int | None = None)
 
 
 def _encode(deltas: Iterable[int], rows: Iterable[Row], base_timestamp: int) -> tuple[bytearray, int]:
-    """The records behind room for a header, and the greatest of their timestamps."""
+    """Encode the records after room for a header, and return the greatest timestamp."""
     table = _number_table()
     limit = _TABLE_LIMIT
     parts: list[bytes | bytearray] = [bytes(HEADER_SIZE)]
@@ -545,7 +542,7 @@ def _encode(deltas: Iterable[int], rows: Iterable[Row], base_timestamp: int) -> 
 
 
 def encode_timestamp_delta(delta: int) -> bytes:
-    """``delta`` milliseconds as a varlong; LocalProtocolError for more than 64 bits."""
+    """Encode ``delta`` milliseconds as a varlong. Raises LocalProtocolError for more than 64 bits."""
     if not _INT64_MIN <= delta <= _INT64_MAX:
         raise LocalProtocolError(
             f"two timestamps of a record batch are {delta} ms apart, more than 64 bits hold"
@@ -554,7 +551,7 @@ def encode_timestamp_delta(delta: int) -> bytes:
 
 
 def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    """A record's headers from their count on; LocalProtocolError for a name that UTF-8 cannot write."""
+    """Encode a record's headers from their count on. Raises LocalProtocolError for a name that UTF-8 lacks."""
     table = _number_table()
     limit = _TABLE_LIMIT
     parts = [encode_varint(len(headers))]

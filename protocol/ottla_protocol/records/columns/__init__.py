@@ -1,7 +1,7 @@
-"""Whole batches in columns: values, keys, timestamps and headers as lists, without Python's work a record.
+"""Whole batches as columns: lists of values, keys, timestamps and headers, without Python code per record.
 
-``encode`` makes a batch of columns, ``decode`` columns of a batch. What they write and accept is what
-``ottla_protocol.records.record`` does, which has the format and handles one record at a time.
+``encode`` makes a batch of columns, and ``decode`` reads columns from a batch. They write and accept the same bytes
+as ``ottla_protocol.records.record``, which describes the format and handles single records.
 """
 
 from ottla_protocol.records.columns.decode import RecordColumns as RecordColumns

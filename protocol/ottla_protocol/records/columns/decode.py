@@ -1,4 +1,4 @@
-"""A batch's records as columns: in runs, else with numpy where that pays, else as ``record`` reads them."""
+"""Decodes a batch into columns: in runs, with numpy where that is faster, or record by record."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from ottla_protocol.records.columns.parse import Piece, Spans
 
 LEAST_FOR_NUMPY = 256
-"""Below so many records numpy's calls cost more than reading the records one by one."""
+"""With fewer records, numpy's calls cost more than reading the records one by one."""
 LEAST_FOR_COLUMNS = 32
-"""The same for looking at columns of bytes; of several batches, on average."""
+"""The same limit for runs of records; for several batches, on average."""
 
 
 class RecordColumns:
-    """The records of a batch or several, a list for each of their fields, made when it is first asked for.
+    """The records of one or more batches, with a list per field that is made on first use.
 
-    ``count`` is the length of every list. ``header`` is the (first) batch's.
+    ``count`` is the length of every list, ``header`` the first batch's header.
     """
 
     __slots__ = (
@@ -70,9 +70,9 @@ class RecordColumns:
 
     @property
     def spans(self) -> Spans | None:
-        """The same records as places in the batch's data, for those who make no Python objects of them.
+        """The positions of the records' fields in the data, for callers that need no Python objects.
 
-        None where they were read one by one, and where there is no numpy.
+        None if the records were read one by one, or numpy is missing.
         """
         if self._spans is None and self._runs is not None and _parser() is not None:
             from ottla_protocol.records.columns.parse import spans_of
@@ -93,7 +93,7 @@ class RecordColumns:
 
     @property
     def timestamps(self) -> list[int]:
-        """In milliseconds."""
+        """Timestamps in milliseconds."""
         if self._timestamps is None:
             if self._runs is not None:
                 self._timestamps = []
@@ -103,7 +103,7 @@ class RecordColumns:
             else:
                 timestamps = self._places.timestamps
                 first = int(timestamps[0])
-                # Most batches have one, and a list of one number again and again is made in no time.
+                # Most batches have a single one, and a list that repeats one number is cheap.
                 self._timestamps = (
                     [first] * self.count if (timestamps == first).all() else timestamps.tolist()
                 )
@@ -155,7 +155,7 @@ class RecordColumns:
 
 @cache
 def _parser() -> Callable[[bytes, Sequence[Piece]], Spans | None] | None:
-    """The parser that needs numpy, None without it; importing it takes a tenth of a second, once."""
+    """Import the parser that needs numpy, or return None. The first import takes a tenth of a second."""
     try:
         from ottla_protocol.records.columns.parse import parse
     except ImportError:
@@ -170,12 +170,12 @@ def decode_columns(
     *,
     max_bytes: int | None = None,
 ) -> RecordColumns:
-    """The records of the batch at ``position``, in columns.
+    """Decode the records of the batch at ``position`` into columns.
 
-    ``header`` saves reading it again. ``max_bytes`` bounds what a compressed batch may expand to (256 MiB if
-    not given). The CRC is not looked at: ``crc_is_valid`` does that.
+    ``header`` saves reading it again. ``max_bytes`` limits the decompressed size (256 MiB by default). This doesn't
+    check the CRC; use ``crc_is_valid``.
 
-    Raises CorruptRecordError for exactly the batches that ``decode_records`` refuses.
+    Raises CorruptRecordError for the same batches as ``decode_records``.
     """
     if header is None:
         header = read_header(buf, position)
@@ -187,13 +187,13 @@ def decode_columns(
 def decode_batches(
     buf: Buffer, batches: Sequence[tuple[int, BatchHeader]], *, max_bytes: int | None = None
 ) -> RecordColumns:
-    """The records of several batches, at least one, as if they were one: for small batches that is much faster.
+    """Decode several batches as if they were one, which is much faster for small batches.
 
-    ``batches`` are positions in ``buf`` and the headers there, as ``iter_headers`` has them. The columns'
-    ``header`` is the first one's, so give together what agrees in all that is read from it. ``max_bytes``
-    bounds each batch by itself.
+    ``batches`` are positions in ``buf`` and their headers, as ``iter_headers`` yields them; at least one. The
+    columns' ``header`` is the first one's, so combine only batches that agree in what you read from it. ``max_bytes``
+    limits each batch.
 
-    Raises CorruptRecordError if any of them is broken; decoding them one at a time tells which.
+    Raises CorruptRecordError if any of them is corrupt; decode them one at a time to find which.
     """
     pieces = [
         (record_data(buf, position, header, max_bytes), header)
@@ -217,7 +217,7 @@ def decode_batches(
 
 
 def _runs(data: bytes, pieces: Sequence[Piece]) -> Runs | None:
-    """The records of all batches in runs; None where one of them can't be read so."""
+    """Decode all batches in runs; None if one of them doesn't fit."""
     runs: list[Run] = []
     position = 0
     for size, header in pieces:

@@ -1,9 +1,9 @@
-"""A batch made of columns, joined at the speed of C.
+"""Encodes columns as a batch, at the speed of C.
 
-A record is a few numbers and two fields (see ``ottla_protocol.records.record`` for the format). All numbers of
-the same size are the same few bytes over and over, so they are looked up in tables that fill as they are used,
-by ``map``; ``zip`` puts them between the fields, and one ``join`` makes the batch. No statement of Python runs
-once a record, except where values or keys are missing or records have headers.
+A record is a few numbers and two fields (``ottla_protocol.records.record`` describes the format). Each number becomes
+one of few byte strings, so tables that fill on use look them up by ``map``. ``zip`` puts them between the fields, and
+one ``join`` makes the batch. No Python statement runs per record, unless values or keys are missing or records have
+headers.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from ottla_protocol.records.record import (
 T = TypeVar("T")
 
 _TABLE_LIMIT = 8192
-# Where the varint of an offset delta grows by a byte: so many deltas have one of one, two and three bytes.
+# The numbers of deltas whose varint has one, two and three bytes.
 _DELTA_RANGES = ((1, 64), (2, 8192 - 64), (3, (1 << 20) - 8192), (4, (1 << 27) - (1 << 20)), (5, 1 << 31))
 _NULL = -1
-"""Stands for the size of a field that is not there; its varint is how the format writes it, too."""
+"""Stands for the size of a missing field; the format also writes this varint."""
 
 
 class _Table(dict[int, T], Generic[T]):
-    """What ``make`` returns for a number, kept for numbers below the limit."""
+    """Caches what ``make`` returns for a number, below a limit."""
 
     __slots__ = ("make",)
 
@@ -58,7 +58,7 @@ class _Table(dict[int, T], Generic[T]):
 
 
 def _field_size(size: int) -> int:
-    """Bytes of a field with its length in front."""
+    """Return the bytes of a field with its length in front."""
     return max(size, 0) + len(encode_varint(size))
 
 
@@ -71,16 +71,16 @@ _keyless_deltas: list[bytes] = []
 
 @lru_cache(maxsize=128)
 def _starts(fixed: int, before: bytes, after: bytes) -> _Table[bytes]:
-    """What stands before a record's first field that varies, by the size of those that do.
+    """The bytes before a record's first varying field, by the size of its varying fields.
 
-    ``fixed`` is the size of the others, ``before`` the end of the record before, ``after`` what follows the
+    ``fixed`` is the size of the other fields, ``before`` the end of the previous record, ``after`` what follows the
     length.
     """
     return _Table(lambda varying: before + encode_varint(fixed + varying) + after)
 
 
 def _offset_deltas(records: int, keyless: bool) -> Iterator[bytes]:
-    """The varints of 0, 1, 2 …, each with the missing key's length behind it if ``keyless``."""
+    """Return the varints of 0, 1, 2 …, each followed by the missing key's length if ``keyless``."""
     table = _keyless_deltas if keyless else _deltas
     tail = b"\x01" if keyless else b""
     if len(table) < min(records, _TABLE_LIMIT):
@@ -103,14 +103,13 @@ def encode_columns(
     base_sequence: int = NO_SEQUENCE,
     transactional: bool = False,
 ) -> bytearray:
-    """One batch of as many records as there are ``values``, from offset 0; the columns are of one length.
+    """Encode columns of equal length as one batch, from offset 0.
 
-    ``timestamps`` are milliseconds, one number for all or one each. ``keys`` and ``headers`` may be left out.
-    Values and keys are bytes, or something like bytes with items of one byte. The bytes are those that
-    ``encode_batch`` makes of the same records.
+    ``timestamps`` are milliseconds: one number for all records, or one each. ``keys`` and ``headers`` are optional.
+    Values and keys are bytes, or bytes-like with items of one byte. The result equals that of ``encode_batch``.
 
-    Raises LocalProtocolError for no records, columns of different lengths, and numbers, header names, codecs
-    or levels that the format does not have.
+    Raises LocalProtocolError for no records, columns of different lengths, and for numbers, header names, codecs or
+    levels that the format doesn't have.
     """
     records = len(values)
     if not records:
@@ -132,7 +131,7 @@ def encode_columns(
         keys = None
     tails: list[bytes] | None = None
     if headers is not None and any(headers):
-        # Many records often share one object, which is then encoded once.
+        # Many records often share one object; encode it once.
         headers = list(headers)
         distinct = {id(each): each for each in headers}
         encoded = {key: encode_headers(each) if each else b"\0" for key, each in distinct.items()}
@@ -162,7 +161,7 @@ def encode_columns(
 
 
 def _sizes(fields: Sequence[bytes | None]) -> tuple[list[int], Sequence[bytes]]:
-    """The sizes of ``fields``, -1 for those missing, and the fields with nothing in the missing ones' place."""
+    """Return the sizes of ``fields``, -1 for missing ones, and the fields with missing ones empty."""
     try:
         return list(map(len, fields)), fields  # type: ignore[arg-type,return-value]
     except TypeError:
@@ -173,7 +172,7 @@ def _sizes(fields: Sequence[bytes | None]) -> tuple[list[int], Sequence[bytes]]:
 
 
 def _by_delta_size(records: int) -> Iterator[tuple[int, int]]:
-    """How many of ``records`` have an offset delta of how many bytes: (bytes, records), in order."""
+    """Return how many of ``records`` have offset deltas of each size: (bytes, records), in order."""
     for size, room in _DELTA_RANGES:
         yield size, min(records, room)
         records -= room
@@ -181,14 +180,14 @@ def _by_delta_size(records: int) -> Iterator[tuple[int, int]]:
             return
 
 
-# A record's last byte, no headers, is joined to the next one's first: the pieces before the first record are
-# therefore one byte short of a header, and the last record gets its own.
+# A record's last byte (no headers) is joined to the next one's first. So the pieces before the first record are one
+# byte short of a header, and the last record gets its own.
 _BEFORE_FIRST = bytes(HEADER_SIZE - 1)
 _ATTRIBUTES_AND_STAMP = b"\0\0"
 
 
 def _join_values(sizes: list[int], values: Sequence[bytes]) -> bytearray:
-    """Records without keys or headers, all of one timestamp, behind room for a header."""
+    """Encode records without keys or headers and with one timestamp, after room for a header."""
     records = len(sizes)
     if _are_equal(sizes):
         heads = _heads_of_sizes(_NULL, sizes[0], records)
@@ -205,7 +204,7 @@ def _join_values(sizes: list[int], values: Sequence[bytes]) -> bytearray:
 
 
 def _join_pairs(key_size: int, keys: Sequence[bytes], size: int, values: Sequence[bytes]) -> bytearray:
-    """As ``_join_values``, with keys that are all of ``key_size``, and values that are all of ``size``."""
+    """Like ``_join_values``, with keys that all have ``key_size`` and values that all have ``size``."""
     heads = _heads_of_sizes(key_size, size, len(values))
     rows = zip(heads, keys, repeat(encode_varint(size)), values, strict=False)
     return bytearray().join(chain((_BEFORE_FIRST,), chain.from_iterable(rows), (b"\0",)))
@@ -218,7 +217,7 @@ def _join_fields(
     stamps: list[bytes] | None,
     tails: list[bytes] | None,
 ) -> bytearray:
-    """Records of any kind, behind room for a header: each of the last three columns may be left out."""
+    """Encode records of any kind after room for a header. Each of the last three columns is optional."""
     records = len(sizes)
     totals = map(_field_sizes.__getitem__, sizes)
     columns: list[Iterator[bytes]] = []
@@ -259,32 +258,32 @@ def _join(
     before: bytes,
     after: bytes,
 ) -> bytearray:
-    """One record of each row of ``columns``; ``totals`` are the sizes of what varies, ``fixed`` of the rest.
+    """Encode one record per row of ``columns``; ``totals`` are the sizes of varying fields, ``fixed`` the rest.
 
-    The offset's size counts to neither: it is added here.
+    Neither includes the offset's size, which is added here.
     """
     parts: list[Iterable[bytes]] = [(bytes(HEADER_SIZE - len(before)),)]
     for size, rows in _by_delta_size(records):
         starts = map(_starts(fixed + size, before, after).__getitem__, islice(totals, rows))
-        # The starts come first, so that where they end zip takes nothing from the others.
+        # The starts come first, so that zip takes nothing from the others when they end.
         parts.append(chain.from_iterable(zip(starts, *columns, strict=False)))
     parts.append((before,))
     return bytearray().join(chain.from_iterable(parts))
 
 
-# For fields of one size, everything before a record's first field depends on the record's number alone, and is kept.
+# With fields of one size, the bytes before a record's first field depend only on its number, and are cached.
 _HEAD_LIMIT = 2048
 _HEAD_SIZES = 16
 _heads: dict[tuple[int, int], list[bytes]] = {}
 
 
 def _are_equal(sizes: list[int]) -> bool:
-    """Whether heads may be used for fields of these sizes."""
+    """Whether cached heads work for fields of these sizes."""
     return len(sizes) <= _HEAD_LIMIT and sizes[0] != _NULL and sizes.count(sizes[0]) == len(sizes)
 
 
 def _heads_of_sizes(key_size: int, size: int, records: int) -> list[bytes]:
-    """What stands before the value of at least so many records, or before the key where ``key_size`` is one."""
+    """Return the bytes before the values of at least this many records, or before the keys with ``key_size``."""
     heads = _heads.get((key_size, size))
     if heads is None or len(heads) < records:
         if heads is None and len(_heads) >= _HEAD_SIZES:

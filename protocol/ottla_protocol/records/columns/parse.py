@@ -1,7 +1,7 @@
-"""Where everything is in batches' records, found with numpy: all records' same field at once.
+"""Finds all fields of a batch's records with numpy, one field of all records at a time.
 
-What is found here is right, but not everything that is right is found: whatever is unusual, a broken batch
-included, is left to ``ottla_protocol.records.record``, which also raises the errors.
+It handles only regular data. Unusual or corrupt batches are left to ``ottla_protocol.records.record``, which also
+raises the errors.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ if TYPE_CHECKING:
 
 
 class Spans(NamedTuple):
-    """The records of a batch as places in ``data``, one array element a record.
+    """The positions of a batch's records in ``data``, with one array element per record.
 
-    ``key_nulls`` and ``value_nulls`` say which fields are missing (None: none of them); their sizes are 0.
-    ``keyless`` is True where all keys are. ``timestamps`` are milliseconds. ``headers`` has the rows with
-    headers.
+    ``key_nulls`` and ``value_nulls`` mark missing fields (None: none is missing), whose sizes are 0. ``keyless`` is
+    True if all keys are missing. ``timestamps`` are milliseconds. ``headers`` has the rows with headers.
     """
 
     data: bytes
@@ -48,14 +47,14 @@ class Spans(NamedTuple):
 
 
 class _Unusual(Exception):
-    """Something that this module leaves to the careful parser."""
+    """The data is unusual; use the careful parser."""
 
 
 def parse(data: bytes, pieces: Sequence[Piece]) -> Spans | None:
-    """The records that fill ``data``, or None where they are to be read one by one.
+    """Find the records that fill ``data``, or return None if they must be read one by one.
 
-    ``pieces`` are the batches that ``data`` consists of: how many bytes each one's records take, and its
-    header. None of them is empty, and their base timestamps all ``has_safe_timestamps``.
+    ``pieces`` are the batches in ``data``: the size of their records, and their header. None of them is empty, and
+    all base timestamps pass ``has_safe_timestamps``.
     """
     try:
         return _parse(data, pieces)
@@ -64,7 +63,7 @@ def parse(data: bytes, pieces: Sequence[Piece]) -> Spans | None:
 
 
 def spans_of(source: Runs) -> Spans:
-    """The same of records that have been found in runs."""
+    """The same for records found in runs."""
     data, runs = source
     counts = [run.records for run in runs]
     stamps = [stamp for run in runs for stamp in run.timestamps]
@@ -98,11 +97,11 @@ def _parse(data: bytes, pieces: Sequence[Piece]) -> Spans:
     ends[:-1] = starts[1:]
     ends[-1] = len(data)
     if len(pieces) > 1:
-        # Every batch's records are to end with the batch, and the next one's begin there.
+        # Every batch's records must end with the batch.
         firsts = np.cumsum([header.record_count for _, header in pieces])[:-1]
         if not np.array_equal(starts[firsts], np.cumsum([size for size, _ in pieces])[:-1]):
             raise _Unusual
-    # A record's own length has been read already; behind it is a byte of attributes.
+    # A byte of attributes follows the record's length, which was read already.
     _, at = _numbers(octets, starts, 5)
     stamps, at = _numbers(octets, at + 1, 9)
     deltas, at = _numbers(octets, at, 5)
@@ -142,7 +141,7 @@ def _parse(data: bytes, pieces: Sequence[Piece]) -> Spans:
 
 
 def _rebase(pieces: Sequence[Piece], offsets: Integers, timestamps: Integers) -> tuple[Integers, Integers]:
-    """Offsets and timestamps from what the records say, which counts from what their batches' headers say."""
+    """Compute offsets and timestamps from the records' deltas and their batches' headers."""
     base_offset: Integers | int
     base_timestamp: Integers | int
     headers = [header for _, header in pieces]
@@ -166,24 +165,23 @@ def _rebase(pieces: Sequence[Piece], offsets: Integers, timestamps: Integers) ->
     return offsets + base_offset, timestamps + base_timestamp
 
 
-# Bytes of a record's length and the record, by the first byte of a length of one byte, and by both bytes of
-# one of two. None where the byte cannot stand there: adding it is a TypeError.
+# The size of a record with its length, by the first byte of a one-byte length, and by both bytes of a two-byte length.
+# None for an invalid byte, which raises TypeError when added.
 _STEP: list[Any] = [None if byte & 1 else 1 + (byte >> 1) for byte in range(128)]
 _STEP_LOW: list[Any] = [None if byte & 1 else 2 + ((byte & 127) >> 1) for byte in range(256)]
 _STEP_HIGH: list[Any] = [byte << 6 if byte < 128 else None for byte in range(256)]
-# So many records are stepped through before it is looked whether they are of one size: whether the last few were.
+# Step through this many records before trying whether they have one size.
 _BLOCK = 16
 _ALIKE = 8
-# So many records at first are looked at as one run, and four times as many each time that they all are.
+# The first run that is tried; each complete run makes the next one four times as long.
 _RUN = 128
 
 
 def _walk(data: bytes, octets: Octets, count: int) -> Integers:
-    """Where each record begins; together they fill ``data`` exactly.
+    """Find where each record begins. Together the records fill ``data`` exactly.
 
-    A record's place is known from the length of the one before, so this is a loop. Records that are equally
-    long are found without it: if the bytes of the length stand again at every multiple of the record's size,
-    then there is a record at each of them.
+    A record's position follows from the previous one's length, so this is a loop. For records of equal length it is
+    faster: if the bytes of the length repeat at every multiple of the record's size, a record begins at each.
     """
     size = len(data)
     found: list[Integers] = []
@@ -225,7 +223,7 @@ def _walk(data: bytes, octets: Octets, count: int) -> Integers:
 
 
 def _long_step(octets: Octets, position: int) -> int:
-    """The step of a record whose length takes more than two bytes."""
+    """Return the size of a record whose length takes more than two bytes."""
     numbers, behind = _numbers(octets, np.array([position]), 5)
     if numbers[0] & 1:
         raise _Unusual
@@ -233,9 +231,9 @@ def _long_step(octets: Octets, position: int) -> int:
 
 
 def _repeats(data: bytes, like: int, step: int, most: int) -> int:
-    """How many records, ``most`` at most, follow on the one at ``like`` and begin with the same length.
+    """Count the records, at most ``most``, that follow the one at ``like`` and begin with the same length.
 
-    The bytes of the lengths are cut out of ``data`` at every multiple of ``step``; nothing is as fast.
+    It slices the bytes of the lengths out of ``data`` with a step, which is the fastest way.
     """
     if step < MIN_RECORD_SIZE:
         return 0
@@ -262,9 +260,9 @@ def _repeats(data: bytes, like: int, step: int, most: int) -> int:
 
 
 def _numbers(octets: Octets, at: Integers, most: int) -> tuple[Integers, Integers]:
-    """The varints at ``at``, as they are written (zigzag), and the places behind them.
+    """Read the varints at ``at``, still zigzag, and return them with the positions after them.
 
-    Raises _Unusual for those of more than ``most`` bytes, or more than 32 bits in five.
+    Raises _Unusual for one of more than ``most`` bytes, or more than 32 bits in five.
     """
     first = octets[at]
     if first.max() < 128:
@@ -296,7 +294,7 @@ def _numbers(octets: Octets, at: Integers, most: int) -> tuple[Integers, Integer
 
 
 def _field(octets: Octets, at: Integers) -> tuple[Integers, Flags | None, Integers]:
-    """The sizes of the fields whose lengths are at ``at``, which of them are missing, and where they begin."""
+    """Return the sizes of the fields with lengths at ``at``, which ones are missing, and their starts."""
     numbers, at = _numbers(octets, at, 5)
     nulls: Flags | None = None
     if _any_odd(numbers):
@@ -306,16 +304,16 @@ def _field(octets: Octets, at: Integers) -> tuple[Integers, Flags | None, Intege
     return numbers >> 1, nulls, at
 
 
-# Memory for more than this comes from the system, and getting it twice is what costs then.
+# Memory above this comes from the system, and allocating it twice is expensive.
 _GATHER_LIMIT = 512
 
 
 def cut(data: bytes, starts: Integers, sizes: Integers, nulls: Flags | None) -> list[bytes | None]:
-    """The fields at ``starts``, None for those in ``nulls``."""
+    """Cut out the fields at ``starts``; None for those in ``nulls``."""
     fields: list[bytes | None]
     size = int(sizes[0])
     if 0 < size <= _GATHER_LIMIT and (sizes == size).all():
-        # All of one size: numpy makes the bytes objects itself, from its type of so many bytes.
+        # With one size, numpy makes the bytes objects itself.
         everywhere: NDArray[np.void] = np.ndarray((len(data) - size + 1,), f"V{size}", data, 0, (1,))
         fields = everywhere[starts].tolist()
     else:
@@ -333,7 +331,7 @@ def _any_odd(numbers: Integers) -> bool:
 
 
 def _signed(numbers: Integers) -> Integers:
-    """What zigzag numbers stand for."""
+    """Decode zigzag numbers."""
     if not numbers.any():
         return numbers
     return (numbers >> 1) ^ -(numbers & 1)
