@@ -316,7 +316,13 @@ async def _config_hint(admin: Admin, configs: Mapping[str, str]) -> str:
 
 @topics.command(short_help="Add partitions to a topic.")
 @click.argument("name", shell_complete=complete_topics)
-@click.option("--partitions", type=click.IntRange(1, 2**31 - 1), required=True, metavar="N", help="In all.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(1, 2**31 - 1),
+    required=True,
+    metavar="N",
+    help="Set the new number of partitions, including the existing ones.",
+)
 @options
 def alter(console: Console, name: str, partitions: int) -> None:
     """Add partitions to a topic. Their number can't be reduced.
