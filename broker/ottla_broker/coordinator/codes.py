@@ -1,7 +1,6 @@
-"""The wire error codes that coordinators answer with, as plain integers.
+"""The error codes of coordinators, as plain integers.
 
-Looking a member up on an ``IntEnum`` costs more than the rest of a heartbeat; a module's global costs next to
-nothing.
+Looking up a member of an ``IntEnum`` costs more than the rest of a heartbeat; a module's global costs almost nothing.
 """
 
 from __future__ import annotations

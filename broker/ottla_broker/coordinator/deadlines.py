@@ -1,13 +1,12 @@
-"""Deadlines that are moved a thousand times for each time they are missed.
+"""Deadlines that move a thousand times for each time they are missed.
 
-A heartbeat moves a member's deadline. Cancelling and making a timer for each would cost more than the
-heartbeat, so a deadline here is a number on its object. One heap holds one live entry an object, with the
-time it had when it was put there; when the entry's time comes, an object whose deadline has moved on is put
-back with the later time. Each object is thus looked at about once in a session timeout, however many
-heartbeats it sends, and the loop has one timer for all.
+A heartbeat moves a member's deadline. Cancelling and making a timer would cost more than the heartbeat, so a deadline
+is a number on its object. One heap has one live entry per object, with the deadline it had when it was pushed; when the
+entry's time comes, an object whose deadline has moved is pushed back with the later one. So each object is examined
+about once per session timeout, whatever the number of its heartbeats, and the loop has one timer for all.
 
-A process that was frozen has heard nobody meanwhile, and what they have sent waits to be read. So when the timer comes
-late, whoever is overdue gets a moment more.
+A process that was frozen has not read what its clients sent meanwhile. So when the timer fires late, overdue objects
+get a short grace period.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from ottla_broker.clock import Clock, TimerHandle
 
 NEVER = float("inf")
 _LATE_SECONDS: Final = 1.0
-"""How late the timer comes where the process has not run; a busy one comes a little late, too."""
+"""A timer that is this late means that the process was frozen; a busy process is a little late, too."""
 _GRACE_SECONDS: Final = 1.0
-"""Enough to read what has been sent meanwhile."""
+"""Enough to read what clients have sent meanwhile."""
 
 
 class Deadline:
-    """Something that is over unless it is heard of in time."""
+    """An object that ends unless its deadline is moved in time."""
 
     __slots__ = ("deadline", "queued_for")
 
     def __init__(self) -> None:
         self.deadline = NEVER
-        """When it is over, on the monotonic clock, in seconds. Only :class:`Deadlines` writes it."""
+        """On the monotonic clock, in seconds. Only :class:`Deadlines` writes it."""
         self.queued_for = NEVER
         """The time of its live entry in the heap: never later than ``deadline``."""
 
@@ -40,7 +39,7 @@ class Deadline:
 class Deadlines:
     """The heap and its one timer. Owned by the loop thread.
 
-    ``missed(item)`` is called for each object whose deadline has passed; by then the object has none.
+    ``missed(item)`` is called for each object whose deadline has passed; the object has none by then.
     """
 
     __slots__ = ("_clock", "_count", "_heap", "_missed", "_timer", "_timer_at")
@@ -54,18 +53,18 @@ class Deadlines:
         self._timer_at = NEVER
 
     def set(self, item: Deadline, seconds: float) -> None:
-        """Let ``item`` be over in ``seconds`` from now, whatever was set before."""
+        """Set the deadline to ``seconds`` from now, whatever it was."""
         at = self._clock.monotonic() + seconds
         item.deadline = at
         if at < item.queued_for:
             self._queue(item, at)
 
     def clear(self, item: Deadline) -> None:
-        """Let ``item`` have no deadline; its entry goes when its time comes."""
+        """Remove the deadline; its heap entry is dropped when its time comes."""
         item.deadline = NEVER
 
     def close(self) -> None:
-        """Forget everything."""
+        """Drop all deadlines."""
         self._heap.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -89,7 +88,7 @@ class Deadlines:
         self._timer = None
         now = self._clock.monotonic()
         was_frozen = now - self._timer_at > _LATE_SECONDS
-        # While this runs, no entry is worth a timer of its own: the one set at the end sees them all.
+        # No timers are set while this runs: the one set at the end covers all entries.
         self._timer_at = -NEVER
         heap = self._heap
         while heap and heap[0][0] <= now:

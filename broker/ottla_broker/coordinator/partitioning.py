@@ -1,4 +1,4 @@
-"""Which partition of an internal topic a key belongs to: every client and broker must agree on it.
+"""The partition of an internal topic that a key belongs to: all clients and brokers must agree on it.
 
 Kafka: ``Utils.abs(key.hashCode) % partitions``, where ``hashCode`` is that of ``java.lang.String``.
 """
@@ -22,7 +22,7 @@ def java_string_hash(text: str) -> int:
 def partition_for(key: str, partitions: int) -> int:
     """The partition, of ``partitions``, that a group id or transactional id belongs to.
 
-    ``Utils.abs`` gives 0 for the one number whose absolute value does not fit an int.
+    ``Utils.abs`` returns 0 for the one number whose absolute value doesn't fit an int.
     """
     value = java_string_hash(key)
     return (0 if value == -0x80000000 else abs(value)) % partitions

@@ -1,14 +1,13 @@
 """A coordinator's shard: a state machine that lives in memory and in one partition of an internal topic.
 
-The partition's log is the truth and the memory is its cache. Three rules keep the two together:
+The log of the partition is authoritative, the memory is its cache. Three rules keep the two in agreement:
 
-- what the state machine knows when its shard opens is what the log says (*replay*, in slices on the event
-loop);
-- a change is appended first and answered only when the log has committed it (:meth:`Shard.append`);
-- with the leadership of the partition goes the memory (:meth:`StateMachine.unload`).
+- a shard that opens reads its whole state from the log (*replay*, in slices on the event loop);
+- a change is appended first, and answered only when the log has committed it (:meth:`Shard.append`);
+- a broker that loses the leadership of the partition drops the memory (:meth:`StateMachine.unload`).
 
-The group coordinator is one user of this; a transaction coordinator is another state machine on another
-topic, and server-side groups are more kinds of records in the same state machine.
+The group coordinator uses this. A transaction coordinator would be another state machine on another topic; server-side
+groups would be more kinds of records in the same state machine.
 
 Life of a shard::
 
@@ -33,11 +32,11 @@ from ottla_protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla_protocol.records.batch import BatchHeader, CorruptRecordError, iter_headers
 from ottla_protocol.records.record import Record, decode_records, encode_batch
 
-log = get_logger()
+_log = get_logger()
 
 
 class ShardState(Enum):
-    """Where a shard is in its life; see the module's drawing."""
+    """See the diagram above."""
 
     LOADING = "loading"
     ACTIVE = "active"
@@ -58,31 +57,31 @@ ANSWER: dict[ShardState, int] = {
     ShardState.FAILED: codes.NOT_COORDINATOR,
     ShardState.CLOSED: codes.NOT_COORDINATOR,
 }
-"""What a request for a key of the shard is told, in each state."""
+"""The error code for requests about a key of the shard, by state."""
 
 
 class StateMachine(Protocol):
-    """What a shard keeps in memory. One per shard and loading; the shard calls, nobody else."""
+    """The memory of a shard, made again each time the shard is loaded. Only the shard calls it."""
 
     def replay(self, record: Record, batch: BatchHeader) -> None:
-        """Take in one record of the log. Raises ProtocolError or ValueError for one that makes no sense."""
+        """Apply one record of the log. Raises ProtocolError for an invalid one."""
         ...
 
     def replay_marker(self, record: Record, batch: BatchHeader) -> None:
-        """Take in the record of a control batch: the end of a producer's transaction."""
+        """Apply the record of a control batch: the end of a producer's transaction. Raises ProtocolError."""
         ...
 
     def publish(self) -> Iterator[None]:
-        """Let what was replayed be found by requests, in steps."""
+        """Make the replayed state visible to requests, in steps."""
         ...
 
     def unload(self) -> None:
-        """Take everything back, and answer what waits: another broker leads now. Called in any state."""
+        """Drop the state and answer the waiting requests: another broker leads now. Called in any state."""
         ...
 
 
 class ShardPartition(Protocol):
-    """What a shard needs of a leader's partition; the replica layer's ``Partition`` is one."""
+    """The part of a leader's ``Partition`` that a shard uses."""
 
     topic: str
     partition: int
@@ -97,14 +96,13 @@ class ShardPartition(Protocol):
 
 
 Written = Callable[[int, int], None]
-"""``written(error_code, end_offset)``: the batch is committed, or why not (a code of the log, not yet
-translated)."""
+"""``written(error_code, end_offset)``: the batch is committed, or the log's error code for it."""
 
 
 class Shard:
     """One partition's state machine. Owned by the loop thread.
 
-    ``codec`` is the record batch codec of what is appended; ``timeout_ms`` bounds the wait for replicas.
+    ``codec`` is the codec of appended batches; ``timeout_ms`` bounds the wait for replicas.
     """
 
     __slots__ = (
@@ -151,7 +149,7 @@ class Shard:
         try:
             return self.partition.append_internal(batch, now_ms)
         except KafkaError as error:
-            log.warning(
+            _log.warning(
                 "coordinator record not appended",
                 topic=self.partition.topic,
                 partition=self.index,
@@ -161,8 +159,7 @@ class Shard:
             raise
 
     def when_committed(self, end_offset: int, written: Written) -> None:
-        """Call ``written`` once, when all replicas have what was written below ``end_offset``: now, if they
-        have it."""
+        """Call ``written`` once, when all replicas have the log up to ``end_offset``: now, if they do."""
         waiting = self.partition.committed(end_offset, self._timeout_ms)
         if waiting is None:
             written(codes.NONE, end_offset)
@@ -170,8 +167,7 @@ class Shard:
             waiting.add_done_callback(lambda future: written(_outcome(future), end_offset))
 
     def append(self, records: Sequence[tuple[bytes, bytes | None]], written: Written) -> None:
-        """Append as one batch; ``written`` is called once: when the batch is committed, or with why it is
-        not."""
+        """Append one batch; ``written`` is called once, when it is committed or has failed."""
         try:
             end_offset = self.write(records)
         except KafkaError as error:
@@ -180,7 +176,7 @@ class Shard:
             self.when_committed(end_offset, written)
 
     def close(self) -> None:
-        """Leave: the state machine is emptied, and what waited in it is answered."""
+        """Unload the state machine, which answers its waiting requests."""
         if self.state is ShardState.CLOSED:
             return
         if self._loading is not None:
@@ -195,7 +191,7 @@ class Shard:
         self.state = state
 
     def _load(self) -> Iterator[None]:
-        """The whole log into the state machine, a step a batch."""
+        """Replay the whole log, one batch per step."""
         machine = self.machine
         for chunk in self.partition.scan(0):
             try:
@@ -203,7 +199,7 @@ class Shard:
                     self._replay_batch(machine, chunk, position, header)
                     yield
             except CorruptRecordError as error:
-                # Without a header that makes sense the next batch of this chunk cannot be found.
+                # Without a valid header the next batch of this chunk can't be found.
                 self._skipped("batch headers", -1, error)
         yield from machine.publish()
 
@@ -219,11 +215,11 @@ class Shard:
         for record in records:
             try:
                 replay(record, header)
-            except (ProtocolError, ValueError) as error:
+            except ProtocolError as error:
                 self._skipped("record", record.offset, error)
 
     def _skipped(self, what: str, offset: int, error: Exception) -> None:
-        log.error(
+        _log.error(
             "coordinator state skipped while loading",
             what=what,
             topic=self.partition.topic,
@@ -237,17 +233,17 @@ class Shard:
         about = {"topic": self.partition.topic, "partition": self.index}
         if error is None:
             self._become(ShardState.ACTIVE)
-            log.debug("coordinator loaded", ms=int((self._clock.monotonic() - started) * 1000), **about)
+            _log.debug("coordinator loaded", ms=int((self._clock.monotonic() - started) * 1000), **about)
         else:
-            # Serving what was read so far would tell consumers to start over; they are sent away instead.
+            # With only part of the offsets, consumers would start over; they get an error instead.
             self._become(ShardState.FAILED)
-            log.error(
+            _log.error(
                 "coordinator state cannot be read; its groups are not served", reason=repr(error), **about
             )
 
 
 def _outcome(future: Any) -> int:
-    """The error code that a future of ``committed`` ended with."""
+    """The error code of a finished future of ``committed``."""
     try:
         future.result()
     except KafkaError as error:
@@ -281,7 +277,7 @@ class ShardHost:
         self._timeout_ms = timeout_ms
 
     def on_leader(self, partition: ShardPartition) -> None:
-        """This broker leads ``partition``: load it, unless it is the one that is loaded."""
+        """This broker leads ``partition``: load it unless it is loaded already."""
         if partition.topic != self.topic:
             return
         shard = self.shards.get(partition.partition)
@@ -294,18 +290,18 @@ class ShardHost:
         )
 
     def on_stop(self, topic: str, partition: int) -> None:
-        """This broker leads the partition no more."""
+        """This broker no longer leads the partition."""
         if topic == self.topic:
             shard = self.shards.pop(partition, None)
             if shard is not None:
                 shard.close()
 
     def partition_for(self, key: str) -> int:
-        """The partition that ``key`` belongs to, led here or not."""
+        """The partition that ``key`` belongs to, whether it is led here or not."""
         return partition_for(key, self._partitions())
 
     def find(self, key: str) -> tuple[int, Shard | None]:
-        """The active shard of ``key``; or the error code to answer, and None."""
+        """NONE and the active shard of ``key``; or the error code to answer, and None."""
         shard = self.shards.get(self.partition_for(key))
         if shard is None or not shard.partition.is_led_here:
             return codes.NOT_COORDINATOR, None
@@ -318,7 +314,7 @@ class ShardHost:
         return any(shard.state is ShardState.LOADING for shard in self.shards.values())
 
     def close(self) -> None:
-        """Leave them all."""
+        """Close all shards."""
         for shard in list(self.shards.values()):
             shard.close()
         self.shards.clear()

@@ -21,7 +21,7 @@ from ottla_broker.coordinator.group.states import COMMIT, GroupState
 from ottla_broker.events import get_logger
 from ottla_protocol.errors import KafkaError
 
-log = get_logger()
+_log = get_logger()
 
 TOMBSTONES_PER_BATCH = 1_000
 """Keeps a batch far below the topic's max.message.bytes with names of any usual length."""
@@ -234,11 +234,11 @@ class Commits:
 
     def _remove_logged(self, group: Group, keys: Sequence[TopicPartition], why: str) -> None:
         retire = self.is_spent(group, len(keys))
-        log.info("offsets removed", group=group.group_id, count=len(keys), reason=why, group_removed=retire)
+        _log.info("offsets removed", group=group.group_id, count=len(keys), reason=why, group_removed=retire)
 
         def removed(error: int) -> None:
             if error != codes.NONE:
-                log.warning("tombstones not written", group=group.group_id, reason=why, error=error)
+                _log.warning("tombstones not written", group=group.group_id, reason=why, error=error)
 
         self.remove(group, keys, retire, removed)
 

@@ -29,7 +29,7 @@ from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 if TYPE_CHECKING:
     from random import Random
 
-log = get_logger()
+_log = get_logger()
 
 
 GROUP_TYPE = "classic"
@@ -333,7 +333,7 @@ class GroupCoordinator:
                 reply(answers)
 
         for group in doomed:
-            log.info("group deleted", group=group.group_id, offsets=len(group.offsets))
+            _log.info("group deleted", group=group.group_id, offsets=len(group.offsets))
             keys = {
                 **dict.fromkeys(group.offsets.committed_keys()),
                 **dict.fromkeys(group.offsets.pending_keys()),
@@ -355,7 +355,7 @@ class GroupCoordinator:
         def finished(error: Exception | None) -> None:
             self._sweeps.discard(sweep)
             if error is not None:
-                log.error("sweep over committed offsets failed", what=what, reason=repr(error))
+                _log.error("sweep over committed offsets failed", what=what, reason=repr(error))
 
         sweep = TimeSlicedTask(self._clock, steps, finished)
         self._sweeps.add(sweep)

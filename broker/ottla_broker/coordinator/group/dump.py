@@ -1,4 +1,4 @@
-"""Records of ``__consumer_offsets`` for people: what ``ottla log dump`` shows of them."""
+"""Records of ``__consumer_offsets`` as ``ottla log dump`` shows them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Entry = dict[str, Any]
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> Entry | None:
-    """Key and value of an offset or group record as a structure; ``None`` for anything else."""
+    """Key and value of an offset or group record as a structure; ``None`` for another record."""
     if key is None:
         return None
     try:
@@ -70,7 +70,7 @@ def _member(member: MemberMetadata, is_consumer: bool) -> Entry:
     }
     try:
         if not is_consumer:
-            raise ProtocolError("only consumers say what their bytes mean")
+            raise ProtocolError("the metadata of other protocols is opaque")
         entry["topics"] = list(decode_subscription(member.subscription).topics)
         entry["assignment"] = {
             part.topic: list(part.partitions)

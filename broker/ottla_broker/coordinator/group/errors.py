@@ -1,7 +1,7 @@
-"""What clients are told when the log refuses a coordinator's record.
+"""The errors that clients get when the log refuses a coordinator's record.
 
-An error of the log is about ``__consumer_offsets``; to a client, which knows only a coordinator, it means
-something else. Kafka: ``storeGroup`` and ``maybeConvertOffsetCommitError`` in ``GroupMetadataManager.scala``.
+The log's error is about ``__consumer_offsets``; clients know only the coordinator, and get an error about that. Kafka:
+``storeGroup`` and ``maybeConvertOffsetCommitError`` in ``GroupMetadataManager.scala``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from ottla_broker.coordinator import codes
 from ottla_broker.events import get_logger
 
-log = get_logger()
+_log = get_logger()
 
 _MOVED = {
     codes.UNKNOWN_TOPIC_OR_PARTITION: codes.COORDINATOR_NOT_AVAILABLE,
@@ -25,7 +25,7 @@ COMMIT: dict[int, int] = {
     codes.RECORD_LIST_TOO_LARGE: codes.INVALID_COMMIT_OFFSET_SIZE,
     codes.INVALID_FETCH_SIZE: codes.INVALID_COMMIT_OFFSET_SIZE,
 }
-"""For the answer to OffsetCommit, DeleteGroups and OffsetDelete."""
+"""For the answers to OffsetCommit, DeleteGroups and OffsetDelete."""
 
 STORE: dict[int, int] = {
     **_MOVED,
@@ -38,13 +38,13 @@ STORE: dict[int, int] = {
 
 
 def commit_error(error: int) -> int:
-    """Translate an error met while writing offsets."""
+    """Translate an error of writing offsets."""
     return COMMIT.get(error, error)
 
 
 def store_error(group_id: str, error: int) -> int:
-    """Translate an error met while writing a group's metadata."""
+    """Translate an error of writing a group's metadata."""
     answer = STORE.get(error, error)
     if answer == codes.UNKNOWN_SERVER_ERROR:
-        log.error("group metadata too large for __consumer_offsets", group=group_id, error=error)
+        _log.error("group metadata too large for __consumer_offsets", group=group_id, error=error)
     return answer

@@ -22,7 +22,7 @@ from ottla_protocol.messages.join_group import JoinGroupResponse, JoinGroupRespo
 from ottla_protocol.messages.sync_group import SyncGroupResponse
 from ottla_protocol.versioned import peek_version
 
-log = get_logger()
+_log = get_logger()
 
 PROTOCOL_TYPE = "consumer"
 """The protocol type of consumers, whose metadata names the topics they read. Connect and others have their own."""
@@ -41,7 +41,7 @@ class Group(GroupStateMachine):
     Attributes:
         shard: the partition of ``__consumer_offsets`` that the group is written to.
         static_members: member ids by group.instance.id (KIP-345).
-        pending: ids given out that nobody has joined with yet (KIP-394).
+        pending: member ids given out but not in use yet (KIP-394).
         pending_sync: members of this generation whose SyncGroup has not come.
         subscribed: topics that the members consume; None where that is unknown.
         initial_delay: the first rebalance is prepared, which waits its time even when everyone has joined.
@@ -194,7 +194,7 @@ class Group(GroupStateMachine):
             if current is None:
                 return codes.UNKNOWN_MEMBER_ID
             if current != member_id:
-                log.info(
+                _log.info(
                     "static member fenced",
                     group=self.group_id,
                     instance=instance_id,
@@ -251,7 +251,7 @@ class Group(GroupStateMachine):
         try:
             return frozenset().union(*map(subscribed_topics, distinct))
         except ProtocolError as error:
-            log.warning("group subscriptions can't be read", group=self.group_id, reason=str(error))
+            _log.warning("group subscriptions can't be read", group=self.group_id, reason=str(error))
             return None
 
     # Generations
@@ -264,7 +264,7 @@ class Group(GroupStateMachine):
             return True
         for member_id, member in self.members.items():
             if member.join_reply is not None:
-                log.info("group leader replaced", group=self.group_id, old=self.leader_id, new=member_id)
+                _log.info("group leader replaced", group=self.group_id, old=self.leader_id, new=member_id)
                 self.leader_id = member_id
                 return True
         return False

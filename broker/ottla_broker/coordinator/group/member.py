@@ -1,4 +1,4 @@
-"""A member of a group, and a member id that nobody has joined with yet."""
+"""A member of a group, and a member id that is not in use yet."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class PendingMember(Deadline):
 class Member(Deadline):
     """One member. Its deadline is the end of its session; times are in milliseconds.
 
-    Its group alone changes it. ``join_reply`` and ``sync_reply`` are set while a request of the member waits; whoever
-    gets one from :meth:`Group.release_replies` or one of the ``answer_`` methods calls it once.
+    Only ``Group`` changes it. ``join_reply`` and ``sync_reply`` are set while a request of the member waits. Each is
+    called once: by ``Group``, or by the caller of the method that takes it out.
 
     Attributes:
         is_new: the member waits in its first join. It has no id to send heartbeats with, so its deadline counts

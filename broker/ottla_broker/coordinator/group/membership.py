@@ -25,7 +25,7 @@ from ottla_broker.events import get_logger
 if TYPE_CHECKING:
     from random import Random
 
-log = get_logger()
+_log = get_logger()
 
 DEFAULT_REASON = "not provided"
 
@@ -122,7 +122,7 @@ class Membership:
                 return
         elif request.needs_known_id:
             self._rebalancer.add_pending(group, member_id, request.session_timeout_ms)
-            log.debug("member id given out", group=group.group_id, member=member_id)
+            _log.debug("member id given out", group=group.group_id, member=member_id)
             reply(join_error(member_id, codes.MEMBER_ID_REQUIRED))
             return
         self._add(group, member_id, request, reply)
@@ -196,7 +196,7 @@ class Membership:
         """
         old_id, old_leader = member.member_id, group.leader_id
         before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
-        log.info(
+        _log.info(
             "static member returns",
             group=group.group_id,
             instance=member.instance_id,
@@ -215,7 +215,7 @@ class Membership:
                 if group.state is not GroupState.STABLE or group.generation != generation:
                     return  # a rebalance has begun since, and answers it
                 if error != codes.NONE:
-                    log.warning("static member not written", group=group.group_id, error=error)
+                    _log.warning("static member not written", group=group.group_id, error=error)
                     group.update(member, *before)
                     self._rename(group, member, old_id)
                     group.answer_join(member, join_error("", error))
@@ -319,7 +319,7 @@ class Membership:
             error = group.check_member(member_id, request.instance_id)
             if error != codes.NONE:
                 return error
-        log.info("member leaves", group=group.group_id, member=member_id, reason=request.reason)
+        _log.info("member leaves", group=group.group_id, member=member_id, reason=request.reason)
         self._rebalancer.expel(group, group.members[member_id], f"leaves; client reason: {request.reason}")
         return codes.NONE
 

@@ -1,9 +1,8 @@
 """The committed offsets of one group, in memory.
 
-Kafka: the offsets in ``GroupMetadata.scala``. Beside the committed ones there are two kinds of *pending*
-ones: written but not yet committed by the log, and written by a producer's transaction that has not ended.
-Neither is given out, and a consumer that asks for stable offsets (KIP-447) is told to ask again where there
-is one.
+Kafka: the offsets in ``GroupMetadata.scala``. There are also two kinds of *pending* offsets: written but not yet
+committed by the log, and written by a producer's transaction that has not ended. Clients see neither; a consumer that
+asks for stable offsets (KIP-447) gets an error that it retries.
 """
 
 from __future__ import annotations
@@ -21,15 +20,14 @@ class Committed:
 
     offset: int
     leader_epoch: int
-    """Of the last record consumed; -1 if the consumer did not say."""
+    """Of the last record consumed; -1 if the consumer doesn't state it."""
     metadata: str
     commit_ms: int
     """Wall-clock time of the commit, in ms."""
     expire_ms: int = NO_EXPIRY
-    """When it expires, where the consumer asked for a retention time (OffsetCommit 2-4); -1 where the
-    broker's holds."""
+    """When it expires, if the consumer asked for a retention time (OffsetCommit 2-4); -1: the broker's applies."""
     position: int = -1
-    """Where its record is in the log, to tell which of two is the later; -1 before it is written."""
+    """The position of its record in the log, which orders two of them; -1 before it is written."""
 
 
 TopicPartition = tuple[str, int]
@@ -53,15 +51,15 @@ class OffsetTable:
         return None if partitions is None else partitions.get(partition)
 
     def topics(self) -> Iterator[tuple[str, dict[int, Committed]]]:
-        """Every topic with its partitions; not to be changed meanwhile."""
+        """Every topic with its partitions; don't change the table meanwhile."""
         return iter(self._topics.items())
 
     def committed_keys(self) -> list[TopicPartition]:
-        """Everything that has a committed offset."""
+        """The partitions that have a committed offset."""
         return [(topic, partition) for topic, partitions in self._topics.items() for partition in partitions]
 
     def is_unstable(self, topic: str, partition: int) -> bool:
-        """Whether a pending write may soon change this one."""
+        """Whether a pending write may soon change this offset."""
         key = (topic, partition)
         return key in self._pending or any(key in staged for staged in self._transactions.values())
 
@@ -70,22 +68,22 @@ class OffsetTable:
 
     @property
     def has_pending(self) -> bool:
-        """Whether anything has been written that does not count yet."""
+        """Whether there are pending offsets."""
         return bool(self._pending or self._transactions)
 
     def pending_keys(self) -> set[TopicPartition]:
-        """What has been written to and does not count yet."""
+        """The partitions that have a pending offset."""
         return set(self._pending).union(*self._transactions.values())
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing here at all, pending writes included."""
+        """Whether there are no offsets, not even pending ones."""
         return not (self._size or self._pending or self._transactions)
 
     # Plain commits
 
     def put(self, topic: str, partition: int, committed: Committed) -> None:
-        """Take in a committed offset, unless one from later in the log is there."""
+        """Add a committed offset, unless a later one is there."""
         partitions = self._topics.get(topic)
         if partitions is None:
             partitions = self._topics[topic] = {}
@@ -97,19 +95,18 @@ class OffsetTable:
         partitions[partition] = committed
 
     def begin(self, topic: str, partition: int) -> None:
-        """A write has been appended, and is not committed yet."""
+        """Note a write that has been appended and is not committed yet."""
         self._pending[(topic, partition)] += 1
 
     def end(self, topic: str, partition: int) -> None:
-        """That write is committed, or has failed."""
+        """Note that the write is committed, or has failed."""
         key = (topic, partition)
         self._pending[key] -= 1
         if self._pending[key] <= 0:
             del self._pending[key]
 
     def remove(self, topic: str, partition: int) -> bool:
-        """Forget a committed offset, and transactional ones not yet committed; True if there was a committed
-        one."""
+        """Remove a committed offset and pending transactional ones; True if there was a committed one."""
         key = (topic, partition)
         for producer_id in [pid for pid, staged in self._transactions.items() if key in staged]:
             self.unstage(producer_id, topic, partition)
@@ -124,11 +121,11 @@ class OffsetTable:
     # Transactional commits
 
     def stage(self, producer_id: int, topic: str, partition: int, committed: Committed) -> None:
-        """Keep what a transaction wrote until it ends."""
+        """Keep an offset that a transaction wrote until it ends."""
         self._transactions.setdefault(producer_id, {})[(topic, partition)] = committed
 
     def unstage(self, producer_id: int, topic: str, partition: int) -> None:
-        """Forget one offset that a transaction wrote."""
+        """Remove one offset that a transaction wrote."""
         staged = self._transactions.get(producer_id)
         if staged is not None:
             staged.pop((topic, partition), None)
@@ -136,7 +133,7 @@ class OffsetTable:
                 del self._transactions[producer_id]
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """A transaction has ended: what it wrote counts now, or never did."""
+        """End a transaction: its offsets are committed or dropped."""
         staged = self._transactions.pop(producer_id, {})
         if committed:
             for (topic, partition), offset in staged.items():
@@ -151,10 +148,9 @@ class OffsetTable:
         since_ms: Callable[[Committed], int],
         keep: frozenset[str] = frozenset(),
     ) -> list[TopicPartition]:
-        """The offsets whose time is over: an explicit expiry has passed, or ``retention_ms`` since
-        ``since_ms``.
+        """The expired offsets: after their own expiry time, or ``retention_ms`` after ``since_ms``.
 
-        Topics in ``keep`` and partitions with a plain write under way stay.
+        Topics in ``keep`` and partitions with a pending plain write stay.
         """
         return [
             (topic, partition)

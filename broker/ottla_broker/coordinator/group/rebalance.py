@@ -23,7 +23,7 @@ from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.coordinator.group.states import CAN_REBALANCE, Event, GroupState
 from ottla_broker.events import get_logger
 
-log = get_logger()
+_log = get_logger()
 
 NEW_MEMBER_JOIN_TIMEOUT_S = 300.0
 """How long a new member's first join may wait: its client may be gone, and without an id it sends no heartbeats."""
@@ -52,7 +52,7 @@ class Rebalancer:
         if isinstance(item, PendingMember):
             group = self._groups.get(item.group_id)
             if group is not None and group.pending.get(item.member_id) is item:
-                log.info("pending member timed out", group=group.group_id, member=item.member_id)
+                _log.info("pending member timed out", group=group.group_id, member=item.member_id)
                 group.remove(item.member_id)
                 self.check_join(group)
         elif isinstance(item, Member):
@@ -61,7 +61,7 @@ class Rebalancer:
                 return
             if item.is_waiting and not item.is_new:
                 return  # its deadline is set again when it is answered
-            log.info("member timed out", group=group.group_id, member=item.member_id)
+            _log.info("member timed out", group=group.group_id, member=item.member_id)
             self.expel(group, item, "session timed out")
 
     # Membership
@@ -118,7 +118,7 @@ class Rebalancer:
         self._end_sync_wait(group)
         was_empty = group.state is GroupState.EMPTY
         group.fire(Event.PREPARE, self.now_ms())
-        log.info("preparing rebalance", group=group.group_id, generation=group.generation, reason=reason)
+        _log.info("preparing rebalance", group=group.group_id, generation=group.generation, reason=reason)
         if was_empty:
             delay = self._settings.initial_rebalance_delay_ms
             self._delay_first(group, delay, max(group.rebalance_timeout_ms - delay, 0))
@@ -169,17 +169,17 @@ class Rebalancer:
             for member in late:
                 self._drop(group, member)
             if late:
-                log.info("members that did not rejoin removed", group=group.group_id, count=len(late))
+                _log.info("members that did not rejoin removed", group=group.group_id, count=len(late))
         if not group.elect_joined_leader() and group.members:
-            log.warning("rebalance delayed: no member has rejoined", group=group.group_id)
+            _log.warning("rebalance delayed: no member has rejoined", group=group.group_id)
             self._wait_for_join(group)
             return
         group.next_generation(self.now_ms())
         if group.state is GroupState.EMPTY:
-            log.info("group is empty", group=group.group_id, generation=group.generation)
+            _log.info("group is empty", group=group.group_id, generation=group.generation)
             self._store(group, {}, lambda error: self._empty_stored(group, error))
             return
-        log.info(
+        _log.info(
             "generation begins",
             group=group.group_id,
             generation=group.generation,
@@ -199,7 +199,7 @@ class Rebalancer:
     def _empty_stored(group: Group, error: int) -> None:
         if error != codes.NONE:
             # A new coordinator loads the last generation and times its members out again.
-            log.warning("empty group not written", group=group.group_id, error=error)
+            _log.warning("empty group not written", group=group.group_id, error=error)
 
     # Completing: waiting for the assignment
 
@@ -208,7 +208,7 @@ class Rebalancer:
         shares = {member_id: assignments.get(member_id, b"") for member_id in group.members}
         missing = sum(member_id not in assignments for member_id in shares)
         if missing:
-            log.warning("leader left members without assignment", group=group.group_id, members=missing)
+            _log.warning("leader left members without assignment", group=group.group_id, members=missing)
         generation = group.generation
         self._store(group, shares, lambda error: self._assigned(group, generation, shares, error))
 
@@ -219,7 +219,7 @@ class Rebalancer:
             self.prepare(group, f"the assignment could not be written: error {error}", error)
             return
         members = group.assign(shares, self.now_ms())
-        log.info("group is stable", group=group.group_id, generation=generation, members=len(members))
+        _log.info("group is stable", group=group.group_id, generation=generation, members=len(members))
         for member in members:
             if member.sync_reply is not None:
                 self.touch(member)

@@ -1,4 +1,4 @@
-"""The coordinator's share of the broker's configuration."""
+"""The broker's settings that the coordinator uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class ConfigLike(Protocol):
 
 
 class GroupSettings(NamedTuple):
-    """Times in ms, sizes in bytes; the defaults are Kafka 3.9's."""
+    """Times are in ms, sizes in bytes; the defaults are Kafka 3.9's."""
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
@@ -23,12 +23,12 @@ class GroupSettings(NamedTuple):
     retention_check_interval_ms: int = 600_000
     commit_timeout_ms: int = 5_000
     codec: int = 0
-    """Of the record batches: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+    """The codec of record batches: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
     topic_partitions: int = 50
 
     @classmethod
     def from_config(cls, config: ConfigLike) -> GroupSettings:
-        """Read the keys of a broker's configuration, each declared there with its default."""
+        """Read a broker's configuration, which declares each key with its default."""
 
         def number(key: str) -> int:
             value = config.get(key)

@@ -1,13 +1,12 @@
-"""The states of a classic group, as tables; nothing else changes a group's state.
+"""The states of a classic group, as tables.
 
-A group is *empty* when it has no members (it may have committed offsets). The first member to join, and every
-later change of membership, makes it *prepare a rebalance*: it waits, for no longer than the longest rebalance
-timeout of its members, until each of them has joined again. Then it is *completing* the rebalance: the leader
-computes an assignment while the others wait for it. With the assignment in the log the group is *stable*. A
-*dead* group is gone
-from memory and log; requests that still hold it are sent away.
+A group is *empty* when it has no members (it may have committed offsets). The first member to join, and every later
+change of membership, makes it *prepare a rebalance*: it waits until each member has joined again, at most for the
+longest rebalance timeout of its members. Then it *completes* the rebalance: the leader computes an assignment while the
+others wait for it. With the assignment in the log the group is *stable*. A *dead* group has been removed from memory
+and log.
 
-Kafka: ``GroupMetadata.scala`` (its states name their valid predecessors; here an event names the successor).
+Kafka: ``GroupMetadata.scala``, where states name their valid predecessors; here an event names the successor.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ottla_broker.coordinator import codes
 
 
 class GroupState(Enum):
-    """A state; its value is the name that DescribeGroups and ListGroups give."""
+    """A state; its value is its name in DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -28,11 +27,11 @@ class GroupState(Enum):
 
 
 class Event(Enum):
-    """What can happen to a group as a whole."""
+    """What happens to a group as a whole."""
 
     PREPARE = "membership changes"
     JOINED = "the members of the next generation are known"
-    EMPTIED = "nobody is left for the next generation"
+    EMPTIED = "no member is left for the next generation"
     ASSIGNED = "the leader's assignment is in the log"
     RETIRED = "deleted, expired, or led by another broker"
 
@@ -54,7 +53,7 @@ HEARTBEAT: dict[GroupState, int] = {
     STABLE: codes.NONE,
     DEAD: codes.COORDINATOR_NOT_AVAILABLE,
 }
-"""What a member of the current generation is told when it sends a heartbeat."""
+"""The answer to a heartbeat of a member of the current generation."""
 
 SYNC: dict[GroupState, int] = {
     EMPTY: codes.UNKNOWN_MEMBER_ID,
@@ -63,7 +62,7 @@ SYNC: dict[GroupState, int] = {
     STABLE: codes.NONE,
     DEAD: codes.COORDINATOR_NOT_AVAILABLE,
 }
-"""What a member of the current generation is told when it asks for its assignment; it may have to wait."""
+"""The answer to a SyncGroup of a member of the current generation; with NONE it may have to wait."""
 
 COMMIT: dict[GroupState, int] = {
     EMPTY: codes.NONE,
@@ -72,14 +71,16 @@ COMMIT: dict[GroupState, int] = {
     STABLE: codes.NONE,
     DEAD: codes.COORDINATOR_NOT_AVAILABLE,
 }
-"""What a valid member (or, in an empty group, anybody) is told when it commits offsets. While the rebalance
-completes, a member that knows the new generation has no partitions yet whose offsets it could commit."""
+"""The answer to an OffsetCommit of a valid member, or of any client in an empty group.
+
+While the rebalance completes, a member of the new generation has no partitions yet whose offsets it could commit.
+"""
 
 CAN_REBALANCE = frozenset(state for state, events in TRANSITIONS.items() if Event.PREPARE in events)
 
 
 class GroupStateError(Exception):
-    """An event that the group's state does not allow: a fault of this broker, never of a client."""
+    """An event that the group's state does not allow: a defect of this broker, never of a client."""
 
 
 class GroupStateMachine:
@@ -90,16 +91,16 @@ class GroupStateMachine:
     def __init__(self, state: GroupState, since_ms: int) -> None:
         self._state = state
         self.state_since_ms = since_ms
-        """Wall-clock time of the last transition in ms; -1 where the log does not say."""
+        """Wall-clock time of the last transition in ms; -1 where the log doesn't have it."""
 
     @property
     def state(self) -> GroupState:
         return self._state
 
     def fire(self, event: Event, now_ms: int) -> None:
-        """Move on. Raises GroupStateError when the table has no such move."""
+        """Change the state. Raises GroupStateError when the table has no such transition."""
         following = TRANSITIONS[self._state].get(event)
         if following is None:
-            raise GroupStateError(f"a group that is {self._state.value} met: {event.value}")
+            raise GroupStateError(f"a group in state {self._state.value} can't handle: {event.value}")
         self._state = following
         self.state_since_ms = now_ms
