@@ -152,4 +152,4 @@ def test_the_last_broker_that_stops_waits_for_nobody(new_cluster: NewCluster) ->
     for broker in cluster.brokers.values():
         assert broker.wait() == 0
     events = [event["event"] for broker in cluster.brokers.values() for event in broker.events()]
-    assert "there is no other broker left to hand leaderships over to" in events
+    assert "no other broker is left to take over leadership" in events

@@ -43,7 +43,7 @@ class Configs:
         self.has_topics = has_topics
         self.looked_up: list[str] = []
 
-    async def know(self, topics: Any) -> None:
+    async def load(self, topics: Any) -> None:
         self.looked_up += topics
 
     def topic(self, name: str) -> dict[str, str]:

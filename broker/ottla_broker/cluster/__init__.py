@@ -1,1 +1,1 @@
-"""A broker as a member of a cluster: its session with ZooKeeper, and what the controller tells it."""
+"""A broker as a member of a cluster: its session with ZooKeeper, and the controller's requests to it."""

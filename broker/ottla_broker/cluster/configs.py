@@ -1,7 +1,7 @@
-"""What is set for topics and brokers, as ZooKeeper has it, kept up to date.
+"""The settings of topics and brokers in ZooKeeper, kept up to date.
 
-Whoever changes a configuration writes its node and then a notification, ``/config/changes/config_change_N``; every
-broker reads the node anew. Kafka: ``ZkConfigManager``, ``DynamicConfigManager``.
+A change writes the entity's node and then a notification, ``/config/changes/config_change_N``; every broker then reads
+the node again. Kafka: ``ZkConfigManager``, ``DynamicConfigManager``.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ log = get_logger()
 CHANGES: Final = "/config/changes"
 _PREFIX: Final = "config_change_"
 _KEPT: Final = 500
-"""Notifications beyond this many are removed, the oldest first; a broker that missed them has read everything anew."""
+"""How many notifications to keep. A broker that missed an older one has restarted and read everything."""
 
 Settings = Mapping[str, str]
 Changed = Callable[[str, str, Settings], Awaitable[None]]
-"""Told the kind (``topics`` or ``brokers``), the name, and what is set now."""
+"""Called with the kind (``topics`` or ``brokers``), the name, and the settings."""
 Check = Callable[[str, str, str], None]
-"""Given a kind, the name of a setting and its value: raises ValueError where that can't come into force."""
+"""Called with a kind, a setting's name and its value; raises ValueError if it can't come into force."""
 
 
 class ClusterConfigs:
@@ -53,14 +53,14 @@ class ClusterConfigs:
     # ---- topics
 
     async def load_topics(self) -> None:
-        """Read what is set for all topics. Raises StoreError."""
-        # What comes after these has not been read.
+        """Read the settings of all topics. Raises StoreError."""
+        # Later notifications are about settings that may not be read here.
         self._seen = max(await self._numbers(), default=-1)
         names = await self._store.children("/config/topics")
         await self._read_topics(names)
 
-    async def know(self, topics: Iterable[str]) -> None:
-        """Read what is set for topics that have not been read yet. Raises StoreError."""
+    async def load(self, topics: Iterable[str]) -> None:
+        """Read the settings of topics that aren't loaded. Raises StoreError."""
         missing = [name for name in topics if name not in self._topics]
         if missing:
             await self._read_topics(missing)
@@ -77,23 +77,23 @@ class ClusterConfigs:
         return bool(self._topics)
 
     def topic(self, name: str) -> Settings:
-        """What is set for a topic; nothing for one that isn't known."""
+        """A topic's settings; none for an unknown topic."""
         return self._topics.get(name, {})
 
     def forget(self, topic: str) -> None:
-        """A topic is deleted: one of its name that is made again is read again."""
+        """Drop a deleted topic, so that the settings of a new one of that name are read."""
         self._topics.pop(topic, None)
 
     # ---- any entity
 
     async def read(self, kind: str, name: str) -> dict[str, str]:
-        """What is set for an entity, as it was written. Raises StoreError."""
+        """An entity's settings as written. Raises StoreError."""
         path = ConfigNode.path(kind, name)
         data = await self._data(path)
         return {} if data is None else _decode(path, data)
 
     async def in_force(self, kind: str, name: str) -> dict[str, str]:
-        """The same, without what can't come into force. Raises StoreError."""
+        """An entity's settings that can come into force. Raises StoreError."""
         path = ConfigNode.path(kind, name)
         data = await self._data(path)
         return {} if data is None else self._in_force(kind, path, data)
@@ -109,7 +109,7 @@ class ClusterConfigs:
         return usable(path, _decode(path, data), partial(self._check, kind))
 
     async def write(self, kind: str, name: str, settings: Settings) -> None:
-        """Set an entity's configuration, and have all brokers told. Raises StoreError."""
+        """Write an entity's settings and notify all brokers. Raises StoreError."""
         path, data = ConfigNode.path(kind, name), ConfigNode.encode(settings)
         while True:
             try:
@@ -125,7 +125,7 @@ class ClusterConfigs:
     # ---- news
 
     def start(self) -> None:
-        """Begin to follow changes."""
+        """Start to follow changes."""
         self._watch = self._store.watch(CHANGES, self._on_change)
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._wake.set()
@@ -146,23 +146,23 @@ class ClusterConfigs:
             await self._wake.wait()
             self._wake.clear()
             try:
-                await self._take_news()
+                await self._read_changes()
             except StoreError as error:
-                log.warning("changes of configuration are not read", reason=str(error))
+                log.warning("changes of configs can't be read", reason=str(error))
 
     async def _numbers(self) -> dict[int, str]:
         names = await self._store.children(CHANGES)
         found = (re.fullmatch(rf"{_PREFIX}([0-9]+)", name) for name in names)
         return {int(match[1]): match[0] for match in found if match is not None}
 
-    async def _take_news(self) -> None:
+    async def _read_changes(self) -> None:
         numbers = await self._numbers()
         for number in sorted(number for number in numbers if number > self._seen):
             try:
-                await self._take(f"{CHANGES}/{numbers[number]}")
+                await self._read_change(f"{CHANGES}/{numbers[number]}")
             except ValueError as error:
-                # It can't be read, or names what can't be the path of a node.
-                log.warning("a notification is passed over", reason=str(error))
+                # The notification can't be read, or its entity can't be part of a path.
+                log.warning("a notification of changed configs was ignored", reason=str(error))
             self._seen = number
         for number in sorted(numbers)[:-_KEPT]:
             try:
@@ -170,7 +170,7 @@ class ClusterConfigs:
             except NoNodeError:
                 continue
 
-    async def _take(self, path: str) -> None:
+    async def _read_change(self, path: str) -> None:
         try:
             data, _ = await self._store.get(path)
         except NoNodeError:
@@ -178,7 +178,7 @@ class ClusterConfigs:
         entity = _entity(path, data)
         kind, _, name = entity.partition("/")
         if kind not in (ConfigNode.TOPICS, ConfigNode.BROKERS):
-            return  # Kafka has settings of users, clients and more, for its own brokers in this cluster
+            return  # settings of users, clients and more, for Kafka's brokers in this cluster
         settings = await self.in_force(kind, name)
         if kind == ConfigNode.TOPICS:
             self._topics[name] = settings
@@ -189,12 +189,12 @@ def _decode(path: str, data: bytes) -> dict[str, str]:
     try:
         return ConfigNode.decode(path, data)
     except BadNodeError as error:
-        log.error("what is set can't be read, and is taken for nothing", reason=str(error))
+        log.error("settings can't be read and are ignored", reason=str(error))
         return {}
 
 
 def _entity(path: str, data: bytes) -> str:
-    """``topics/T`` of a notification in version 2; version 1 has type and name apart."""
+    """``topics/T`` of a notification in version 2; version 1 has separate fields for type and name."""
     try:
         found = json.loads(data)
         if "entity_path" in found:

@@ -1,4 +1,4 @@
-"""What the controller tells this broker, carried out in the order in which it comes."""
+"""The controller's requests to this broker, carried out in order: LeaderAndIsr, StopReplica, UpdateMetadata."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ log = get_logger()
 _LEADER_AND_ISR_BROKER_EPOCH: Final = 2
 _STOP_REPLICA_BROKER_EPOCH: Final = 1
 _UPDATE_METADATA_BROKER_EPOCH: Final = 5
-"""The first versions whose requests say for which registration of a broker they are meant (KIP-380)."""
+"""The first versions of requests that name the broker's registration they are meant for (KIP-380)."""
 LEADER_DURING_DELETE: Final = -2
 _NO_TOPICS_SECONDS: Final = 20.0
-"""How long a new controller may take until it tells of topics: it elects leaders first. All of it is waited for only
-where settings are left of topics that aren't there any more."""
+"""How long to wait for a new controller's first topics, since it elects leaders first. This broker waits that long only
+if all topics that it has settings of have been deleted."""
 _FAREWELL_SECONDS: Final = 3.0
-"""How long Metadata names a broker that has gone. librdkafka ends its connection to one that isn't named any more; if
-the same answer says who leads its partitions now, it loses that, and asks again a second later."""
+"""How long Metadata names a broker that is gone. librdkafka closes its connection to a broker that Metadata no longer
+names; it then loses the new leaders in the same response, and asks again only a second later."""
 
 
 class ControllerRequests:
-    """Owned by the loop thread. One request at a time, so that none overtakes another.
+    """Owned by the loop thread. Handles one request at a time, so that none overtakes another.
 
     Attributes:
-        on_topic_deleted: called with a topic and its partitions when the controller says that it goes.
-        on_brokers: called when the brokers that are alive have changed.
-        on_leaders: called when partitions are led and followed as told, with the registration's epoch that is meant.
-        joined: set once a controller has told this broker of the cluster.
+        on_topic_deleted: called with a topic and its partitions when the controller deletes it.
+        on_brokers: called when the live brokers have changed.
+        on_leaders: called after LeaderAndIsr is carried out, with the epoch of the registration it was meant for.
+        joined: set once a controller has sent this broker the cluster's metadata.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ControllerRequests:
         store: Reading,
         clock: Clock,
     ) -> None:
-        """``log_config`` makes of a topic's settings what is in force; ``set_address`` is told where brokers are."""
+        """``log_config`` turns a topic's settings into the config in force; ``set_address`` gets brokers' addresses."""
         self._fence = fence
         self._metadata = metadata
         self._replicas = replicas
@@ -84,10 +84,10 @@ class ControllerRequests:
         self._set_address = set_address
         self._store = store
         self._clock = clock
-        # The epochs of the controller and of this broker's registration under which nothing that went was missed.
+        # The epochs of the controller and of this broker's registration in which no deletion was missed.
         self._caught_up = (-1, -1)
         self._turn = asyncio.Lock()
-        self._news = asyncio.Event()
+        self._updated = asyncio.Event()
         self.joined = asyncio.Event()
         self.on_topic_deleted: list[Callable[[str, Sequence[int]], None]] = []
         self.on_brokers: list[Callable[[], None]] = []
@@ -99,7 +99,7 @@ class ControllerRequests:
             if code is ErrorCode.NONE:
                 topics = {state.topic_name for state in request.ungrouped_partition_states}
                 topics |= {topic.topic_name for topic in request.topic_states}
-                code = await self._know(filter(is_topic_name, topics))
+                code = await self._load_settings(filter(is_topic_name, topics))
             if code is ErrorCode.NONE and self._changes.contradicts(request):
                 code = await self._drop_missing(replicas=True)
             if code is not ErrorCode.NONE:
@@ -109,16 +109,16 @@ class ControllerRequests:
             response = await self._changes.apply_leader_and_isr(request, version, self._config_of)
             self.on_leaders(request.broker_epoch)
             for topic in request.topic_states:
-                self._take_leaders(topic)
+                self._publish_leaders(topic)
             return response
 
-    def _take_leaders(self, topic: LeaderAndIsrTopicState) -> None:
-        """Answer clients at once with the leaders that are known from here on.
+    def _publish_leaders(self, topic: LeaderAndIsrTopicState) -> None:
+        """Put the new leaders into the metadata at once.
 
-        The controller tells all brokers a moment later; until then, a client that has just been refused by this broker
-        would be sent back to it, and some wait a second before they ask again.
+        UpdateMetadata comes a moment later. Until then, a client that this broker has just refused would be sent back
+        to it, and some clients wait a second before they ask again.
         """
-        self._take_newer(
+        self._update_newer(
             topic.topic_name,
             topic.topic_id,
             [
@@ -130,8 +130,8 @@ class ControllerRequests:
         )
 
     def learn_leaders(self, topic: MetadataResponseTopic) -> None:
-        """Tell clients of the leaders that another broker knows, where they are newer than those known here."""
-        self._take_newer(
+        """Put leaders that another broker knows into the metadata, where they are newer."""
+        self._update_newer(
             topic.name or "",
             topic.topic_id,
             [
@@ -147,7 +147,7 @@ class ControllerRequests:
             ],
         )
 
-    def _take_newer(self, name: str, topic_id: bytes, told: Iterable[PartitionInfo]) -> None:
+    def _update_newer(self, name: str, topic_id: bytes, infos: Iterable[PartitionInfo]) -> None:
         known = self._metadata.topic(name)
         if known is None or known.topic_id != topic_id:
             return
@@ -161,7 +161,7 @@ class ControllerRequests:
                 info.isr,
                 partitions[info.index].offline,
             )
-            for info in told
+            for info in infos
             if info.index in partitions and info.leader_epoch > partitions[info.index].leader_epoch
         }
         if newer:
@@ -184,21 +184,21 @@ class ControllerRequests:
                 states[topic.topic_name] = (topic.topic_id, list(topic.partition_states))
             _drop_invalid(states)
             if code is ErrorCode.NONE:
-                code = await self._know(states)
+                code = await self._load_settings(states)
             if code is ErrorCode.NONE:
                 code = await self._catch_up()
             if code is ErrorCode.NONE:
-                self._take_brokers(request.live_brokers)
-                self._take_topics(states)
+                self._update_brokers(request.live_brokers)
+                self._update_topics(states)
                 self._metadata.controller_id = request.controller_id
                 self._join(states)
-                self._news.set()
-                self._news = asyncio.Event()
+                self._updated.set()
+                self._updated = asyncio.Event()
             return UpdateMetadataResponse(error_code=code)
 
-    def _join(self, told: Collection[str]) -> None:
-        """A new controller tells who is alive first, and of topics when it has elected leaders, if there are any."""
-        if told or not self._configs.has_topics:
+    def _join(self, topics: Collection[str]) -> None:
+        """Join at the first topics: a new controller sends the live brokers first, and topics after its elections."""
+        if topics or not self._configs.has_topics:
             self.joined.set()
         elif not self.joined.is_set():
             self._clock.call_later(_NO_TOPICS_SECONDS, self.joined.set)
@@ -206,7 +206,7 @@ class ControllerRequests:
     async def _check(
         self, request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest, names_broker: bool
     ) -> ErrorCode:
-        """Whether to obey; ``names_broker``: the request says for which registration of this broker it is meant."""
+        """Whether to obey. ``names_broker``: the request names the registration of this broker that it is meant for."""
         try:
             code = await self._fence.admit(
                 request.controller_id,
@@ -217,9 +217,9 @@ class ControllerRequests:
             log.warning(
                 "a new controller can't be confirmed", controller=request.controller_id, reason=str(error)
             )
-            return ErrorCode.UNKNOWN_SERVER_ERROR  # the controller asks again
+            return ErrorCode.UNKNOWN_SERVER_ERROR  # the controller retries
         if code is not ErrorCode.NONE:
-            # Normal after a restart: the controller may still send requests meant for the process before.
+            # Normal after a restart: the controller may still send requests meant for the previous process.
             write = log.info if code is ErrorCode.STALE_BROKER_EPOCH else log.warning
             write(
                 "controller request refused",
@@ -230,20 +230,20 @@ class ControllerRequests:
             )
         return code
 
-    async def _know(self, topics: Iterable[str]) -> ErrorCode:
-        """Have the settings of topics at hand. Without ZooKeeper they can't be had: the controller asks again."""
+    async def _load_settings(self, topics: Iterable[str]) -> ErrorCode:
+        """Read settings of topics that aren't loaded. Returns an error without ZooKeeper; the controller retries."""
         try:
-            await self._configs.know(topics)
+            await self._configs.load(topics)
         except StoreError as error:
-            log.warning("settings of topics can't be read", reason=str(error))
+            log.warning("topic settings can't be read", reason=str(error))
             return ErrorCode.UNKNOWN_SERVER_ERROR
         return ErrorCode.NONE
 
     async def _catch_up(self) -> ErrorCode:
-        """Find out what nobody tells any more, before the first news of a controller, or under a registration.
+        """Find missed deletions before the first metadata of a controller or of a registration.
 
-        A controller that dies may have told only some brokers that a topic is deleted, and the next one knows nothing
-        of it; one that takes a broker for gone doesn't tell it of the replicas that it loses either.
+        A controller that dies may have announced a deletion to some brokers only, and the next one doesn't know of it.
+        Nor does a controller that judges a broker gone tell it which replicas it loses.
         """
         now = (self._fence.controller_epoch, self._fence.broker_epoch)
         if now == self._caught_up:
@@ -254,9 +254,9 @@ class ControllerRequests:
         return code
 
     async def _drop_missing(self, *, replicas: bool) -> ErrorCode:
-        """Forget topics that are no more, and, if asked to, leave replicas that are this broker's no more.
+        """Drop deleted topics, and with ``replicas`` also replicas that are no longer this broker's.
 
-        As for :meth:`_know`: without ZooKeeper the controller has to ask again.
+        Returns an error without ZooKeeper; the controller retries.
         """
         try:
             gone = await deleted(self._store, [topic.name for topic in self._metadata.topics()])
@@ -266,10 +266,10 @@ class ControllerRequests:
                 else []
             )
         except StoreError as error:
-            log.warning("what was missed can't be found out", reason=str(error))
+            log.warning("missed deletions can't be read", reason=str(error))
             return ErrorCode.UNKNOWN_SERVER_ERROR
         for name in gone:
-            log.info("topic deleted while nobody told this broker", topic=name)
+            log.info("topic was deleted while this broker was unreachable", topic=name)
             self._forget(name)
         if lost:
             await self._changes.drop_strays(lost)
@@ -280,24 +280,24 @@ class ControllerRequests:
 
     # ---- metadata
 
-    def _take_brokers(self, live: Iterable[UpdateMetadataBroker]) -> None:
+    def _update_brokers(self, live: Iterable[UpdateMetadataBroker]) -> None:
         brokers: dict[int, BrokerInfo] = {}
         for broker in live:
             listeners = {each.listener: (each.host, each.port) for each in broker.endpoints}
             if not listeners:
-                continue  # of a controller older than any that could be in one cluster with this broker
+                continue  # a version older than any controller that works with this broker
             host, port = next(iter(listeners.values()))
             brokers[broker.id] = BrokerInfo(broker.id, host, port, broker.rack, listeners)
         before = self._metadata.brokers
         if brokers != before:
             self._metadata.brokers = brokers
             for number in before.keys() - brokers.keys():
-                self._say_farewell(before[number])
+                self._keep_departed(before[number])
             for callback in self.on_brokers:
                 callback()
 
-    def _say_farewell(self, broker: BrokerInfo) -> None:
-        """Name a broker that has gone to clients for a moment more, while they hear who leads instead."""
+    def _keep_departed(self, broker: BrokerInfo) -> None:
+        """Keep naming a broker that is gone for a moment, until clients know the new leaders."""
         departed = self._metadata.departed
 
         def forget() -> None:
@@ -307,7 +307,7 @@ class ControllerRequests:
         departed[broker.id] = broker
         self._clock.call_later(_FAREWELL_SECONDS, forget)
 
-    def _take_topics(self, states: Mapping[str, tuple[bytes, list[UpdateMetadataPartitionState]]]) -> None:
+    def _update_topics(self, states: Mapping[str, tuple[bytes, list[UpdateMetadataPartitionState]]]) -> None:
         for name, (topic_id, partitions) in states.items():
             if any(state.leader == LEADER_DURING_DELETE for state in partitions):
                 self._forget(name)
@@ -346,30 +346,30 @@ class ControllerRequests:
             callback(name, list(known.partitions))
 
     def topic_configured(self, name: str) -> None:
-        """A topic's settings have changed: they come into force."""
+        """Apply a topic's changed settings."""
         known = self._metadata.topic(name)
         if known is not None:
             self._put(name, known.topic_id, known.partitions)
         self._replicas.update_config(name, self._config_of(name))
 
     def defaults_changed(self) -> None:
-        """The broker's own settings have changed: what is in force for topics follows."""
+        """Apply changed defaults of the broker to its topics."""
         for topic in list(self._metadata.topics()):
             self.topic_configured(topic.name)
 
     async def wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
-        """Wait until the metadata fulfil a condition; False when the time is up."""
+        """Wait until the metadata fulfil a condition. Returns False after ``timeout`` seconds."""
         try:
             async with self._clock.timeout(timeout):
                 while not condition():
-                    await self._news.wait()
+                    await self._updated.wait()
         except TimeoutError:
             return False
         return True
 
 
 def _drop_invalid(states: dict[str, tuple[bytes, list[UpdateMetadataPartitionState]]]) -> None:
-    """Take out partitions that can't exist, so that one bad node in ZooKeeper doesn't stop all metadata updates."""
+    """Remove partitions that can't exist, so that one bad node in ZooKeeper doesn't stop all metadata updates."""
     for name, (_, partitions) in list(states.items()):
         valid = [each for each in partitions if check_partition(name, each.partition_index) is ErrorCode.NONE]
         if len(valid) < len(partitions):

@@ -27,7 +27,7 @@ SEQUENCE_PATH: Final = "/brokers/seqid"
 
 
 async def generate_broker_id(store: ZooKeeperStore, reserved: int) -> int:
-    """A number for a broker that has none: above ``reserved``, never given before.
+    """A new broker id, above ``reserved``.
 
     The version of ``/brokers/seqid`` is the sequence (Kafka: ``KafkaZkClient.generateBrokerSequenceId``).
     """
@@ -42,10 +42,10 @@ async def generate_broker_id(store: ZooKeeperStore, reserved: int) -> int:
 
 
 async def register(store: ZooKeeperStore, broker_id: int, registration: BrokerRegistration) -> int:
-    """Make ``/brokers/ids/N``; returns the broker's epoch.
+    """Create ``/brokers/ids/N``; returns the broker's epoch.
 
-    A node that says the same addresses was left by an earlier life of this broker, whose session has not run out yet:
-    this process has the port now, so nobody else can be there. Any other is another broker's.
+    An existing node with the same addresses is left from an earlier process of this broker, whose session has not
+    expired: the port is this process's now. A node with other addresses belongs to another broker.
 
     Raises:
         StoreError: the number is in use.
@@ -63,7 +63,7 @@ async def register(store: ZooKeeperStore, broker_id: int, registration: BrokerRe
         break
     epoch = await store.created_at(path)
     if epoch is None:
-        raise StoreError(f"{path} is gone as soon as it was made")
+        raise StoreError(f"{path} disappeared right after it was created")
     log.info("registered", broker=broker_id, epoch=epoch, endpoints=list(registration.endpoints))
     return epoch
 
@@ -81,13 +81,13 @@ async def _remove_stale(
     except NoNodeError:
         return
     except BadNodeError as error:
-        raise StoreFailedError(f"{path} is there and can't be read: {error}") from error
+        raise StoreFailedError(f"{path} exists but can't be read: {error}") from error
     if list(other.endpoints) != list(registration.endpoints):
         raise StoreFailedError(
-            f"broker.id={broker_id} is in use by a broker at {', '.join(other.endpoints)}; give this one another"
-            " number, or stop that one and wait until its session has ended"
+            f"broker.id={broker_id} is in use by a broker at {', '.join(other.endpoints)}; give this broker another"
+            " number, or stop the other one and wait until its session has ended"
         )
-    log.info("removing what an earlier life of this broker left", broker=broker_id)
+    log.info("removing the registration of an earlier process of this broker", broker=broker_id)
     try:
         await store.delete(path, version)
     except (NoNodeError, BadVersionError):

@@ -1,7 +1,7 @@
-"""What other brokers know of leaders, asked for by one that the controller can't be expected to tell any more.
+"""Asks other brokers for the current leaders, when the controller may not reach this broker.
 
-Nothing is led or followed because of it: that is the controller's to say. Clients are told, so that those who know no
-other broker find the leaders that there are by now.
+The result only goes into the metadata, so that clients that know no other broker find the new leaders. What this broker
+leads and follows is for the controller to say.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = get_logger()
 
 _SECONDS: Final = 1.0
 _MOST_TOPICS: Final = 500
-"""Of how many topics one question is."""
+"""The most topics in one request."""
 
 
 async def discover_leaders(
@@ -29,17 +29,17 @@ async def discover_leaders(
     peers: Peers,
     own_id: int,
     topics: Collection[str],
-    take: Callable[[MetadataResponseTopic], None],
+    on_topic: Callable[[MetadataResponseTopic], None],
 ) -> None:
-    """Ask each other broker that answers of these topics; ``take`` is given what it says of each."""
+    """Ask every reachable broker for these topics; ``on_topic`` gets each topic of each response."""
     wanted = [MetadataRequestTopic(name=name) for name in sorted(topics)[:_MOST_TOPICS]]
     request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
     for broker in [each for each in metadata.brokers if each != own_id and each not in metadata.unreachable]:
         try:
             answer = await peers.request(broker, request, timeout=_SECONDS)
         except PeerError as error:
-            log.debug("a broker could not be asked of leaders", broker=broker, reason=str(error))
+            log.debug("a broker could not be asked for leaders", broker=broker, reason=str(error))
             continue
         for topic in answer.topics:
             if not topic.error_code:
-                take(topic)
+                on_topic(topic)

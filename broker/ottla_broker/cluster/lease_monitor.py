@@ -1,8 +1,8 @@
 """Notices when ZooKeeper has been silent for so long that it may have ended this broker's session.
 
-ZooKeeper counts from what it heard last of the broker, the broker from when it sent what was answered last, which is
-earlier: so the broker is the first to know. It needs no news for that, and none comes: a session that has ended is
-told of when ZooKeeper answers again.
+ZooKeeper counts from the last message it received from the broker. The broker counts from when it sent the last request
+that was answered, which is earlier, so it is the first to know. No notification would come: ZooKeeper reports an ended
+session only when it answers again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla_broker.store.api import Lease
 
 log = get_logger()
 
-_LOOK_SECONDS: Final = 0.25
+_REPEAT_SECONDS: Final = 0.25
 
 
 async def watch_lease(
@@ -25,20 +25,20 @@ async def watch_lease(
     on_silent: Callable[[], Awaitable[None]],
     on_heard: Callable[[], None],
 ) -> None:
-    """Run until cancelled. ``on_silent`` is awaited again and again while the present lease has run out."""
+    """Run until cancelled. ``on_silent`` is awaited repeatedly while the current lease has expired."""
     silent = False
     while True:
         left = lease().until - clock.monotonic()
         if left > 0:
             if silent:
                 silent = False
-                log.info("ZooKeeper is heard again")
+                log.info("ZooKeeper answers again")
                 on_heard()
-            # At most so long, for the session may be another one by then.
+            # Not longer, because another session may begin meanwhile.
             await clock.sleep(min(left, 1.0))
             continue
         if not silent:
             silent = True
-            log.warning("nothing is heard of ZooKeeper: another broker may take over what this one does")
+            log.warning("ZooKeeper doesn't answer: another broker may take over from this one")
         await on_silent()
-        await clock.sleep(_LOOK_SECONDS)
+        await clock.sleep(_REPEAT_SECONDS)

@@ -1,4 +1,4 @@
-"""Connections to other brokers, as those who fetch from, control and ask them want to have them."""
+"""Connections to other brokers, for fetchers, for the controller, and for requests to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONNECT_SECONDS: Final = 10.0
 
 
 class FetchLink:
-    """A connection for a fetcher, or for what is asked of the controller; fails with ConnectionError."""
+    """A connection of a fetcher, or to the controller; fails with ConnectionError."""
 
     _failure: type[Exception] = ConnectionError
 
@@ -58,15 +58,15 @@ class ControlLink(FetchLink):
 
 
 class Links:
-    """The ways to other brokers, and to the controller. Owned by the loop thread."""
+    """Connects to other brokers and to the controller. Owned by the loop thread."""
 
     def __init__(self, peers: Peers, controller: Callable[[], int]) -> None:
-        """``controller`` is the broker that is the controller now, -1 while nobody is."""
+        """``controller`` returns the controller's broker id, or -1."""
         self._peers = peers
         self._controller = controller
 
     async def to_leader(self, broker_id: int) -> FetchLink:
-        """For one fetcher alone: its requests wait at the leader, and others would wait behind them.
+        """For one fetcher only: its requests wait at the leader, and others would wait behind them.
 
         Raises ConnectionError.
         """
@@ -76,10 +76,10 @@ class Links:
             raise ConnectionError(str(error)) from error
 
     async def to_controller(self) -> FetchLink:
-        """For whatever is asked of the controller. Raises ConnectionError."""
+        """For requests to the controller. Raises ConnectionError."""
         controller = self._controller()
         if controller < 0:
-            raise ConnectionError("there is no controller just now")
+            raise ConnectionError("no broker is the controller now")
         return await self._link(controller, Purpose.OTHER)
 
     async def _link(self, broker_id: int, purpose: Purpose) -> FetchLink:
@@ -88,7 +88,7 @@ class Links:
         except PeerError as error:
             raise ConnectionError(str(error)) from error
         except asyncio.CancelledError:
-            # The attempt was given up because the broker's address changed, not this task.
+            # The attempt was cancelled because the broker's address changed; this task goes on.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise

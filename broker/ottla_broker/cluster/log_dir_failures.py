@@ -1,4 +1,4 @@
-"""Tells the controller of a data folder whose disk has failed: ``/log_dir_event_notification``."""
+"""Reports a failed data folder to the controller, in ``/log_dir_event_notification``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RETRY_SECONDS: Final = 0.5
 
 
 class LogDirFailures:
-    """Owned by the loop thread. A report is made again until ZooKeeper has it."""
+    """Owned by the loop thread. A report is repeated until ZooKeeper has it."""
 
     def __init__(self, store: ReconnectingStore, broker_id: int, clock: Clock) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class LogDirFailures:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def folder_failed(self, folder: str, partitions: Sequence[Partition]) -> None:
-        """The controller asks for the partitions itself, and elects other leaders for those that are offline."""
+        """Report a folder. The controller asks which partitions are offline, and elects other leaders."""
         task = asyncio.get_running_loop().create_task(self._report(folder))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -44,7 +44,11 @@ class LogDirFailures:
                 await self._store.create(_NOTICE, data, sequence=True)
                 return
             except StoreError as error:
-                log.warning("the controller can't be told of a failed disk", folder=folder, reason=str(error))
+                log.warning(
+                    "a failed data folder can't be reported",
+                    folder=folder,
+                    reason=str(error),
+                )
                 await self._clock.sleep(_RETRY_SECONDS)
 
     async def close(self) -> None:

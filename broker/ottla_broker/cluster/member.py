@@ -1,9 +1,9 @@
-"""A broker as a member of a cluster: what it adds to the broker that stands alone, and its life with ZooKeeper.
+"""What a member of a cluster has beyond a standalone broker, and its life with ZooKeeper.
 
-Start: a session, the cluster's id, this broker's number, what is set for topics; when the listeners are bound, the
-registration and the election. After a session that ZooKeeper has ended, the same again from the registration on: the
-broker is another one then as far as the controller is concerned, with a new epoch. Meanwhile it goes on serving what it
-leads; who leads after that is told by the controller.
+At start: a session, the cluster's id, this broker's number, the topics' settings; once the listeners are bound, the
+registration and the election. When ZooKeeper ends the session, the broker begins another one and registers again. To
+the controller it is a new broker then, with a new epoch. Meanwhile it keeps serving the partitions that it leads, until
+the controller says who leads them now.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ class ClusterMember:
     """Owned by the loop thread. :meth:`open`, then :meth:`join`; :meth:`leave` and :meth:`close` at the end.
 
     Attributes:
-        replicas, controller, control: what handlers use.
-        on_broker_configs: called when dynamic settings of the broker have come into force.
-        on_failed: called when this member can't go on, for a defect of its own.
+        replicas, controller, controller_requests: what handlers use.
+        on_broker_configs: called when dynamic configs of the broker have changed.
+        on_failed: called when this member can't go on because of a defect.
     """
 
     def __init__(
@@ -108,10 +108,10 @@ class ClusterMember:
     # ---- start
 
     async def open(self, cluster_id: str | None, broker_id: int | None) -> None:
-        """Begin a session and learn who this broker is. Both ids are what the data folder says.
+        """Begin a session and settle the ids. Both arguments are the data folder's.
 
         Raises:
-            StoreError, BadNodeError: with one line that says why.
+            StoreError, BadNodeError: with a one-line message.
         """
         config = self._config
         session = await self._new_session()
@@ -132,9 +132,9 @@ class ClusterMember:
         default = await self.configs.in_force(ConfigNode.BROKERS, DEFAULT_ENTITY)
         own = await self.configs.in_force(ConfigNode.BROKERS, str(config.broker_id))
         config.apply_dynamic(default, own)
-        self._make_rooms()
+        self._create_parts()
 
-    def _make_rooms(self) -> None:
+    def _create_parts(self) -> None:
         config = self._config
         number = config.broker_id
         self._peers = Peers(f"broker-{number}", self._clock)
@@ -180,8 +180,8 @@ class ClusterMember:
             on_disk_error=self.replicas.partition_failed,
             quota=self._follower_quota,
         )
-        self._take_rates()
-        self.on_broker_configs.append(self._take_rates)
+        self._apply_rates()
+        self.on_broker_configs.append(self._apply_rates)
         self._log_dir_failures = LogDirFailures(self.store, number, self._clock)
         self.replicas.on_folder_failed.append(self._log_dir_failures.folder_failed)
         if config.replica_selector_class == RACK_AWARE:
@@ -197,8 +197,8 @@ class ClusterMember:
             self.store,
             self._clock,
         )
-        self.controller_requests.on_leaders = self._led_in
-        self.controller_requests.on_brokers.append(self._take_addresses)
+        self.controller_requests.on_leaders = self._on_leaders
+        self.controller_requests.on_brokers.append(self._update_addresses)
         self.controller_requests.on_brokers.append(self.replicas.brokers_changed)
         self.controller = ClusterController(
             config=config,
@@ -218,7 +218,7 @@ class ClusterMember:
         return self._session
 
     async def join(self, endpoints: Sequence[Endpoint]) -> None:
-        """Register, now that the ports are known, and stand for election.
+        """Register, now that the ports are known, and take part in the election.
 
         Raises:
             StoreError: the number is in use, or ZooKeeper can't be reached.
@@ -237,18 +237,18 @@ class ClusterMember:
         self._leader_lease.lease = self._lease()
         self._start(self._live())
         self._start(self._shrink_isrs())
-        self._start(watch_lease(self._lease, self._clock, self._on_silence, self._on_sign))
+        self._start(watch_lease(self._lease, self._clock, self._on_lease_expired, self._on_lease_renewed))
         self.configs.start()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        """A task that lasts as long as this member."""
+        """Run a task until :meth:`close`."""
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(self._ended)
         self._tasks.append(task)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a member of a cluster has failed", exc_info=error)
+            log.error("cluster membership failed", exc_info=error)
             self.on_failed()
 
     async def _register(self, session: ZooKeeperStore) -> None:
@@ -258,7 +258,7 @@ class ClusterMember:
     # ---- sessions
 
     async def _live(self) -> None:
-        """One session after the other, until this is cancelled."""
+        """Keep a session with ZooKeeper, beginning another when one ends."""
         while True:
             session = self._session
             assert session is not None
@@ -271,7 +271,7 @@ class ClusterMember:
                 self._on_controller,
             )
             await self._election.run()
-            log.warning("the session with ZooKeeper is over; another one begins")
+            log.warning("the session with ZooKeeper has ended; beginning another one")
             await session.close()
             while True:
                 try:
@@ -297,7 +297,7 @@ class ClusterMember:
                 self.in_force(self.configs.topic(topic)).unclean_leader_election_enable
             ),
             on_moved=self._on_controller_moved,
-            on_brokers=self._take_context,
+            on_brokers=self._update_addresses_early,
         )
         self._active.start()
 
@@ -310,19 +310,19 @@ class ClusterMember:
         assert self._session is not None
         return self._session.lease
 
-    def _led_in(self, broker_epoch: int) -> None:
-        """The controller has told what to lead under a registration: from then on its session is what counts.
+    def _on_leaders(self, broker_epoch: int) -> None:
+        """Lead under the new session's lease once the controller has sent LeaderAndIsr for its registration.
 
-        Not before: what was led under an earlier one may be others' by now.
+        Not before: other brokers may lead by now what this one led under an earlier session.
         """
         if broker_epoch in (-1, self.fence.broker_epoch):
             self._leader_lease.lease = self._lease()
 
-    async def _on_silence(self) -> None:
+    async def _on_lease_expired(self) -> None:
         if self._election is not None:
             await self._election.step_down()
         doubtful = self.replicas.fail_doubtful()
-        self._metadata.set_doubtful({key for key in doubtful if self._is_said_to_lead(*key)})
+        self._metadata.set_doubtful({key for key in doubtful if self._leads_by_metadata(*key)})
         if self._metadata.doubtful:
             topics = {topic for topic, _ in self._metadata.doubtful}
             await discover_leaders(
@@ -333,13 +333,13 @@ class ClusterMember:
                 self.controller_requests.learn_leaders,
             )
 
-    def _is_said_to_lead(self, topic: str, partition: int) -> bool:
+    def _leads_by_metadata(self, topic: str, partition: int) -> bool:
         known = self._metadata.topic(topic)
         info = None if known is None else known.partitions.get(partition)
         return info is None or info.leader == self._config.broker_id
 
-    def _on_sign(self) -> None:
-        # Under a new session the controller tells what is led; under the old one, nothing has changed.
+    def _on_lease_renewed(self) -> None:
+        # In a new session the controller says what this broker leads; in the old one nothing has changed.
         self._metadata.set_doubtful(frozenset())
         if self._election is not None:
             self._election.stand()
@@ -362,11 +362,11 @@ class ClusterMember:
         self._peer_monitor.watch({*self._metadata.brokers, *([controller] if controller >= 0 else [])})
 
     def active(self) -> ActiveController | None:
-        """The controller, if this broker is it."""
+        """The controller if it is this broker."""
         return self._active
 
     def controller_id(self) -> int:
-        """The broker that is the controller, as far as is known; -1 for nobody."""
+        """The controller's broker id as far as known, or -1."""
         election = self._election
         if election is not None and election.controller >= 0:
             return election.controller
@@ -380,22 +380,22 @@ class ClusterMember:
 
     @property
     def listener(self) -> str:
-        """The name of the listener that brokers use among themselves."""
+        """The name of the inter-broker listener."""
         given = self._config.inter_broker_listener_name
         names = [endpoint.name for endpoint in self._config.endpoints]
         if given is not None:
             return given.upper()
         return "PLAINTEXT" if "PLAINTEXT" in names else names[0]
 
-    def _take_addresses(self) -> None:
-        """The controller has told which brokers are alive, and where."""
+    def _update_addresses(self) -> None:
+        """Use the brokers' addresses in the metadata."""
         for broker in self._metadata.brokers.values():
             host, port = broker.listeners.get(self.listener, (broker.host, broker.port))
             self._peers.set_address(broker.id, host, port)
         self._watch_others()
 
-    def _take_context(self, context: Context) -> None:
-        """The same, by the controller itself, which knows it first."""
+    def _update_addresses_early(self, context: Context) -> None:
+        """Use the addresses that the controller on this broker has read, before its UpdateMetadata arrives."""
         from ottla_broker.controller.cluster.batch import endpoints_of
 
         for broker in context.brokers.values():
@@ -409,7 +409,7 @@ class ClusterMember:
 
     async def _latest_controller_epoch(self) -> int:
         """Raises StoreError, BadNodeError."""
-        # The server that answers may be behind the one that a new controller has written to.
+        # The server that answers may lag behind the one that a new controller has written to.
         await self.store.sync(ControllerEpochNode.PATH)
         data, _ = await self.store.get(ControllerEpochNode.PATH)
         return ControllerEpochNode.decode(data)
@@ -426,7 +426,7 @@ class ClusterMember:
             self._config.check_dynamic({name: text})
 
     def in_force(self, settings: Settings) -> LogConfig:
-        """What is in force for a topic with these settings; the same object for the same settings."""
+        """The config in force for a topic with these settings; equal settings share one object."""
         key = frozenset(settings.items())
         found = self._log_configs.get(key)
         if found is None:
@@ -434,7 +434,7 @@ class ClusterMember:
         return found
 
     async def _configured(self, kind: str, name: str, settings: Settings) -> None:
-        """Somebody has changed a configuration."""
+        """Apply a change of configs in ZooKeeper."""
         config = self._config
         if kind == ConfigNode.TOPICS:
             self.controller_requests.topic_configured(name)
@@ -465,12 +465,10 @@ class ClusterMember:
             self._config.replication_quota_window_size_seconds,
         )
 
-    def _take_rates(self) -> None:
+    def _apply_rates(self) -> None:
         assert self.replicas.leader_quota is not None
         self.replicas.leader_quota.limit = self._config.leader_replication_throttled_rate
         self._follower_quota.limit = self._config.follower_replication_throttled_rate
-
-    # ---- chores
 
     async def _shrink_isrs(self) -> None:
         while True:
@@ -480,7 +478,7 @@ class ClusterMember:
     # ---- the end
 
     async def leave(self) -> None:
-        """Hand leaderships over before this broker stops (``controlled.shutdown.*``)."""
+        """Move leadership to other brokers before this one stops (``controlled.shutdown.*``)."""
         config = self._config
         if not config.controlled_shutdown_enable or self._registration is None:
             return
@@ -489,7 +487,7 @@ class ClusterMember:
             if attempt and await self.controller_requests.wait_for(
                 self._is_alone, config.controlled_shutdown_retry_backoff_ms / 1000
             ):
-                log.info("there is no other broker left to hand leaderships over to")
+                log.info("no other broker is left to take over leadership")
                 return
             try:
                 link = await self._links.to_controller()
@@ -500,25 +498,25 @@ class ClusterMember:
                     timeout=_SHUTDOWN_SECONDS,
                 )
             except ConnectionError as error:
-                log.info("the controller was not told of the stop", reason=str(error))
+                log.info("the controller could not be asked for a controlled shutdown", reason=str(error))
                 continue
             if not answer.error_code and not answer.remaining_partitions:
-                log.info("leaderships handed over")
-                # Clients that ask in this moment are told who leads now, over the connections that they have.
+                log.info("leadership handed over")
+                # Clients that ask now get the new leaders over their open connections.
                 await self._clock.sleep(_GRACE_SECONDS)
                 return
             log.info(
-                "leaderships not handed over",
+                "leadership not handed over",
                 error=answer.error_code,
                 remaining=len(answer.remaining_partitions),
             )
-        log.warning("stopping without having handed all leaderships over")
+        log.warning("stopping although leadership is not handed over")
 
     def _is_alone(self) -> bool:
         return not self._metadata.brokers.keys() - {self._config.broker_id}
 
     async def close(self) -> None:
-        """End the session; the registration and, if this is the controller, its node go with it."""
+        """End the session, and with it the registration and, on the controller, its node."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:

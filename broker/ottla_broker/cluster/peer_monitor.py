@@ -1,10 +1,9 @@
-"""A look at the other brokers: when the process of one dies, this broker knows it at once.
+"""Watches the other brokers through open connections, and reports at once when a process dies.
 
-An open connection is all it takes: a process that dies closes its sockets. While the connection to a broker is broken,
-clients are told that what it leads has no leader: they ask again in a moment, and not after the second or more that
-they give a leader that is said to be there. When new connections are refused, nobody listens there any more. If that is
-the controller's broker, the others stand for election, one after the other so that they don't get in each other's way.
-That whoever stands may be wrong about the controller is no danger (see ``controller_election``).
+A process that dies closes its sockets. While the connection to a broker is broken, Metadata names no leader for its
+partitions: clients then ask again in a moment, whereas they wait a second or more for a leader that is named. A broker
+that refuses new connections is dead. If it is the controller, the others replace it, one after another so that they
+don't compete. A wrong judgement does no harm (see ``controller_election``).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _REST_SECONDS: Final = 1.0
 
 
 class PeerMonitor:
-    """Owned by the loop thread; one task for each broker that is watched."""
+    """Owned by the loop thread; one task for each watched broker."""
 
     def __init__(
         self,
@@ -39,10 +38,10 @@ class PeerMonitor:
         on_dead: Callable[[int], None],
         on_reach: Callable[[int, bool], None],
     ) -> None:
-        """``place``: how many brokers stand before this one when a broker is to be replaced as the controller.
+        """``place`` returns how many brokers come before this one in replacing a broker as the controller.
 
-        ``on_dead`` is told a broker whose process is gone, again and again while it is watched; ``on_reach`` whether
-        there is a connection to a broker, whenever that changes.
+        ``on_dead`` is called with a dead broker, repeatedly while it is watched; ``on_reach`` with a broker and whether
+        it is connected, whenever that changes.
         """
         self._broker_id = broker_id
         self._peers = peers
@@ -52,15 +51,15 @@ class PeerMonitor:
         self._on_reach = on_reach
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._connections: dict[int, PeerConnection] = {}
-        # Brokers that could not be asked last time because nobody listens there.
+        # Brokers that refused the last attempt to connect.
         self._refused: set[int] = set()
 
     def is_dead(self, broker: int) -> bool:
-        """Whether a broker's process is known to have ended: its machine refused the last attempt to connect."""
+        """Whether a broker's process has ended: its machine refused the last attempt to connect."""
         return broker in self._refused
 
     def watch(self, brokers: Collection[int]) -> None:
-        """Watch these brokers from now on, and no others."""
+        """Watch these brokers, and no others."""
         wanted = set(brokers) - {self._broker_id}
         for broker in self._tasks.keys() - wanted:
             self._tasks.pop(broker).cancel()
@@ -71,7 +70,7 @@ class PeerMonitor:
             self._tasks[broker] = asyncio.get_running_loop().create_task(self._run(broker))
 
     def look(self) -> None:
-        """Find out now which processes have ended, though the event loop has not come to it."""
+        """Check now which processes have ended, without waiting for the event loop."""
         for connection in list(self._connections.values()):
             connection.look()
 
@@ -95,7 +94,7 @@ class PeerMonitor:
                 refusals = 0
                 self._refused.discard(broker)
                 self._on_reach(broker, True)
-                # Told in the turn of the loop in which it breaks: clients of that broker ask at the same moment.
+                # Report it in the same turn of the loop: that broker's clients ask at the same moment.
                 self._connections[broker] = connection
                 connection.on_close = partial(self._broken, broker)
                 await connection.wait_closed()
@@ -108,14 +107,14 @@ class PeerMonitor:
                 else:
                     self._refused.discard(broker)
             except PeerError as error:
-                log.debug("a broker is not reached", broker=broker, reason=str(error))
+                log.debug("no connection to a broker", broker=broker, reason=str(error))
                 refusals = 0
                 self._refused.discard(broker)
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
                     raise
-                refusals = 0  # its address has changed
+                refusals = 0  # the broker's address has changed
             if refusals >= _REFUSALS:
                 await self._clock.sleep(self._place(broker) * _TURN_SECONDS)
                 self._on_dead(broker)

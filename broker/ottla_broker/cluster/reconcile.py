@@ -1,9 +1,9 @@
-"""What is there no more, and nobody has told this broker: topics that were deleted, replicas that were taken from it.
+"""Finds topics that were deleted, and replicas that moved away, while this broker was unreachable.
 
-The controller tells a broker that comes back of all that there is. Of what goes it tells those who are there, once. A
-process that starts anew knows nothing of it; but one that was frozen or cut off would go on naming the topic to clients
-and following the replica, and could not have a partition of a topic that is made anew under that name. Kafka's brokers
-do so until they are restarted; here, the store is asked.
+The controller sends a broker that comes back everything that exists, but announces a deletion only once, to the brokers
+that are reachable then. A restarted process has no memory of the topic. A process that was frozen or cut off would keep
+naming the topic to clients and following the replica, and could not host a new topic of that name. Kafka's brokers do
+so until they are restarted; an Ottla broker compares its state with the store.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = get_logger()
 
 
 class Reading(Protocol):
-    """What is needed of a :class:`ottla_broker.store.api.Store`."""
+    """The part of :class:`ottla_broker.store.api.Store` used here."""
 
     async def children(self, path: str) -> list[str]: ...
 
@@ -30,21 +30,21 @@ class Reading(Protocol):
 
 
 class Assigned(NamedTuple):
-    """A topic as the store has it; the id is ZERO_UUID for one made before Kafka 2.8."""
+    """A topic in the store; the id is ZERO_UUID if the topic was created before Kafka 2.8."""
 
     topic_id: bytes
     replicas: Mapping[int, Sequence[int]]
 
 
 async def deleted(store: Reading, topics: Iterable[str]) -> list[str]:
-    """Those of the topics that are there no more. Raises StoreError."""
+    """The topics that no longer exist. Raises StoreError."""
     known = list(topics)
-    there = set(await store.children(TopicNode.PARENT)) if known else ()
-    return [name for name in known if name not in there]
+    existing = set(await store.children(TopicNode.PARENT)) if known else ()
+    return [name for name in known if name not in existing]
 
 
 async def strays(store: Reading, broker_id: int, partitions: Iterable[Partition]) -> list[Partition]:
-    """Those of a broker's partitions that it has no replica of any more. Raises StoreError."""
+    """The partitions whose replica on this broker is no longer assigned. Raises StoreError."""
     here = list(partitions)
     topics = await _read(store, {partition.topic for partition in here})
     return [
@@ -62,7 +62,7 @@ def _has(topic: Assigned | None, broker_id: int, partition: Partition) -> bool:
 
 
 async def _read(store: Reading, names: Iterable[str]) -> dict[str, Assigned | None]:
-    """Topics by name, None for one that isn't there. One that can't be read is left out."""
+    """Topics by name, None for a missing one. A topic that can't be read is left out."""
     wanted = list(names)
     found: dict[str, Assigned | None] = {}
     for name, node in zip(wanted, await store.get_many([*map(TopicNode.path, wanted)]), strict=True):

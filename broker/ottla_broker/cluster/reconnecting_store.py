@@ -1,4 +1,4 @@
-"""ZooKeeper for those who outlive a session: always the present one, and watches that are set in each."""
+"""A store that outlives sessions with ZooKeeper: it uses the current one, and sets its watches in each."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class _ReconnectingWatch:
 
 
 class ReconnectingStore:
-    """See :class:`ottla_broker.store.api.Store`; between two sessions every call raises StoreFailedError."""
+    """A :class:`ottla_broker.store.api.Store`. Between two sessions every call raises StoreFailedError."""
 
     def __init__(self) -> None:
         self._store: ZooKeeperStore | None = None
         self._watches: dict[_ReconnectingWatch, None] = {}
 
     def use(self, store: ZooKeeperStore) -> None:
-        """A session has begun. Watchers are told, for anything may have happened between two."""
+        """Use a new session. Watches fire, because anything may have happened since the last one."""
         again = self._store is not None
         self._store = store
         for each in list(self._watches):
@@ -54,7 +54,7 @@ class ReconnectingStore:
     def _now(self) -> ZooKeeperStore:
         store = self._store
         if store is None or store.state is SessionState.LOST:
-            raise StoreFailedError("the session with ZooKeeper is over; the next one has not begun yet")
+            raise StoreFailedError("the session with ZooKeeper has ended, and the next one has not begun yet")
         return store
 
     @property

@@ -1,4 +1,4 @@
-"""Once at start: which cluster this is, who controls it, and who this broker is."""
+"""What a broker settles in the store when it starts: paths, cluster id, controller and registration."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = get_logger()
 
-# Of more stray logs than these only the number is told.
+# Further stray logs are only counted.
 _NAMED_STRAYS = 10
 
 
@@ -88,7 +88,7 @@ async def take_over(store: Store, broker_id: int, now_ms: int) -> int:
 async def register_broker(
     store: Store, broker_id: int, rack: str | None, endpoints: Sequence[Endpoint], now_ms: int
 ) -> BrokerInfo:
-    """Store who this broker is and where it listens."""
+    """Store this broker's addresses."""
     first = endpoints[0]
     registration = BrokerRegistration(
         first.advertised_host,
@@ -104,7 +104,7 @@ async def register_broker(
 
 
 def warn_of_strays(logs: LogManager, metadata: MetadataCache) -> None:
-    """Name the logs whose topic, or whose partition of it, isn't known."""
+    """Log a warning for each log whose partition doesn't exist."""
     strays = 0
     for found in logs.logs():
         topic = metadata.topic(found.topic)
@@ -112,7 +112,7 @@ def warn_of_strays(logs: LogManager, metadata: MetadataCache) -> None:
             strays += 1
             if strays <= _NAMED_STRAYS:
                 log.warning(
-                    "stray log: its topic is not known here, so it is not served; it is left alone",
+                    "stray log: its topic doesn't exist, so it is neither served nor deleted",
                     folder=str(found.path),
                     topic=found.topic,
                     partition=found.partition,

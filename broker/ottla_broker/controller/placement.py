@@ -26,7 +26,7 @@ def place(
 ) -> Assignments:
     """Replicas for ``count`` partitions numbered from ``first``, the preferred leader first.
 
-    ``brokers`` has the racks; where any broker has none, none counts. ``start`` is the place of partition 0's first
+    ``brokers`` has the racks; where any broker has none, none counts. ``start`` is the index of partition 0's first
     replica among the brokers, ``shift`` the distance to its second: random numbers for a new topic.
 
     Raises:
@@ -56,7 +56,7 @@ def place(
 
 
 def _place(head: int, shift: int, step: int, size: int) -> int:
-    """Where the replica ``step`` places behind the first one goes; never where the first one is."""
+    """The index for the replica ``step`` places behind the first one, which is never the first one's."""
     return (head + 1 + (shift + step) % (size - 1)) % size
 
 
@@ -76,7 +76,7 @@ def _by_rack(
         while len(replicas) < replication_factor:
             broker = order[_place(head, shift * rack_count, step, len(order))]
             step += 1
-            # A second one in a rack only when every rack has one, a second one on a broker never.
+            # A second replica in a rack only when every rack has one; never a second one on a broker.
             if broker not in replicas and (racks[broker] not in used or len(used) == rack_count):
                 replicas.append(broker)
                 used.add(racks[broker])

@@ -1,13 +1,13 @@
-"""The controller of a broker that stands alone: it decides by itself and acts at once.
+"""The controller of a standalone broker.
 
-Every change goes to the store first, durable, and then into force: logs, metadata. A crash in between is
-made good at the next start, which brings logs and metadata to what the store says:
+Every change goes to the store first and is durable there; then it is applied to logs and metadata. After a crash in
+between, the next start brings logs and metadata in line with the store:
 
 * a topic in the store without folders gets them;
 * a folder whose topic isn't in the store is left alone, with a warning;
-* a deletion that was begun (``/admin/delete_topics``) is finished.
+* a deletion that has begun (``/admin/delete_topics``) is finished.
 
-Changes are made one after the other, in the order in which they were asked for.
+Changes are made one at a time, in the order of the requests.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 
 log = get_logger()
 
-# Partitions made, led or removed before others get their turn on the event loop.
+# How many partitions to create, lead or remove before the event loop gets its turn.
 _SLICE: Final = 64
 
 _NO_PARTITION: Final = Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
@@ -94,13 +94,12 @@ TopicDeletedListener = Callable[[str, Sequence[int]], None]
 class StandaloneController:
     """See :class:`ottla_broker.controller.api.Controller`. Owned by the loop thread.
 
-    Start it in three steps: :meth:`load` fills the metadata from the store (so that the logs can be loaded
-    with their topics' configs), :meth:`start` has the partitions led, :meth:`register` tells who this
-    broker is.
+    Start it in three steps: :meth:`load` fills the metadata from the store, so that the logs can be loaded with their
+    topics' configs; :meth:`start` leads the partitions; :meth:`register` stores this broker's addresses.
 
     Attributes:
-        on_topic_deleted: called with a topic and its partitions when it is gone.
-        on_broker_configs: called when dynamic configs of the broker have come into force.
+        on_topic_deleted: called with a topic and its partitions after its deletion.
+        on_broker_configs: called when dynamic configs of the broker have changed.
     """
 
     def __init__(
@@ -135,7 +134,7 @@ class StandaloneController:
     # ---- start
 
     async def load(self, cluster_id: str | None = None) -> None:
-        """Read the store. ``cluster_id`` is what the data folder says, if it was used before.
+        """Read the store. ``cluster_id`` is the data folder's, if it has one.
 
         Raises:
             StoreError, BadNodeError: the store can't be read; the message says what.
@@ -167,7 +166,7 @@ class StandaloneController:
         return await topic_store.read_configs(self._store, ConfigNode.BROKERS, entity, check)
 
     async def start(self) -> None:
-        """Bring the logs (which must be loaded) to what the store says, and lead all partitions.
+        """Bring the logs, which must be loaded, in line with the store, and lead all partitions.
 
         Raises:
             StoreError: the store can't be written.
@@ -187,10 +186,9 @@ class StandaloneController:
         warn_of_strays(self._logs, self._metadata)
 
     async def _raise_epochs(self) -> None:
-        """After a stop that wasn't clean records may be gone, so that their offsets can come a second time.
+        """Raise all leader epochs after an unclean stop, as an election does in Kafka.
 
-        A new leader epoch for every partition lets consumers find out (KIP-320), as an election does in
-        Kafka.
+        Records may be lost then, and their offsets be used again; the new epoch lets consumers find out (KIP-320).
         """
         if all(folder.was_clean for folder in self._logs.folders):
             return
@@ -212,7 +210,7 @@ class StandaloneController:
             self._metadata.put(topic)
 
     async def register(self, endpoints: Sequence[Endpoint]) -> None:
-        """Tell who this broker is and where it listens, once the ports are known."""
+        """Store this broker's addresses, once the ports are known."""
         broker_id = self._config.broker_id
         self._metadata.brokers[broker_id] = await register_broker(
             self._store, broker_id, self._config.broker_rack, endpoints, self._clock.now_ms()
@@ -270,7 +268,7 @@ class StandaloneController:
         return outcomes
 
     async def _plan(self, topic: NewTopic, planned: set[str], taken: Collisions) -> TopicInfo:
-        """What a new topic would be. Raises KafkaError where it can't be."""
+        """Work out a new topic. Raises KafkaError if it can't be created."""
         name = topic.name
         if name in self._metadata or name in planned:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -299,7 +297,7 @@ class StandaloneController:
     async def _commit_creation(
         self, operations: Sequence[Operation], made: Sequence[TopicInfo]
     ) -> dict[str, KafkaError]:
-        """Store new topics, then have them led and known. Returns what failed, by topic."""
+        """Store new topics, then lead and publish them. Returns the errors by topic."""
         try:
             await self._store.transaction(operations)
         except StoreError as error:
@@ -311,22 +309,22 @@ class StandaloneController:
                 await self._lead_new(topic, topic.partitions.values())
             except KafkaError as error:
                 failures[topic.name] = error
-                await self._take_back(topic)
+                await self._undo_creation(topic)
             else:
                 self._metadata.put(topic)
                 log.info("topic created", topic=topic.name, partitions=len(topic.partitions))
         return failures
 
-    async def _take_back(self, topic: TopicInfo) -> None:
-        """Undo a creation whose logs could not be made."""
+    async def _undo_creation(self, topic: TopicInfo) -> None:
+        """Remove a topic whose logs could not be created."""
         try:
             await self._remove(await topic_store.read_topic(self._store, topic.name, self._states))
         except (StoreError, KafkaError) as error:
-            # The next start makes its folders, or finds it without; until then nobody can reach it.
-            log.error("topic half created", topic=topic.name, reason=str(error))
+            # The next start creates its folders, if it is still in the store. Clients can't see it until then.
+            log.error("topic partly created", topic=topic.name, reason=str(error))
 
     async def _lead_new(self, topic: TopicInfo, partitions: Iterable[PartitionInfo]) -> None:
-        """Make and lead new partitions, letting others have their turn. Raises KafkaError."""
+        """Create and lead new partitions, giving the event loop its turn. Raises KafkaError."""
         for done, partition in enumerate(partitions, 1):
             self._replicas.become_leader(
                 topic.name,
@@ -340,7 +338,7 @@ class StandaloneController:
                 await asyncio.sleep(0)
 
     def _lead(self, topic: TopicInfo, index: int) -> None:
-        """Lead a partition at start; one whose log can't be made is offline, and the broker goes on."""
+        """Lead a partition at start. If its log can't be created, it is offline and the broker goes on."""
         info = topic.partitions[index]
         try:
             self._replicas.become_leader(
@@ -386,13 +384,13 @@ class StandaloneController:
             return DeletedTopic(
                 ErrorCode.KAFKA_STORAGE_ERROR, str(error), name=info.name, topic_id=info.topic_id
             )
-        # From here on the topic goes, now or at the next start.
+        # From here on the deletion happens, now or at the next start.
         self._metadata.remove(info.name)
         try:
             await self._remove(await topic_store.read_topic(self._store, info.name, self._states))
         except (StoreError, KafkaError) as error:
             log.error(
-                "deletion not finished; the next start goes on with it", topic=info.name, reason=str(error)
+                "deletion not finished; the next start continues it", topic=info.name, reason=str(error)
             )
         else:
             log.info("topic deleted", topic=info.name)
@@ -401,7 +399,7 @@ class StandaloneController:
         return DeletedTopic(name=info.name, topic_id=info.topic_id)
 
     async def _remove(self, stored: topic_store.StoredTopic) -> None:
-        """Stop a topic's partitions, remove their files, and take it out of the store.
+        """Stop a topic's partitions, remove their files, and remove it from the store.
 
         Raises KafkaError, StoreError.
         """
@@ -422,8 +420,7 @@ class StandaloneController:
         given = assignments_of_more(wanted, len(info.partitions), len(first.replicas), sorted(self._alive()))
         if validate_only:
             return
-        # New partitions begin in the topic's first epoch: no higher one is needed where there was no log
-        # before.
+        # New partitions start in the topic's first epoch: they had no log that a higher epoch would fence.
         epoch = min(p.leader_epoch for p in info.partitions.values())
         added = {i: PartitionInfo(i, r[0], epoch, r, r) for i, r in given.items()}
         partitions = {**info.partitions, **added}
@@ -442,7 +439,7 @@ class StandaloneController:
         try:
             await self._lead_new(grown, added.values())
         except KafkaError as error:
-            # They are in the store and stay; those without a log are offline until the next start.
+            # The partitions are in the store and stay; those without a log are offline until the next start.
             log.error("partitions offline", topic=info.name, reason=error.message)
             for index, p in added.items():
                 if self._replicas.partition(info.name, index) is None:
@@ -494,7 +491,7 @@ class StandaloneController:
             listener()
 
     def _refresh_topics(self) -> None:
-        """The broker's defaults have changed: what is in force for topics follows."""
+        """Apply changed defaults of the broker to its topics."""
         self._log_configs.clear()
         for topic in list(self._metadata.topics()):
             in_force = self._log_config(topic.configs)
@@ -576,7 +573,7 @@ class StandaloneController:
         )
 
     def _log_config(self, configs: Mapping[str, str]) -> LogConfig:
-        """What is in force for a topic, the same object for the same settings."""
+        """The config in force for a topic; equal settings share one object."""
         key = frozenset(configs.items())
         found = self._log_configs.get(key)
         if found is None:
@@ -590,7 +587,7 @@ class StandaloneController:
         configs: Mapping[str, str] | None = None,
         in_force: LogConfig | None = None,
     ) -> TopicInfo:
-        """The topic with something else about it; answers made from the old one are not kept."""
+        """A copy of the topic with some values replaced, and without the cached responses of the old one."""
         return TopicInfo(
             topic.name,
             topic.topic_id,

@@ -1,4 +1,4 @@
-"""Topics in the store: what is read at start, and which operations make, extend and remove one."""
+"""Topics in the store: reading them, and the operations that create, extend and remove one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log = get_logger()
 
 @dataclass(slots=True)
 class StoredTopic:
-    """A topic as the store has it. ``states`` are missing for partitions that were never led."""
+    """A topic in the store. Partitions that never had a leader have no state."""
 
     name: str
     topic_id: bytes | None
@@ -39,7 +39,7 @@ class StoredTopic:
 
 
 class StateCodec:
-    """Encodes and decodes partitions' states, each different one once: thousands are the same."""
+    """Encodes and decodes partitions' states, each distinct one once: thousands are equal."""
 
     def __init__(self) -> None:
         self._decoded: dict[bytes, PartitionState] = {}
@@ -88,7 +88,7 @@ def usable(path: str, settings: Mapping[str, str], check: Callable[[str, str], N
 
 
 async def read_topic(store: Store, name: str, codec: StateCodec) -> StoredTopic:
-    """Raises BadNodeError for a node that can't be read, NoNodeError for a topic that isn't there."""
+    """Raises BadNodeError for a node that can't be read, NoNodeError for a missing topic."""
     data, _ = await store.get(TopicNode.path(name))
     topic_id, assignments = TopicNode.decode(name, data)
     states = {}
@@ -104,7 +104,7 @@ async def read_topic(store: Store, name: str, codec: StateCodec) -> StoredTopic:
 
 
 async def next_epoch(store: Store, name: str) -> int:
-    """The leader epoch that a new topic of this name begins with: above all that the name had before."""
+    """The leader epoch that a new topic starts with: higher than any of an earlier topic of that name."""
     try:
         data, _ = await store.get(LastEpochNode.path(name))
     except NoNodeError:
@@ -143,7 +143,7 @@ def _encode(topic_id: bytes, assignments: Mapping[int, Sequence[int]]) -> bytes:
 
 
 async def removal(store: Store, topic: StoredTopic) -> list[Operation]:
-    """What takes a topic out of the store for good and remembers its leader epoch."""
+    """The operations that remove a topic and remember its leader epoch."""
     name = topic.name
     operations: list[Operation] = []
     for index in topic.assignments:

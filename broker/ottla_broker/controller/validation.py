@@ -1,4 +1,4 @@
-"""What new topics and partitions must be like, with Kafka's messages (``AdminZkClient``, ``Topic``)."""
+"""Checks of new topics, partitions and replicas, with Kafka's messages (``AdminZkClient``, ``Topic``)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla_broker.log.names import MAX_TOPIC_NAME, is_topic_name
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 MOST_NEW_PARTITIONS: Final = 10_000
-"""In one request."""
+"""The most new partitions in one request."""
 
 
 def check_topic_name(name: str) -> None:
@@ -29,7 +29,7 @@ def check_topic_name(name: str) -> None:
 
 
 class Collisions:
-    """Names that are taken: two that differ only in ``.`` and ``_`` would be one in names of metrics."""
+    """Existing topic names. Names that differ only in ``.`` and ``_`` collide in names of metrics."""
 
     def __init__(self, existing: Iterable[str]) -> None:
         self._taken: dict[str, list[str]] = {}
@@ -40,7 +40,7 @@ class Collisions:
         self._taken.setdefault(name.replace(".", "_"), []).append(name)
 
     def check(self, name: str) -> None:
-        """Raises KafkaError(INVALID_TOPIC_EXCEPTION) for a name that can't be told from one that is taken."""
+        """Raises KafkaError(INVALID_TOPIC_EXCEPTION) for a name that collides with another."""
         colliding = self._taken.get(name.replace(".", "_"))
         if colliding:
             raise KafkaError(
@@ -50,10 +50,10 @@ class Collisions:
 
 
 def check_batch_size(partitions: int) -> None:
-    """Refuse to make so many partitions at once that the broker would be busy with nothing else.
+    """Limit the new partitions in one request, so that they don't keep the broker busy for long.
 
     Raises:
-        KafkaError: POLICY_VIOLATION, as Kafka's KRaft controller says it (``ReplicationControlManager``).
+        KafkaError: POLICY_VIOLATION, as in Kafka's KRaft controller (``ReplicationControlManager``).
     """
     if partitions > MOST_NEW_PARTITIONS:
         raise KafkaError(
@@ -66,7 +66,7 @@ def check_batch_size(partitions: int) -> None:
 def assign_replicas(
     brokers: Sequence[int], first: int, count: int, replication_factor: int
 ) -> dict[int, Sequence[int]]:
-    """Deal ``count`` partitions, numbered from ``first``, out to brokers in turn.
+    """Assign ``count`` partitions, numbered from ``first``, to brokers in turn.
 
     Raises:
         KafkaError: INVALID_PARTITIONS, POLICY_VIOLATION or INVALID_REPLICATION_FACTOR.
@@ -91,7 +91,7 @@ def assign_replicas(
 def assignments_of(
     topic: NewTopic, brokers: Sequence[int], default_partitions: int, default_replication: int
 ) -> dict[int, Sequence[int]]:
-    """Which replicas the partitions of a new topic get.
+    """The replicas of a new topic's partitions.
 
     Raises:
         KafkaError: INVALID_REQUEST, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR or
@@ -119,7 +119,7 @@ def assignments_of(
 def assignments_of_more(
     topic: MorePartitions, existing: int, replication_factor: int, brokers: Sequence[int]
 ) -> dict[int, Sequence[int]]:
-    """Which replicas the new partitions of a topic with ``existing`` ones get.
+    """The replicas of a topic's new partitions, when it has ``existing`` ones.
 
     Raises:
         KafkaError: INVALID_PARTITIONS or INVALID_REPLICA_ASSIGNMENT.

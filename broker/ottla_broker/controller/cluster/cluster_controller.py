@@ -51,7 +51,7 @@ log = get_logger()
 TIMEOUT_SECONDS: Final = 25.0
 """How long a request to the controller may take: less than clients wait by default."""
 ENSURE_SECONDS: Final = 10.0
-"""How long to wait for a topic that is made when it is first used."""
+"""How long to wait for a topic that is created on first use."""
 _APPLIED_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.005
 _RETRY_SECONDS: Final = 0.1
@@ -69,7 +69,7 @@ _AGAIN: Final = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-"""What may be otherwise a moment later, when another controller is elected or this broker is known to it."""
+"""Errors that may be gone a moment later, when a new controller is elected or knows this broker."""
 
 
 class ControllerLink(Protocol):
@@ -81,15 +81,15 @@ class ControllerLink(Protocol):
 
 
 class Configs(Protocol):
-    """What is set for topics and brokers, in the store."""
+    """The settings of topics and brokers in the store."""
 
     async def read(self, kind: str, name: str) -> dict[str, str]: ...
 
     async def write(self, kind: str, name: str, settings: Mapping[str, str]) -> None: ...
 
 
-class _Made(NamedTuple):
-    """A topic with so many partitions that is waited for."""
+class _Awaited(NamedTuple):
+    """A topic whose leaders are waited for."""
 
     name: str
     partitions: int
@@ -113,8 +113,10 @@ class ClusterController:
         broker_epoch: Callable[[], int],
         active: Callable[[], ActiveController | None],
     ) -> None:
-        """``to_controller`` connects, or raises ConnectionError; ``wait_for`` waits until this broker's metadata fulfil
-        a condition, at most so many seconds; ``active`` is the controller, if this broker is it.
+        """``to_controller`` connects to the controller, or raises ConnectionError.
+
+        ``wait_for`` waits a number of seconds for this broker's metadata to fulfil a condition. ``active`` returns the
+        controller if it is this broker.
         """
         self._config = config
         self._metadata = metadata
@@ -128,7 +130,7 @@ class ClusterController:
         self._config_admin = ConfigAdmin(
             config, metadata, asyncio.Lock(), self._read_configs, self._apply_configs
         )
-        self._making: dict[str, asyncio.Task[TopicInfo]] = {}
+        self._creating: dict[str, asyncio.Task[TopicInfo]] = {}
         self._producer_ids = ProducerIds(self._next_block)
 
     # ---- topics
@@ -146,15 +148,15 @@ class ClusterController:
             return [CreatedTopic(error.code, error.message, name=topic.name) for topic in topics]
         if validate_only:
             return outcomes
-        await self._led(
-            [_Made(each.name, each.num_partitions, each, each.topic_id) for each in outcomes],
+        await self._await_leaders(
+            [_Awaited(each.name, each.num_partitions, each, each.topic_id) for each in outcomes],
             replies,
             deadline,
         )
         return outcomes
 
-    async def _led(self, made: Sequence[_Made], replies: Replies, deadline: float) -> None:
-        """Wait until the leaders have answered, and this broker knows of them; what isn't so in time is noted."""
+    async def _await_leaders(self, made: Sequence[_Awaited], replies: Replies, deadline: float) -> None:
+        """Wait until the leaders have responded and this broker knows them; set the outcomes that time out."""
         waiting = [each for each in made if not each.outcome.error]
         await self._wait(replies, self._left(deadline))
         await self._wait_for(
@@ -232,8 +234,8 @@ class ClusterController:
         except KafkaError as error:
             return [Outcome(error.code, error.message) for _ in topics]
         if not validate_only:
-            made = [_Made(t.name, t.count, o, None) for t, o in zip(topics, outcomes, strict=True)]
-            await self._led(made, replies, deadline)
+            made = [_Awaited(t.name, t.count, o, None) for t, o in zip(topics, outcomes, strict=True)]
+            await self._await_leaders(made, replies, deadline)
         return outcomes
 
     # ---- topics that are made when they are first used
@@ -243,19 +245,19 @@ class ClusterController:
         if found is not None:
             return found
         topic = new_topic_on_first_use(self._config, name)
-        # Many ask for the same topic at once; it is made for all of them.
-        making = self._making.get(name)
-        if making is None:
-            making = self._making[name] = asyncio.ensure_future(self._make(topic))
-            making.add_done_callback(lambda task: self._made(name, task))
-        return await asyncio.shield(making)
+        # Concurrent callers share one creation.
+        creating = self._creating.get(name)
+        if creating is None:
+            creating = self._creating[name] = asyncio.ensure_future(self._create(topic))
+            creating.add_done_callback(lambda task: self._created(name, task))
+        return await asyncio.shield(creating)
 
-    def _made(self, name: str, task: asyncio.Task[TopicInfo]) -> None:
-        self._making.pop(name, None)
+    def _created(self, name: str, task: asyncio.Task[TopicInfo]) -> None:
+        self._creating.pop(name, None)
         if not task.cancelled():
-            task.exception()  # told to those who waited, if any still did
+            task.exception()  # the callers that still wait have it; without any, asyncio would log it
 
-    async def _make(self, topic: NewTopic) -> TopicInfo:
+    async def _create(self, topic: NewTopic) -> TopicInfo:
         name = topic.name
         deadline = self._deadline(ENSURE_SECONDS)
         while True:
@@ -274,7 +276,7 @@ class ClusterController:
             await self._clock.sleep(_RETRY_SECONDS)
 
     async def _ask_for(self, topic: NewTopic, timeout: float) -> tuple[ErrorCode, str | None]:
-        """Have the controller make a topic. Raises ConnectionError."""
+        """Ask the controller to create a topic. Raises ConnectionError."""
         active = self._active()
         if active is not None:
             outcome = (await self.create_topics([topic], False))[0]
@@ -285,7 +287,7 @@ class ClusterController:
             topics=[
                 CreatableTopic(
                     name=topic.name,
-                    # Versions before 4 have no number that means the controller's default: this broker's, then.
+                    # Before version 4 no number means the default: send this broker's.
                     num_partitions=_or(topic.num_partitions, self._config.num_partitions, version),
                     replication_factor=_or(
                         topic.replication_factor, self._config.default_replication_factor, version

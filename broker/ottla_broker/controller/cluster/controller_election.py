@@ -1,10 +1,10 @@
-"""Who is the controller: whoever made ``/controller``. Kafka's election, and a quick way out when its winner is dead.
+"""The election of the controller: the broker that created ``/controller``. As in Kafka, but faster when it dies.
 
-A win is one transaction: the node is made, and the controller epoch goes up by a write that demands the version that
-was read. Every write of a controller checks that version, so one that has been replaced, and doesn't know it yet, can't
-write any more. That also makes :meth:`ControllerElection.take_over` safe: when the controller's process is known to be
-dead, nobody needs to wait for its session to end; should the judgement be wrong, the one that was replaced finds out
-with its next write, or by its node being gone.
+Winning is one transaction: it creates the node and raises the controller epoch, if the epoch's node still has the
+version that was read. Every write of a controller checks that version, so a controller that has been replaced can't
+write, even if it doesn't know yet. That also makes :meth:`ControllerElection.take_over` safe: when the controller's
+process is known to be dead, another broker replaces it before its session ends. If that judgement is wrong, the old
+controller finds out with its next write, or because its node is gone.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ log = get_logger()
 
 _RETRY_SECONDS: Final = 0.2
 _UNREADABLE_SECONDS: Final = 5.0
-"""How long to wait for news when a node can't be read: who wrote it is the controller until it goes."""
-_NOBODY: Final = -1
+"""How long to wait for a change when a node can't be read; its writer is the controller until it goes."""
+_NONE: Final = -1
 
 
 class ControllerElection:
-    """One broker's part in it. Owned by the loop thread.
+    """One broker's part in the election. Owned by the loop thread.
 
-    ``on_elected`` is awaited with the new epoch and its node's version, ``on_resigned`` when this broker is the
-    controller no longer. ``on_controller`` is told who is the controller, -1 for nobody, whenever that changes.
+    ``on_elected`` is awaited with the new epoch and its node's version, ``on_resigned`` when this broker is no longer
+    the controller. ``on_controller`` is called with the controller's id, or -1, whenever that changes.
     """
 
     def __init__(
@@ -69,16 +69,16 @@ class ControllerElection:
         self._dead_controller: int | None = None
         self._resign = False
         self._epoch_version = -1
-        self.controller = _NOBODY
+        self.controller = _NONE
         self.is_controller = False
 
     async def run(self) -> None:
-        """Take part until the session with the store is over, or this is cancelled."""
+        """Take part until the session with the store ends, or this is cancelled."""
         try:
             self._watch = self._store.watch(ControllerNode.PATH, self._on_change)
         except SessionLostError:
-            return  # it ended before its first election
-        # Nothing is told of a node once the session is over.
+            return  # the session ended before its first election
+        # A node's watch reports nothing once the session is over.
         session = self._store.watch_session(self._on_session)
         try:
             while True:
@@ -88,13 +88,13 @@ class ControllerElection:
                 except SessionLostError:
                     return
                 except StoreError as error:
-                    log.error("the election of a controller is disturbed", reason=str(error))
+                    log.error("the election of a controller failed and is retried", reason=str(error))
                     await self._clock.sleep(_RETRY_SECONDS)
                 except BadNodeError as error:
-                    log.error("nobody can be elected controller", reason=str(error))
-                    await self._news(_UNREADABLE_SECONDS)
+                    log.error("no controller can be elected", reason=str(error))
+                    await self._wait(_UNREADABLE_SECONDS)
                 else:
-                    await self._news(None)
+                    await self._wait(None)
         finally:
             session.cancel()
             self._watch.cancel()
@@ -102,8 +102,8 @@ class ControllerElection:
                 self.is_controller = False
                 await self._on_resigned()
 
-    async def _news(self, timeout: float | None) -> None:
-        """Wait for something to happen, at most so many seconds."""
+    async def _wait(self, timeout: float | None) -> None:
+        """Wait until something happens, or for ``timeout`` seconds."""
         try:
             async with self._clock.timeout(timeout):
                 await self._wake.wait()
@@ -111,25 +111,25 @@ class ControllerElection:
             return
 
     def resign(self) -> None:
-        """Be the controller no longer: another has a higher epoch, or this broker stops."""
+        """Stop being the controller: another one has a higher epoch, or this broker stops."""
         self._resign = True
         self._wake.set()
 
     async def step_down(self) -> None:
-        """Be the controller no longer, though the store can't be told: it may have let another be elected.
+        """Stop being the controller while the store is unreachable: it may have elected another one.
 
-        The node stays this broker's until the store takes it away, or :meth:`stand` finds it.
+        The node stays until the store removes it, or :meth:`stand` finds it.
         """
         if self.is_controller:
             self.is_controller = False
             await self._on_resigned()
 
     def stand(self) -> None:
-        """See who is the controller: the store is heard again."""
+        """Take part again: the store is reachable."""
         self._wake.set()
 
     def take_over(self, dead: int) -> None:
-        """Take the controllership from a broker whose process is gone, if it still has it."""
+        """Replace a controller whose process is gone."""
         self._dead_controller = dead
         self._wake.set()
 
@@ -149,8 +149,8 @@ class ControllerElection:
             log.warning("another broker is the controller", controller=current)
             self.is_controller = False
             await self._on_resigned()
-        # A node of this broker's own was left by an earlier life of it.
-        if not self.is_controller and current in (_NOBODY, self._broker_id, dead):
+        # A node with this broker's id was left by an earlier process of it.
+        if not self.is_controller and current in (_NONE, self._broker_id, dead):
             won = await self._try(current)
             current = self._broker_id if won else await self._current()
         if current != self.controller:
@@ -163,7 +163,7 @@ class ControllerElection:
         self.is_controller = False
         await self._on_resigned()
         try:
-            # In this epoch the node is this broker's, or gone.
+            # As long as the epoch is unchanged, the node is this broker's, or gone.
             await self._store.transaction(
                 [Check(ControllerEpochNode.PATH, self._epoch_version), Delete(ControllerNode.PATH)]
             )
@@ -174,17 +174,17 @@ class ControllerElection:
         try:
             data, _ = await self._store.get(ControllerNode.PATH)
         except NoNodeError:
-            return _NOBODY
+            return _NONE
         return ControllerNode.decode(data)
 
     async def _try(self, predecessor: int) -> bool:
-        """Be the controller, in the place of a dead one, or of nobody."""
+        """Try to become the controller, in place of a dead one or of none. Returns whether that worked."""
         epoch, version = await self._epoch()
-        # Read after the epoch, which goes up with every win: whoever wins from here on is noticed by its version.
+        # Read it after the epoch: if another broker wins from here on, the epoch's version tells.
         if await self._current() != predecessor:
             self._wake.set()
             return False
-        takes_over = predecessor != _NOBODY
+        takes_over = predecessor != _NONE
         operations: list[Operation] = [
             Set(ControllerEpochNode.PATH, ControllerEpochNode.encode(epoch + 1), version)
         ]
@@ -195,21 +195,21 @@ class ControllerElection:
         try:
             await self._store.transaction(operations)
         except (BadVersionError, NodeExistsError, NoNodeError):
-            return False  # another one was quicker
+            return False  # another broker was quicker
         except UnknownOutcomeError:
             if await self._current() != self._broker_id or await self._epoch() != (epoch + 1, version + 1):
                 return False
         log.info("elected controller", epoch=epoch + 1, took_over=takes_over)
         self.is_controller = True
         self._epoch_version = version + 1
-        # Told before the work of a new controller begins, so that this broker's own requests find it.
+        # Before the new controller starts working, so that this broker's own requests find it.
         self.controller = self._broker_id
         self._on_controller(self._broker_id)
         await self._on_elected(epoch + 1, version + 1)
         return True
 
     async def _epoch(self) -> tuple[int, int]:
-        """The controller epoch and the version of its node, which is made if it isn't there."""
+        """The controller epoch and the version of its node, which is created if it doesn't exist."""
         while True:
             try:
                 data, version = await self._store.get(ControllerEpochNode.PATH)

@@ -1,7 +1,7 @@
-"""The controller's reading and writing of the store.
+"""The controller's reads and writes of the store.
 
-Every write goes with a check of the controller epoch's version, so that one that has been replaced can't write
-(Kafka: ``KafkaZkClient.setOrCreatePartition…``, ``ControllerZkUtils``).
+Every write checks the version of the controller epoch's node in the same transaction, so that a controller that has
+been replaced can't write (Kafka: ``KafkaZkClient``, ``ControllerZkUtils``).
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from ottla_broker.store.keys import (
 
 log = get_logger()
 
-# Partitions whose states are written in one transaction, and transactions under way at once.
+# Partitions in one transaction, and concurrent transactions.
 _BATCH: Final = 100
 _AT_ONCE: Final = 8
 _ATTEMPTS: Final = 5
-"""How often a transaction is tried over which the connection breaks, and which is found not to have been made."""
+"""How often to try a transaction during which the connection broke, and which was not made."""
 
 _Changes = Sequence[tuple[Partition, tuple[PartitionState, int]]]
 
 
 class ClusterStore(Store, Protocol):
-    """A store that is shared with other brokers."""
+    """A store shared with other brokers."""
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, int] | None]: ...
 
@@ -66,11 +66,11 @@ class ClusterStore(Store, Protocol):
 
 
 class ControllerMovedError(Exception):
-    """Another broker is the controller now: the epoch in the store has moved on."""
+    """Another broker has been elected controller (Kafka: ``ControllerMovedException``)."""
 
 
 class Persistence:
-    """Reads and writes for one controller, in its epoch."""
+    """Reads and writes of one controller, in its epoch."""
 
     def __init__(self, store: ClusterStore, context: Context) -> None:
         self._store = store
@@ -79,14 +79,14 @@ class Persistence:
     # ---- reading
 
     async def children(self, path: str) -> list[str]:
-        """A node's children; none where it isn't there. Raises StoreError."""
+        """A node's children; none if it doesn't exist. Raises StoreError."""
         try:
             return await self._store.children(path)
         except NoNodeError:
             return []
 
     async def read_brokers(self) -> dict[int, RegisteredBroker]:
-        """All registered brokers. One whose node can't be read is left out, with a line in the log."""
+        """All registered brokers. A node that can't be read is logged and left out."""
         ids = [int(name) for name in await self.children(BrokerIdNode.PARENT) if name.isdigit()]
         found: dict[int, RegisteredBroker] = {}
 
@@ -98,7 +98,7 @@ class Persistence:
                 if epoch is not None:
                     found[broker] = RegisteredBroker(broker, epoch, BrokerIdNode.decode(broker, data))
             except NoNodeError:
-                return  # gone meanwhile; the watch tells
+                return  # gone meanwhile; the watch reports that
             except BadNodeError as error:
                 log.error("a broker's registration can't be read", broker=broker, reason=str(error))
 
@@ -106,7 +106,7 @@ class Persistence:
         return found
 
     async def read_topics(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Topics with the states of their partitions. What can't be read is left out, with a line in the log."""
+        """Topics with their partitions' states. Nodes that can't be read are logged and left out."""
         wanted = list(names)
         topics: dict[str, Topic] = {}
         nodes = await self._store.get_many([TopicNode.path(name) for name in wanted])
@@ -125,7 +125,7 @@ class Persistence:
         return topics
 
     async def read_states(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionView]:
-        """The states that there are."""
+        """The states that exist."""
         paths = [TopicPartitionStateNode.path(*partition) for partition in partitions]
         found: dict[Partition, PartitionView] = {}
         for partition, path, node in zip(partitions, paths, await self._store.get_many(paths), strict=True):
@@ -154,18 +154,18 @@ class Persistence:
             raise
 
     async def check_epoch(self) -> None:
-        """Raise ControllerMovedError if another controller has been elected."""
+        """Raises ControllerMovedError if another controller has been elected."""
         _, version = await self._store.get(ControllerEpochNode.PATH)
         if version != self._context.epoch_version:
-            raise ControllerMovedError("the controller epoch has moved on")
+            raise ControllerMovedError("the controller epoch has changed")
 
     async def write_states(
         self, states: Mapping[Partition, tuple[PartitionState, int]]
     ) -> dict[Partition, PartitionView]:
-        """Change partitions' states, each if its node has the version that goes with it.
+        """Write partitions' states, each only over the given version.
 
-        Returns what the store has now of those that were changed; the others had been changed by somebody else, or
-        are gone. Raises ControllerMovedError, StoreError.
+        Returns the written ones; the others have been changed by another process, or are gone. Raises
+        ControllerMovedError, StoreError.
         """
         items = list(states.items())
         gate = asyncio.Semaphore(_AT_ONCE)
@@ -187,13 +187,13 @@ class Persistence:
                 except (BadVersionError, NoNodeError):
                     if len(part) == 1:
                         return
-                    # One of them was in the way of all: each by itself.
+                    # One of them makes the whole transaction fail: write each by itself.
                     rest = [[item] for item in part]
                 except UnknownOutcomeError:
                     now = await self.read_states([key for key, _ in part])
                     ours = {key: PartitionView(state, version + 1) for key, (state, version) in part}
                     written.update({key: view for key, view in now.items() if view == ours[key]})
-                    # Not made: whoever asked for it would wait for news of another's change, which never come.
+                    # Retry what was not written: the caller would wait for another process's change that never comes.
                     undone = [item for item in part if item[0] in now and now[item[0]].version == item[1][1]]
                     if undone and attempts <= 1:
                         raise
@@ -212,7 +212,7 @@ class Persistence:
     async def create_topic(
         self, topic: Topic, configs: Mapping[str, str], states: Mapping[Partition, PartitionState]
     ) -> set[Partition]:
-        """Make a topic, with as many of its partitions' states as go into one transaction. Returns which these are.
+        """Create a topic with as many partition states as fit in one transaction. Returns those partitions.
 
         Raises NodeExistsError, ControllerMovedError, StoreError.
         """
@@ -236,7 +236,7 @@ class Persistence:
     async def create_states(
         self, states: Mapping[Partition, PartitionState]
     ) -> dict[Partition, PartitionView]:
-        """Make the nodes of partitions that were never led. Returns those that there are then."""
+        """Create the nodes of partitions that never had a leader. Returns the states that exist then."""
         await self._create_missing({TopicPartitionsNode.path(name) for name, _ in states})
         items = list(states.items())
         made: dict[Partition, PartitionView] = {}
@@ -245,7 +245,7 @@ class Persistence:
             try:
                 await self.write([operation for item in part for operation in _creation(*item)])
             except (NodeExistsError, NoNodeError, UnknownOutcomeError):
-                # A controller before this one got that far, or a topic is gone.
+                # An earlier controller has created some of them, or a topic is gone.
                 await self._create_missing({TopicPartitionNode.path(*key) for key, _ in part})
                 await self._create_states_one_by_one(part)
                 made.update(await self.read_states([key for key, _ in part]))
@@ -270,9 +270,9 @@ class Persistence:
                     continue
 
     async def set_assignments(self, topic: Topic, changed: Mapping[int, Assignment]) -> None:
-        """Write other assignments of some of a topic's partitions, or of new ones, and note them.
+        """Write assignments of some of a topic's partitions, which may be new.
 
-        Raises BadVersionError where somebody else has changed the topic, ControllerMovedError, StoreError.
+        Raises BadVersionError if another process has changed the topic, ControllerMovedError, StoreError.
         """
         assignments = {**topic.assignments, **changed}
         path, data = TopicNode.path(topic.name), TopicNode.encode(topic.id, assignments)
@@ -285,15 +285,16 @@ class Persistence:
         topic.assignments = assignments
 
     async def give_id(self, topic: Topic) -> None:
-        """Write an id for a topic that has none. It follows from the topic's name and the transaction that made it, so
-        that it is the same however often this is tried.
+        """Write an id for a topic without one.
+
+        The id is derived from the topic's name and the transaction that created it, so that retries write the same.
 
         Raises BadVersionError, NoNodeError, ControllerMovedError, StoreError.
         """
         path = TopicNode.path(topic.name)
         made = await self._store.created_at(path)
         raw = bytearray(sha256(f"{made} {topic.name}".encode()).digest()[:16])
-        # A UUID of version 8 (made up), whose base64 doesn't begin with a dash.
+        # A UUID of version 8 (custom) whose base64 doesn't begin with a dash.
         raw[0] &= 0x7F
         raw[6] = raw[6] & 0x0F | 0x80
         raw[8] = raw[8] & 0x3F | 0x80
@@ -303,14 +304,14 @@ class Persistence:
         topic.id = chosen
 
     async def request_deletion(self, name: str) -> None:
-        """Leave word that a topic is to go, for this controller and those after it."""
+        """Request a topic's deletion, of this controller and of later ones."""
         try:
             await self.write([Create(DeleteTopicNode.path(name))])
         except NodeExistsError:
             return
 
     async def remove_topic(self, topic: Topic) -> None:
-        """Take a topic out of the store, its configuration and the order to delete it last."""
+        """Remove a topic's nodes; its config and the request to delete it come last."""
         name = topic.name
         paths = [
             path
@@ -332,11 +333,10 @@ class Persistence:
                     await self._remove(path)
 
     async def remove_deletion_request(self, name: str) -> None:
-        """The order to delete a topic that isn't there."""
         await self._remove(DeleteTopicNode.path(name))
 
     async def _remove(self, path: str) -> None:
-        """Remove a node and, what only somebody else can have left there, all below it."""
+        """Remove a node, and all below it, which only other processes can have left there."""
         try:
             await self.write([Delete(path)])
         except NoNodeError:
@@ -347,14 +347,14 @@ class Persistence:
             await self.write([Delete(path)])
 
     async def read_node(self, path: str) -> bytes | None:
-        """What a node says; None where it isn't there."""
+        """A node's data, or None if it doesn't exist."""
         try:
             return (await self._store.get(path))[0]
         except NoNodeError:
             return None
 
     async def remove_node(self, path: str) -> None:
-        """Remove a node that has been dealt with, if it is still there."""
+        """Remove a node if it still exists."""
         await self._remove(path)
 
 
