@@ -73,7 +73,7 @@ async def test_the_store_is_found_whatever_the_order_of_the_folders(
     assert await again.exists("/a")
     await again.close()
     (folders[1] / JOURNAL_NAME).write_bytes(journal.MAGIC)
-    with pytest.raises(StoreError, match="there must be one store"):
+    with pytest.raises(StoreError, match="only one store may exist"):
         EmbeddedStore.open(folders, background)
 
 

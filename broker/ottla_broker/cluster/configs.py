@@ -19,7 +19,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.store.api import NodeExistsError, NoNodeError, StoreError, StoreEvent, Watch
 from ottla_broker.store.keys import BadNodeError, ConfigChangeNode, ConfigNode
 
-log = get_logger()
+_log = get_logger()
 
 CHANGES: Final = "/config/changes"
 _PREFIX: Final = "config_change_"
@@ -49,8 +49,6 @@ class ClusterConfigs:
         self._watch: Watch | None = None
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-
-    # ---- topics
 
     async def load_topics(self) -> None:
         """Read the settings of all topics. Raises StoreError."""
@@ -83,8 +81,6 @@ class ClusterConfigs:
     def forget(self, topic: str) -> None:
         """Drop a deleted topic, so that the settings of a new one of that name are read."""
         self._topics.pop(topic, None)
-
-    # ---- any entity
 
     async def read(self, kind: str, name: str) -> dict[str, str]:
         """An entity's settings as written. Raises StoreError."""
@@ -122,8 +118,6 @@ class ClusterConfigs:
                 continue
         await self._store.create(ConfigChangeNode.PREFIX, ConfigChangeNode.encode(kind, name), sequence=True)
 
-    # ---- news
-
     def start(self) -> None:
         """Start to follow changes."""
         self._watch = self._store.watch(CHANGES, self._on_change)
@@ -148,7 +142,7 @@ class ClusterConfigs:
             try:
                 await self._read_changes()
             except StoreError as error:
-                log.warning("changes of configs can't be read", reason=str(error))
+                _log.warning("changes of configs can't be read", reason=str(error))
 
     async def _numbers(self) -> dict[int, str]:
         names = await self._store.children(CHANGES)
@@ -162,7 +156,7 @@ class ClusterConfigs:
                 await self._read_change(f"{CHANGES}/{numbers[number]}")
             except ValueError as error:
                 # The notification can't be read, or its entity can't be part of a path.
-                log.warning("a notification of changed configs was ignored", reason=str(error))
+                _log.warning("a notification of changed configs was ignored", reason=str(error))
             self._seen = number
         for number in sorted(numbers)[:-_KEPT]:
             try:
@@ -189,7 +183,7 @@ def _decode(path: str, data: bytes) -> dict[str, str]:
     try:
         return ConfigNode.decode(path, data)
     except BadNodeError as error:
-        log.error("settings can't be read and are ignored", reason=str(error))
+        _log.error("settings can't be read and are ignored", reason=str(error))
         return {}
 
 

@@ -37,7 +37,7 @@ from ottla_protocol.schema import ZERO_UUID
 if TYPE_CHECKING:
     from ottla_broker.log.config import LogConfig
 
-log = get_logger()
+_log = get_logger()
 
 _LEADER_AND_ISR_BROKER_EPOCH: Final = 2
 _STOP_REPLICA_BROKER_EPOCH: Final = 1
@@ -214,13 +214,13 @@ class ControllerRequests:
                 request.broker_epoch if names_broker else None,
             )
         except (StoreError, BadNodeError) as error:
-            log.warning(
+            _log.warning(
                 "a new controller can't be confirmed", controller=request.controller_id, reason=str(error)
             )
             return ErrorCode.UNKNOWN_SERVER_ERROR  # the controller retries
         if code is not ErrorCode.NONE:
             # Normal after a restart: the controller may still send requests meant for the previous process.
-            write = log.info if code is ErrorCode.STALE_BROKER_EPOCH else log.warning
+            write = _log.info if code is ErrorCode.STALE_BROKER_EPOCH else _log.warning
             write(
                 "controller request refused",
                 controller=request.controller_id,
@@ -235,7 +235,7 @@ class ControllerRequests:
         try:
             await self._configs.load(topics)
         except StoreError as error:
-            log.warning("topic settings can't be read", reason=str(error))
+            _log.warning("topic settings can't be read", reason=str(error))
             return ErrorCode.UNKNOWN_SERVER_ERROR
         return ErrorCode.NONE
 
@@ -266,10 +266,10 @@ class ControllerRequests:
                 else []
             )
         except StoreError as error:
-            log.warning("missed deletions can't be read", reason=str(error))
+            _log.warning("missed deletions can't be read", reason=str(error))
             return ErrorCode.UNKNOWN_SERVER_ERROR
         for name in gone:
-            log.info("topic was deleted while this broker was unreachable", topic=name)
+            _log.info("topic was deleted while this broker was unreachable", topic=name)
             self._forget(name)
         if lost:
             await self._changes.drop_strays(lost)
@@ -277,8 +277,6 @@ class ControllerRequests:
 
     def _config_of(self, topic: str) -> LogConfig:
         return self._log_config(self._configs.topic(topic))
-
-    # ---- metadata
 
     def _update_brokers(self, live: Iterable[UpdateMetadataBroker]) -> None:
         brokers: dict[int, BrokerInfo] = {}
@@ -373,7 +371,7 @@ def _drop_invalid(states: dict[str, tuple[bytes, list[UpdateMetadataPartitionSta
     for name, (_, partitions) in list(states.items()):
         valid = [each for each in partitions if check_partition(name, each.partition_index) is ErrorCode.NONE]
         if len(valid) < len(partitions):
-            log.warning("invalid partitions ignored", topic=name[:MAX_TOPIC_NAME])
+            _log.warning("invalid partitions ignored", topic=name[:MAX_TOPIC_NAME])
             partitions[:] = valid
         if not valid:
             del states[name]

@@ -21,7 +21,7 @@ from ottla_broker.store.keys import (
 if TYPE_CHECKING:
     from ottla_broker.store.zookeeper import ZooKeeperStore
 
-log = get_logger()
+_log = get_logger()
 
 SEQUENCE_PATH: Final = "/brokers/seqid"
 
@@ -64,7 +64,7 @@ async def register(store: ZooKeeperStore, broker_id: int, registration: BrokerRe
     epoch = await store.created_at(path)
     if epoch is None:
         raise StoreError(f"{path} disappeared right after it was created")
-    log.info("registered", broker=broker_id, epoch=epoch, endpoints=list(registration.endpoints))
+    _log.info("registered", broker=broker_id, epoch=epoch, endpoints=list(registration.endpoints))
     return epoch
 
 
@@ -87,7 +87,7 @@ async def _remove_stale(
             f"broker.id={broker_id} is in use by a broker at {', '.join(other.endpoints)}; give this broker another"
             " number, or stop the other one and wait until its session has ended"
         )
-    log.info("removing the registration of an earlier process of this broker", broker=broker_id)
+    _log.info("removing the registration of an earlier process of this broker", broker=broker_id)
     try:
         await store.delete(path, version)
     except (NoNodeError, BadVersionError):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla_broker.metadata.cache import MetadataCache
     from ottla_broker.network.peer import Peers
 
-log = get_logger()
+_log = get_logger()
 
 _SECONDS: Final = 1.0
 _MOST_TOPICS: Final = 500
@@ -38,7 +38,7 @@ async def discover_leaders(
         try:
             answer = await peers.request(broker, request, timeout=_SECONDS)
         except PeerError as error:
-            log.debug("a broker could not be asked for leaders", broker=broker, reason=str(error))
+            _log.debug("a broker could not be asked for leaders", broker=broker, reason=str(error))
             continue
         for topic in answer.topics:
             if not topic.error_code:

@@ -14,7 +14,7 @@ from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import Lease
 
-log = get_logger()
+_log = get_logger()
 
 _REPEAT_SECONDS: Final = 0.25
 
@@ -32,13 +32,13 @@ async def watch_lease(
         if left > 0:
             if silent:
                 silent = False
-                log.info("ZooKeeper answers again")
+                _log.info("ZooKeeper answers again")
                 on_heard()
             # Not longer, because another session may begin meanwhile.
             await clock.sleep(min(left, 1.0))
             continue
         if not silent:
             silent = True
-            log.warning("ZooKeeper doesn't answer: another broker may take over from this one")
+            _log.warning("ZooKeeper doesn't answer: another broker may take over from this one")
         await on_silent()
         await clock.sleep(_REPEAT_SECONDS)

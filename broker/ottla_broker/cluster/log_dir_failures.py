@@ -15,7 +15,7 @@ from ottla_broker.store.api import StoreError
 if TYPE_CHECKING:
     from ottla_broker.replica.partition import Partition
 
-log = get_logger()
+_log = get_logger()
 
 _NOTICE: Final = "/log_dir_event_notification/log_dir_event_"
 _FAILURE: Final = 1
@@ -44,7 +44,7 @@ class LogDirFailures:
                 await self._store.create(_NOTICE, data, sequence=True)
                 return
             except StoreError as error:
-                log.warning(
+                _log.warning(
                     "a failed data folder can't be reported",
                     folder=folder,
                     reason=str(error),

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from ottla_broker.log.manager import LogManager
     from ottla_broker.metadata.cache import MetadataCache
 
-log = get_logger()
+_log = get_logger()
 
 _RETRY_SECONDS: Final = 0.5
 _SHUTDOWN_SECONDS: Final = 10.0
@@ -104,8 +104,6 @@ class ClusterMember:
         self._registration: BrokerRegistration | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._log_configs: dict[frozenset[tuple[str, str]], LogConfig] = {}
-
-    # ---- start
 
     async def open(self, cluster_id: str | None, broker_id: int | None) -> None:
         """Begin a session and settle the ids. Both arguments are the data folder's.
@@ -248,14 +246,12 @@ class ClusterMember:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("cluster membership failed", exc_info=error)
+            _log.error("cluster membership failed", exc_info=error)
             self.on_failed()
 
     async def _register(self, session: ZooKeeperStore) -> None:
         assert self._registration is not None
         self.fence.broker_epoch = await register(session, self._config.broker_id, self._registration)
-
-    # ---- sessions
 
     async def _live(self) -> None:
         """Keep a session with ZooKeeper, beginning another when one ends."""
@@ -271,14 +267,14 @@ class ClusterMember:
                 self._on_controller,
             )
             await self._election.run()
-            log.warning("the session with ZooKeeper has ended; beginning another one")
+            _log.warning("the session with ZooKeeper has ended; beginning another one")
             await session.close()
             while True:
                 try:
                     await self._register(await self._new_session())
                     break
                 except StoreError as error:
-                    log.error("no session with ZooKeeper", reason=str(error))
+                    _log.error("no session with ZooKeeper", reason=str(error))
                     await self._clock.sleep(_RETRY_SECONDS)
 
     async def _on_elected(self, epoch: int, epoch_version: int) -> None:
@@ -351,7 +347,7 @@ class ClusterMember:
     def _on_dead(self, broker: int) -> None:
         election = self._election
         if election is not None and not election.is_controller and election.controller == broker:
-            log.warning("the controller's process is gone", controller=broker)
+            _log.warning("the controller's process is gone", controller=broker)
             election.take_over(broker)
 
     def _on_controller(self, controller: int) -> None:
@@ -375,8 +371,6 @@ class ClusterMember:
     def _place(self, controller: int) -> int:
         others = sorted(broker for broker in self._metadata.brokers if broker != controller)
         return others.index(self._config.broker_id) if self._config.broker_id in others else len(others)
-
-    # ---- addresses
 
     @property
     def listener(self) -> str:
@@ -417,8 +411,6 @@ class ClusterMember:
     def _broker_epoch(self) -> int:
         return self.fence.broker_epoch
 
-    # ---- configurations
-
     def _check_setting(self, kind: str, name: str, text: str) -> None:
         if kind == ConfigNode.TOPICS:
             check_topic_config(name, text)
@@ -438,7 +430,7 @@ class ClusterMember:
         config = self._config
         if kind == ConfigNode.TOPICS:
             self.controller_requests.topic_configured(name)
-            log.info("topic configured", topic=name, configs=dict(settings))
+            _log.info("topic configured", topic=name, configs=dict(settings))
             if self._active is not None:
                 self._active.leader_balancer.on_configs(name)
             return
@@ -450,7 +442,7 @@ class ClusterMember:
             config.apply_dynamic(config.dynamic_default, settings)
         self._log_configs.clear()
         self.controller_requests.defaults_changed()
-        log.info("broker configured", scope=name, configs=dict(settings))
+        _log.info("broker configured", scope=name, configs=dict(settings))
         if self._active is not None:
             self._active.leader_balancer.on_configs(None)
         for callback in self.on_broker_configs:
@@ -475,8 +467,6 @@ class ClusterMember:
             await self._clock.sleep(self._config.replica_lag_time_max_ms / 2000)
             self.replicas.remove_lagging()
 
-    # ---- the end
-
     async def leave(self) -> None:
         """Move leadership to other brokers before this one stops (``controlled.shutdown.*``)."""
         config = self._config
@@ -487,7 +477,7 @@ class ClusterMember:
             if attempt and await self.controller_requests.wait_for(
                 self._is_alone, config.controlled_shutdown_retry_backoff_ms / 1000
             ):
-                log.info("no other broker is left to take over leadership")
+                _log.info("no other broker is left to take over leadership")
                 return
             try:
                 link = await self._links.to_controller()
@@ -498,19 +488,19 @@ class ClusterMember:
                     timeout=_SHUTDOWN_SECONDS,
                 )
             except ConnectionError as error:
-                log.info("the controller could not be asked for a controlled shutdown", reason=str(error))
+                _log.info("the controller could not be asked for a controlled shutdown", reason=str(error))
                 continue
             if not answer.error_code and not answer.remaining_partitions:
-                log.info("leadership handed over")
+                _log.info("leadership handed over")
                 # Clients that ask now get the new leaders over their open connections.
                 await self._clock.sleep(_GRACE_SECONDS)
                 return
-            log.info(
+            _log.info(
                 "leadership not handed over",
                 error=answer.error_code,
                 remaining=len(answer.remaining_partitions),
             )
-        log.warning("stopping although leadership is not handed over")
+        _log.warning("stopping although leadership is not handed over")
 
     def _is_alone(self) -> bool:
         return not self._metadata.brokers.keys() - {self._config.broker_id}

@@ -17,7 +17,7 @@ from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
 from ottla_broker.network.peer import PeerConnection, PeerError, Peers, PeerUnreachableError, Purpose
 
-log = get_logger()
+_log = get_logger()
 
 _CONNECT_SECONDS: Final = 5.0
 _REFUSALS: Final = 2
@@ -107,7 +107,7 @@ class PeerMonitor:
                 else:
                     self._refused.discard(broker)
             except PeerError as error:
-                log.debug("no connection to a broker", broker=broker, reason=str(error))
+                _log.debug("no connection to a broker", broker=broker, reason=str(error))
                 refusals = 0
                 self._refused.discard(broker)
             except asyncio.CancelledError:

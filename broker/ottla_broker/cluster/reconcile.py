@@ -18,7 +18,7 @@ from ottla_protocol.schema import ZERO_UUID
 if TYPE_CHECKING:
     from ottla_broker.replica.partition import Partition
 
-log = get_logger()
+_log = get_logger()
 
 
 class Reading(Protocol):
@@ -72,7 +72,7 @@ async def _read(store: Reading, names: Iterable[str]) -> dict[str, Assigned | No
         try:
             topic_id, assignments = TopicNode.decode(name, node[0])
         except BadNodeError as error:
-            log.error("a topic can't be read", topic=name, reason=str(error))
+            _log.error("a topic can't be read", topic=name, reason=str(error))
             continue
         found[name] = Assigned(
             topic_id or ZERO_UUID, {index: each.replicas for index, each in assignments.items()}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla_broker.config import Endpoint
     from ottla_broker.log.manager import LogManager
 
-log = get_logger()
+_log = get_logger()
 
 # Further stray logs are only counted.
 _NAMED_STRAYS = 10
@@ -111,11 +111,11 @@ def warn_of_strays(logs: LogManager, metadata: MetadataCache) -> None:
         if topic is None or found.partition not in topic.partitions:
             strays += 1
             if strays <= _NAMED_STRAYS:
-                log.warning(
+                _log.warning(
                     "stray log: its topic doesn't exist, so it is neither served nor deleted",
                     folder=str(found.path),
                     topic=found.topic,
                     partition=found.partition,
                 )
     if strays > _NAMED_STRAYS:
-        log.warning("more stray logs", count=strays - _NAMED_STRAYS)
+        _log.warning("more stray logs", count=strays - _NAMED_STRAYS)

@@ -24,7 +24,7 @@ from ottla_broker.store.api import (
 from ottla_broker.store.keys import BadNodeError, ProducerIdBlock, ProducerIdBlockNode
 from ottla_protocol.errors import ErrorCode, KafkaError
 
-log = get_logger()
+_log = get_logger()
 
 BLOCK_SIZE: Final = 1000
 _LAST_ID: Final = 2**63 - 1
@@ -89,7 +89,7 @@ class ProducerIds:
         try:
             _, self._next, self._last = await self._allocate()
         except (StoreError, KafkaError) as error:
-            log.error("no block of producer ids", reason=str(error))
+            _log.error("no block of producer ids", reason=str(error))
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no producer id is available: {error}"
             ) from error

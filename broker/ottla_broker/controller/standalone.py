@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from ottla_broker.log.manager import LogManager
     from ottla_broker.replica.manager import ReplicaManager
 
-log = get_logger()
+_log = get_logger()
 
 # How many partitions to create, lead or remove before the event loop gets its turn.
 _SLICE: Final = 64
@@ -131,8 +131,6 @@ class StandaloneController:
         self.on_topic_deleted: list[TopicDeletedListener] = []
         self.on_broker_configs: list[Callable[[], None]] = []
 
-    # ---- start
-
     async def load(self, cluster_id: str | None = None) -> None:
         """Read the store. ``cluster_id`` is the data folder's, if it has one.
 
@@ -172,7 +170,7 @@ class StandaloneController:
             StoreError: the store can't be written.
         """
         for stored in self._unfinished:
-            log.info("deletion finished", topic=stored.name)
+            _log.info("deletion finished", topic=stored.name)
             await self._remove(stored)
         self._unfinished.clear()
         await self._raise_epochs()
@@ -215,8 +213,6 @@ class StandaloneController:
         self._metadata.brokers[broker_id] = await register_broker(
             self._store, broker_id, self._config.broker_rack, endpoints, self._clock.now_ms()
         )
-
-    # ---- topics
 
     async def create_topics(self, topics: Sequence[NewTopic], validate_only: bool) -> list[CreatedTopic]:
         async with self._lock:
@@ -312,7 +308,7 @@ class StandaloneController:
                 await self._undo_creation(topic)
             else:
                 self._metadata.put(topic)
-                log.info("topic created", topic=topic.name, partitions=len(topic.partitions))
+                _log.info("topic created", topic=topic.name, partitions=len(topic.partitions))
         return failures
 
     async def _undo_creation(self, topic: TopicInfo) -> None:
@@ -321,7 +317,7 @@ class StandaloneController:
             await self._remove(await topic_store.read_topic(self._store, topic.name, self._states))
         except (StoreError, KafkaError) as error:
             # The next start creates its folders, if it is still in the store. Clients can't see it until then.
-            log.error("topic partly created", topic=topic.name, reason=str(error))
+            _log.error("topic partly created", topic=topic.name, reason=str(error))
 
     async def _lead_new(self, topic: TopicInfo, partitions: Iterable[PartitionInfo]) -> None:
         """Create and lead new partitions, giving the event loop its turn. Raises KafkaError."""
@@ -345,7 +341,7 @@ class StandaloneController:
                 topic.name, index, topic.topic_id, info.leader_epoch, topic.log_config
             )
         except KafkaError as error:
-            log.error("partition offline", topic=topic.name, partition=index, reason=error.message)
+            _log.error("partition offline", topic=topic.name, partition=index, reason=error.message)
             topic.partitions[index] = PartitionInfo(
                 index, -1, info.leader_epoch, info.replicas, info.isr, offline=info.replicas
             )
@@ -389,11 +385,11 @@ class StandaloneController:
         try:
             await self._remove(await topic_store.read_topic(self._store, info.name, self._states))
         except (StoreError, KafkaError) as error:
-            log.error(
+            _log.error(
                 "deletion not finished; the next start continues it", topic=info.name, reason=str(error)
             )
         else:
-            log.info("topic deleted", topic=info.name)
+            _log.info("topic deleted", topic=info.name)
         for listener in self.on_topic_deleted:
             listener(info.name, list(info.partitions))
         return DeletedTopic(name=info.name, topic_id=info.topic_id)
@@ -440,14 +436,12 @@ class StandaloneController:
             await self._lead_new(grown, added.values())
         except KafkaError as error:
             # The partitions are in the store and stay; those without a log are offline until the next start.
-            log.error("partitions offline", topic=info.name, reason=error.message)
+            _log.error("partitions offline", topic=info.name, reason=error.message)
             for index, p in added.items():
                 if self._replicas.partition(info.name, index) is None:
                     partitions[index] = PartitionInfo(index, -1, epoch, p.replicas, p.isr, p.replicas)
         self._metadata.put(grown)
-        log.info("partitions created", topic=info.name, partitions=len(grown.partitions))
-
-    # ---- configs
+        _log.info("partitions created", topic=info.name, partitions=len(grown.partitions))
 
     async def replace_configs(
         self, kind: ResourceType, name: str, configs: Mapping[str, str | None], validate_only: bool
@@ -478,7 +472,7 @@ class StandaloneController:
             in_force = self._log_config(settings)
             self._metadata.put(self._replaced(self._known(name), configs=settings, in_force=in_force))
             self._replicas.update_config(name, in_force)
-            log.info("topic configured", topic=name, configs=dict(settings))
+            _log.info("topic configured", topic=name, configs=dict(settings))
             return
         config = self._config
         if name:
@@ -486,7 +480,7 @@ class StandaloneController:
         else:
             config.apply_dynamic(settings, config.dynamic_broker)
         self._refresh_topics()
-        log.info("broker configured", scope=name or "all brokers", configs=dict(settings))
+        _log.info("broker configured", scope=name or "all brokers", configs=dict(settings))
         for listener in self.on_broker_configs:
             listener()
 
@@ -498,8 +492,6 @@ class StandaloneController:
             if in_force != topic.log_config:
                 self._metadata.put(self._replaced(topic, in_force=in_force))
                 self._replicas.update_config(topic.name, in_force)
-
-    # ---- leaders and replicas: this broker is the only replica there can be
 
     async def elect_leaders(
         self, partitions: Sequence[Partition] | None, *, unclean: bool, timeout: float
@@ -544,12 +536,8 @@ class StandaloneController:
     async def reassignments(self, timeout: float) -> dict[Partition, Assignment]:
         return {}
 
-    # ---- producers
-
     async def next_producer_id(self) -> int:
         return await self._producer_ids.next()
-
-    # ---- parts
 
     def _state_of(self, leader_epoch: int) -> bytes:
         broker_id = self._config.broker_id

@@ -1,11 +1,10 @@
-"""The coordination store: a tree of small nodes, as ZooKeeper has it, behind an interface of ours.
+"""The coordination store: a tree of small nodes like ZooKeeper's.
 
-Paths are absolute (``/brokers/ids/1``); a node has data and a version that counts its changes. Ephemeral
-nodes go with the session that made them. Everything that changes the tree is durable before the call
-returns.
+Paths are absolute (``/brokers/ids/1``). A node has data and a version that counts its changes. Ephemeral nodes
+disappear with the session that created them. A change is durable before the call returns.
 
-Implementations: :class:`ottla_broker.store.embedded.EmbeddedStore`; the behaviour tests in ``tests/store``
-are written against this interface and hold for each of them.
+The implementations are :class:`~ottla_broker.store.embedded.EmbeddedStore` and
+:class:`~ottla_broker.store.zookeeper.ZooKeeperStore`; the same behaviour tests in ``tests/store`` cover both.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ ANY_VERSION: Final = -1
 
 
 class StoreError(Exception):
-    """Something the store refused or could not do; the message names the path."""
+    """The store refused a request or could not carry it out; the message names the path."""
 
 
 class NoNodeError(StoreError):
-    """The node, or the parent of a node to be created, isn't there."""
+    """The node, or the parent of a node to create, doesn't exist."""
 
 
 class NodeExistsError(StoreError):
-    """The node to be created is there already."""
+    """The node to create exists already."""
 
 
 class BadVersionError(StoreError):
-    """The node has changed since the version that was named."""
+    """The node doesn't have the given version."""
 
 
 class NotEmptyError(StoreError):
-    """The node to be deleted has children."""
+    """The node to delete has children."""
 
 
 class NoChildrenForEphemeralsError(StoreError):
@@ -44,7 +43,7 @@ class NoChildrenForEphemeralsError(StoreError):
 
 
 class SessionLostError(StoreError):
-    """The session is over; its ephemeral nodes are gone and nothing more can be asked of it."""
+    """The session has ended, and its ephemeral nodes are gone."""
 
 
 class StoreFailedError(StoreError):
@@ -52,11 +51,11 @@ class StoreFailedError(StoreError):
 
 
 class UnknownOutcomeError(StoreError):
-    """The connection broke while several changes were under way together: made or not, all or none. Read anew."""
+    """The connection broke during a transaction: either all or none of it was done. Read the nodes again."""
 
 
 class Create(NamedTuple):
-    """Make a node. ``sequence`` appends a ten-digit number that its parent never gives twice."""
+    """Create a node. ``sequence`` appends a ten-digit number that is unique under its parent."""
 
     path: str
     data: bytes = b""
@@ -65,7 +64,7 @@ class Create(NamedTuple):
 
 
 class Set(NamedTuple):
-    """Replace a node's data, if it has this version."""
+    """Replace a node's data if it has this version."""
 
     path: str
     data: bytes
@@ -73,14 +72,14 @@ class Set(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Remove a node, if it has this version and no children."""
+    """Remove a node if it has this version and no children."""
 
     path: str
     version: int = ANY_VERSION
 
 
 class Check(NamedTuple):
-    """Demand that a node is there, with this version."""
+    """Require that a node exists with this version."""
 
     path: str
     version: int = ANY_VERSION
@@ -89,22 +88,22 @@ class Check(NamedTuple):
 Operation = Create | Set | Delete | Check
 
 
-# What ZooKeeper has in no path: control characters, what isn't text, and all beyond the basic plane.
+# Characters that ZooKeeper refuses in paths: control characters, surrogates, and all beyond the basic plane.
 _NOT_IN_PATHS: Final = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]|/[.]{1,2}(?:/|$)|//")
 
 
 def is_path(path: str) -> bool:
-    """Whether this can be the path of a node."""
+    """Whether this can be a node's path."""
     return path == "/" or (
         path.startswith("/") and not path.endswith("/") and _NOT_IN_PATHS.search(path) is None
     )
 
 
 def check_path(operation: Operation) -> None:
-    """Raise ValueError for what is no path of a node, or none that can be made."""
+    """Raise ValueError for a path that no node can have, or that can't be created."""
     path = operation.path
     if type(operation) is Create:
-        # The number of a sequence may be all that there is of a name.
+        # A name may consist of the sequence number alone.
         named = f"{path}0" if operation.sequence else path
         if path == "/" and not operation.sequence:
             named = ""
@@ -124,14 +123,14 @@ class EventKind(Enum):
 
 
 class StoreEvent(NamedTuple):
-    """News of a path. Several changes may come as one event: who is told reads anew."""
+    """A change at a path. Several changes may come as one event, so read the node again."""
 
     kind: EventKind
     path: str
 
 
 class SessionState(Enum):
-    """What the session with the store is like. LOST is final."""
+    """The state of the session with the store. LOST is final."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -139,9 +138,9 @@ class SessionState(Enum):
 
 
 class Lease:
-    """Until when a session can't have been ended by the store, whatever has become of the way there.
+    """Until when the store can't have ended a session, even if it is unreachable now.
 
-    Counted from when the last request that was answered was sent: the store heard of this broker later than that.
+    It counts from when the last answered request was sent; the store received that request later.
 
     Attributes:
         until: on the monotonic clock, in seconds. May be read from any thread.
@@ -154,17 +153,17 @@ class Lease:
 
 
 class Watch(Protocol):
-    """A standing order for news."""
+    """A subscription to changes of a node."""
 
     def cancel(self) -> None:
-        """No more calls from now on. Cancelling twice does nothing."""
+        """Stop the callbacks. Cancelling twice does nothing."""
         ...
 
 
 class Store(Protocol):
-    """What the broker keeps its cluster's state in. Owned by the loop thread; callbacks run on it.
+    """Keeps the cluster's state. Owned by the loop thread; callbacks run on it.
 
-    Every method raises :class:`SessionLostError` once the session is over.
+    Every method raises :class:`SessionLostError` once the session has ended.
     """
 
     @property
@@ -179,9 +178,9 @@ class Store(Protocol):
         sequence: bool = False,
         parents: bool = False,
     ) -> str:
-        """Make a node and return its path, which with ``sequence`` has a number at its end.
+        """Create a node and return its path, which with ``sequence`` ends in a number.
 
-        ``parents`` makes the missing nodes above it too, empty.
+        ``parents`` also creates the missing nodes above it, without data.
 
         Raises:
             NodeExistsError, NoNodeError (the parent), NoChildrenForEphemeralsError, StoreFailedError.
@@ -211,23 +210,23 @@ class Store(Protocol):
     async def exists(self, path: str) -> bool: ...
 
     async def transaction(self, operations: Sequence[Operation]) -> list[str | int | None]:
-        """Do all of these or none, in order, durable together.
+        """Do all operations, in order and durably, or none.
 
-        Returns for each what its own method would: a path for Create, a version for Set, ``None`` otherwise.
+        Returns each operation's result: a path for Create, a version for Set, otherwise ``None``.
 
         Raises:
-            The first operation's error that can't be done; nothing has changed then.
+            The error of the first operation that fails; nothing has changed then.
         """
         ...
 
     def watch(self, path: str, callback: Callable[[StoreEvent], None]) -> Watch:
-        """Have news of a node (there or not) and of its children told, once durable, until cancelled."""
+        """Call back for each durable change of a node, which need not exist, and of its children, until cancelled."""
         ...
 
     def watch_session(self, callback: Callable[[SessionState], None]) -> Watch:
-        """Have changes of the session's state told until cancelled."""
+        """Call back for changes of the session's state until cancelled."""
         ...
 
     async def close(self) -> None:
-        """End the session; its ephemeral nodes go."""
+        """End the session and remove its ephemeral nodes."""
         ...

@@ -1,10 +1,10 @@
 """The coordination store of one broker: a tree in memory, journaled in the data folder.
 
-Changes go through one writer, in the order in which they were asked for. What is asked for while a frame is
-being flushed goes into the next frame together, so that many changes cost few flushes. The tree changes
-when the frame is durable, never before, so that nobody reads what a crash could take back.
+One writer makes the changes in the order of the requests. Requests that arrive while a frame is being flushed share the
+next frame, so that many changes need few flushes. The tree changes only when the frame is durable, so that no reader
+sees a change that a crash could undo.
 
-The session is the process: ephemeral nodes are kept in memory only and are gone after a restart.
+The session is the process: ephemeral nodes are in memory only and are gone after a restart.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from ottla_broker.store.api import (
     check_path,
 )
 
-log = get_logger()
+_log = get_logger()
 
 JOURNAL_NAME = "ottla-store.journal"
 
-# A journal is compacted when it is this much larger than what its nodes need.
+# Compact the journal when it is larger than its nodes need by this factor, or this many bytes.
 _COMPACT_FACTOR = 3
 _COMPACT_MINIMUM = 4 * 1024 * 1024
 
@@ -53,10 +53,7 @@ Result = str | int | None
 
 
 class _Node:
-    """One node; replaced as a whole when it changes.
-
-    ``sequence`` counts the numbers given to its children.
-    """
+    """One node, replaced as a whole when it changes. ``sequence`` counts its children's sequence numbers."""
 
     __slots__ = ("data", "ephemeral", "sequence", "version")
 
@@ -78,7 +75,7 @@ class _Watch:
 
 
 class _Transaction:
-    """Operations that wait for their turn, and whom to tell."""
+    """Operations that wait for their turn, and the future of their results."""
 
     __slots__ = ("done", "operations")
 
@@ -88,15 +85,15 @@ class _Transaction:
 
 
 class _Draft:
-    """What the tree will be when a frame is durable: changes laid over it, in order."""
+    """The tree as it will be when a frame is durable: an overlay of changes, in order."""
 
     def __init__(self, nodes: dict[str, _Node], children: dict[str, dict[str, None]]) -> None:
-        # What the transaction being applied has replaced: path, whether the draft had it, and as what.
+        # For undoing the current transaction: path, whether the draft had it, and its node there.
         self._undo: list[tuple[str, bool, _Node | None]] = []
         self._base = nodes
         self._base_children = children
         self.nodes: dict[str, _Node | None] = {}
-        # How many children a node has more (or fewer) than in the tree.
+        # The difference in a node's number of children from the tree.
         self._more: dict[str, int] = {}
         self.events: list[StoreEvent] = []
 
@@ -109,10 +106,10 @@ class _Draft:
         return len(self._base_children.get(path, ())) + self._more.get(path, 0)
 
     def apply(self, operations: Sequence[Operation]) -> list[Result]:
-        """Lay operations over what is there, all or none.
+        """Apply all operations to the draft, or none.
 
         Raises:
-            StoreError: the first one that can't be done.
+            StoreError: the error of the first operation that fails.
         """
         self._undo.clear()
         events = len(self.events)
@@ -135,7 +132,7 @@ class _Draft:
         self.nodes[path] = node
 
     def changes(self) -> list[journal.Change]:
-        """What has to be made durable: all but ephemeral nodes."""
+        """The changes to make durable: all but those of ephemeral nodes."""
         found = []
         for path, node in self.nodes.items():
             if node is not None and not node.ephemeral:
@@ -150,7 +147,7 @@ class _Draft:
         path = operation.path
         node = self.get(path)
         if node is None:
-            raise NoNodeError(f"{path}: is not there")
+            raise NoNodeError(f"{path}: does not exist")
         if operation.version not in (ANY_VERSION, node.version):
             raise BadVersionError(f"{path}: has version {node.version}, not {operation.version}")
         if isinstance(operation, Set):
@@ -171,14 +168,14 @@ class _Draft:
         above = parent_of(path)
         parent = self.get(above)
         if parent is None:
-            raise NoNodeError(f"{path}: {above} is not there to put it in")
+            raise NoNodeError(f"{path}: its parent {above} does not exist")
         if parent.ephemeral:
             raise NoChildrenForEphemeralsError(f"{path}: {above} is ephemeral and can have no children")
         if operation.sequence:
             path = f"{path}{parent.sequence:010d}"
             self._put(above, _Node(parent.data, parent.version, parent.sequence + 1, False))
         if self.get(path) is not None:
-            raise NodeExistsError(f"{path}: is there already")
+            raise NodeExistsError(f"{path}: exists already")
         self._put(path, _Node(operation.data, 0, 0, operation.ephemeral))
         self._count(path, EventKind.CREATED)
         return path
@@ -191,7 +188,7 @@ class _Draft:
 
 
 class EmbeddedStore:
-    """See :class:`ottla_broker.store.api.Store`. Owned by the loop thread; made by :meth:`open`."""
+    """A :class:`ottla_broker.store.api.Store`. Owned by the loop thread; created by :meth:`open`."""
 
     def __init__(self, path: Path, background: Background) -> None:
         self.state = SessionState.CONNECTED
@@ -212,13 +209,13 @@ class EmbeddedStore:
 
     @classmethod
     def open(cls, folders: Path | Sequence[Path], background: Background) -> EmbeddedStore:
-        """Open the store in the data folder that has it, or make it in the first one.
+        """Open the store in the data folder that has it, or create it in the first one.
 
-        The caller holds the folders' locks. Blocks for as long as reading takes.
+        The caller holds the folders' locks. Blocks while reading.
 
         Raises:
-            StoreError: the journal is damaged or can't be read, or there are several; the message names the file
-                and what to do.
+            StoreError: the journal is damaged or can't be read, or several exist; the message names the file and what
+                to do.
         """
         store = cls(_find(folders), background)
         try:
@@ -244,17 +241,13 @@ class EmbeddedStore:
                         children.setdefault(above or "/", {})[name] = None
                     nodes[path] = _Node(data, version, sequence, False)
         except (ValueError, KeyError) as error:
-            raise journal.StoreDamagedError(
-                f"{self._path}: has a frame that makes no sense ({error})"
-            ) from error
+            raise journal.StoreDamagedError(f"{self._path}: has an invalid frame ({error})") from error
         if loaded.cut and loaded.end:
-            log.warning("store journal cut at its torn end", file=str(self._path), bytes=loaded.cut)
+            _log.warning("store journal truncated at its torn end", file=str(self._path), bytes=loaded.cut)
         self._fd = journal.open_for_append(self._path, loaded)
         self._end = loaded.end or len(journal.MAGIC)
         self._number = loaded.number
         self._live = sum(len(path) + len(node.data) + 16 for path, node in nodes.items())
-
-    # ---- reading
 
     async def get(self, path: str) -> tuple[bytes, int]:
         node = self._node(path)
@@ -272,14 +265,12 @@ class EmbeddedStore:
         self._check_session()
         node = self._nodes.get(path)
         if node is None:
-            raise NoNodeError(f"{path}: is not there")
+            raise NoNodeError(f"{path}: does not exist")
         return node
 
     def _check_session(self) -> None:
         if self.state is SessionState.LOST:
             raise SessionLostError("the store is closed")
-
-    # ---- changing
 
     async def create(
         self,
@@ -297,7 +288,7 @@ class EmbeddedStore:
         return made
 
     async def _create_parents(self, path: str) -> None:
-        """One at a time, as another may make the same ones meanwhile."""
+        """One at a time, because another caller may create the same ones."""
         missing = []
         above = parent_of(path)
         while above not in self._nodes:
@@ -330,7 +321,7 @@ class EmbeddedStore:
         return await done
 
     async def _write_waiting(self) -> None:
-        """Write what waits, a frame at a time, until nothing does."""
+        """Write waiting transactions, a frame at a time."""
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting, []
@@ -362,7 +353,7 @@ class EmbeddedStore:
                 done.set_result(results)
 
     async def _append(self, frame: bytes) -> StoreError | None:
-        """Make a frame durable; returns what went wrong, in which case it isn't in the file."""
+        """Make a frame durable. Returns the error if it isn't in the file."""
         if self._failed is not None:
             return StoreFailedError(self._failed)
         try:
@@ -380,7 +371,7 @@ class EmbeddedStore:
         return None
 
     def _install(self, draft: _Draft) -> None:
-        """Make the tree what the draft says, and tell who watches."""
+        """Apply a durable draft to the tree, and call the watches."""
         for path, node in draft.nodes.items():
             before = self._nodes.get(path)
             if before is not None:
@@ -395,7 +386,7 @@ class EmbeddedStore:
                 self._children.setdefault(above or "/", {})[name] = None
             self._nodes[path] = node
             self._live += len(path) + len(node.data) + 16
-        self._tell(draft.events)
+        self._notify(draft.events)
 
     def _unlink(self, path: str) -> None:
         above, _, name = path.rpartition("/")
@@ -405,14 +396,14 @@ class EmbeddedStore:
             del self._children[above or "/"]
 
     async def _compact(self) -> None:
-        """Write the journal anew with what is there. A failure leaves the old one in use."""
+        """Rewrite the journal with the current nodes. If that fails, the old one stays in use."""
         nodes = self._nodes.copy()
         try:
             beside, fd, size, number = await self._background.run(
                 journal.write_compacted, self._path, _by_depth(nodes)
             )
         except OSError as error:
-            log.warning("store journal not compacted", file=str(self._path), error=str(error))
+            _log.warning("store journal not compacted", file=str(self._path), error=str(error))
             self._compact_at = 2 * self._end
             return
         os.close(self._fd)
@@ -423,8 +414,6 @@ class EmbeddedStore:
             self._failed = (
                 f"{self._path}: cannot be replaced ({error.strerror}); check the disk, then restart"
             )
-
-    # ---- watching
 
     def watch(self, path: str, callback: Callable[[StoreEvent], None]) -> Watch:
         self._check_session()
@@ -448,7 +437,7 @@ class EmbeddedStore:
 
         return _Watch(remove)
 
-    def _tell(self, events: Sequence[StoreEvent]) -> None:
+    def _notify(self, events: Sequence[StoreEvent]) -> None:
         if not self._watches:
             return
         for event in dict.fromkeys(events):
@@ -456,9 +445,7 @@ class EmbeddedStore:
                 try:
                     callback(event)
                 except Exception:
-                    log.exception("a watch of the store failed", path=event.path)
-
-    # ---- the end
+                    _log.exception("a watch of the store failed", path=event.path)
 
     async def close(self) -> None:
         if self.state is SessionState.LOST:
@@ -472,12 +459,12 @@ class EmbeddedStore:
 
 
 def _find(folders: Path | Sequence[Path]) -> Path:
-    """The journal's path: the order of the data folders may change, the store must not begin anew then."""
+    """The journal's path in any data folder: reordering ``log.dirs`` must not start an empty store."""
     paths = [folder / JOURNAL_NAME for folder in ([folders] if isinstance(folders, Path) else folders)]
     found = [path for path in paths if path.exists()]
     if len(found) > 1:
         raise StoreError(
-            f"{found[0]} and {found[1]}: there must be one store; move away the one that is not this broker's"
+            f"{found[0]} and {found[1]}: only one store may exist; move away the one that isn't this broker's"
         )
     return (found or paths)[0]
 

@@ -1,4 +1,4 @@
-"""The file of the embedded store: one journal that says everything from the empty tree on.
+"""The file of the embedded store: a journal of all changes since the empty tree.
 
     file   = magic frame*
     magic  = "OTTLA-STORE-1\\n"
@@ -10,14 +10,13 @@
              path: uint16 length, UTF-8
              put only: version: int32, sequence: uint32, data: uint32 length, bytes
 
-All integers are big-endian. A *put* sets a node whole, so that replaying is the same for a new node and a
-changed one. A frame is what is made durable together: it is written with one write and one fsync, and the
-next one is written only after that. So an unclean stop can damage the last frame alone, which was never
-acknowledged, and it is cut off; damage before the last frame is not the work of a crash and the file is
-refused.
+All integers are big-endian. A *put* sets the whole node, so that replaying is the same for new and changed nodes. The
+changes of a frame become durable together: one write and one fsync, and the next frame is written only after that. So
+an unclean stop can damage only the last frame, which was never acknowledged and is cut off. A crash can't cause damage
+before the last frame, so such a file is refused.
 
-Compaction writes a new journal with one put a node beside the old one, flushes it and renames it over the
-old. It ends with a frame without changes, so that none of its nodes is ever in the last frame.
+Compaction writes a new journal with one put per node next to the old one, flushes it and renames it over the old one.
+It ends with an empty frame, so that none of its nodes is ever in the last frame.
 
 These functions may run on any thread.
 """
@@ -44,12 +43,12 @@ _VALUE = Struct(">iII")
 PUT: Final = 1
 DELETE: Final = 2
 
-# Nodes a frame of a compacted journal.
+# Nodes per frame of a compacted journal.
 _CHUNK = 1000
 
 
 class Change(NamedTuple):
-    """One node as it is from now on; ``data`` is ``None`` for one that is gone."""
+    """A node's new content; ``data`` is ``None`` for a deleted node."""
 
     path: str
     data: bytes | None
@@ -58,7 +57,7 @@ class Change(NamedTuple):
 
 
 class StoreDamagedError(StoreError):
-    """The journal is damaged in a way that no crash explains."""
+    """The journal is damaged in a way that a crash can't cause."""
 
 
 def encode_changes(changes: Iterable[Change]) -> bytes:
@@ -79,7 +78,7 @@ def encode_frame(number: int, payload: bytes) -> bytes:
 
 
 def decode_changes(payload: bytes) -> Iterator[Change]:
-    """The changes in a frame whose CRC has been checked. Raises ValueError for what is no change."""
+    """The changes in a frame whose CRC has been checked. Raises ValueError for an invalid change."""
     position = 0
     end = len(payload)
     try:
@@ -94,18 +93,18 @@ def decode_changes(payload: bytes) -> Iterator[Change]:
                 data = payload[position : position + length]
                 position += length
                 if position > end:
-                    raise ValueError("a change goes past its frame")
+                    raise ValueError("a change extends past its frame")
                 yield Change(path, data, version, sequence)
             elif kind == DELETE:
                 yield Change(path, None)
             else:
                 raise ValueError(f"unknown kind of change {kind}")
     except StructError as error:
-        raise ValueError("a change goes past its frame") from error
+        raise ValueError("a change extends past its frame") from error
 
 
 class Loaded(NamedTuple):
-    """What a journal held: payloads in order, the last frame's number, and where the next frame goes."""
+    """A journal's content: payloads in order, the last frame's number, and the next frame's position."""
 
     payloads: list[bytes]
     number: int
@@ -114,7 +113,7 @@ class Loaded(NamedTuple):
 
 
 def load(path: Path) -> Loaded:
-    """Read a journal; a torn last frame is left out (``cut`` bytes), :func:`open_for_append` truncates it.
+    """Read a journal without its torn last frame (``cut`` bytes), which :func:`open_for_append` truncates.
 
     Raises:
         StoreDamagedError: not a journal, or damaged before its last frame.
@@ -139,7 +138,7 @@ def load(path: Path) -> Loaded:
 
 
 def _frame_at(data: bytes, position: int, wanted: int) -> bytes | None:
-    """The payload of the frame here, if it is whole, valid and has the number ``wanted``."""
+    """The payload of the frame at ``position`` if it is complete, valid and has the number ``wanted``."""
     if len(data) - position < FRAME.size:
         return None
     length, crc, number = FRAME.unpack_from(data, position)
@@ -153,13 +152,13 @@ def _frame_at(data: bytes, position: int, wanted: int) -> bytes | None:
 
 
 def _check_torn(path: Path, data: bytes, position: int, bad: int) -> None:
-    """Tell the torn end of a crash from damage: after the latter a later frame still stands somewhere.
+    """Distinguish the torn end after a crash from damage, which has an intact frame after it.
 
     Raises:
         StoreDamagedError: one of the two frames after the one numbered ``bad`` is intact.
     """
     for number in (bad + 1, bad + 2):
-        # The number's eight bytes can be searched for, where the length of the bad frame can't be trusted.
+        # Search for the number's eight bytes, because the bad frame's length can't be trusted.
         wanted = _NUMBER.pack(number)
         found = data.find(wanted, position + 8)
         while found >= 0:
@@ -172,7 +171,7 @@ def _check_torn(path: Path, data: bytes, position: int, bad: int) -> None:
 
 
 def open_for_append(path: Path, loaded: Loaded) -> int:
-    """Open the journal, cut at its last whole frame, and durable as a file. Returns the file descriptor."""
+    """Open the journal, truncated to its last complete frame and durable. Returns the file descriptor."""
     new = loaded.end == 0
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -201,7 +200,7 @@ def append(fd: int, position: int, frame: bytes) -> None:
 
 
 def cut(fd: int, position: int) -> None:
-    """Take back what was written from ``position`` on. Raises OSError."""
+    """Truncate the journal to ``position``. Raises OSError."""
     os.ftruncate(fd, position)
     os.fsync(fd)
 
@@ -215,7 +214,7 @@ def _write(fd: int, data: bytes, position: int) -> None:
 
 
 def write_compacted(path: Path, nodes: Iterable[Change]) -> tuple[Path, int, int, int]:
-    """Write a journal that only has these nodes, durable, beside the one at ``path``.
+    """Write a durable journal with only these nodes next to the one at ``path``.
 
     Returns its path, to be renamed to ``path``, its descriptor, its size and its last frame's number.
 
@@ -242,7 +241,7 @@ def write_compacted(path: Path, nodes: Iterable[Change]) -> tuple[Path, int, int
 
 
 def replace(beside: Path, path: Path) -> None:
-    """Put a compacted journal in the old one's place. Raises OSError."""
+    """Replace the old journal with a compacted one. Raises OSError."""
     os.rename(beside, path)
     sync_folder(path.parent)
 

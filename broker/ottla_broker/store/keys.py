@@ -1,8 +1,7 @@
-"""The nodes of the store: one class a node with its path, encoding and decoding.
+"""The nodes of the store: one class per node with its path, encoding and decoding.
 
-Paths and JSON are Apache Kafka's (``ZkData.scala``), so that its own tools and brokers read them. Nodes
-without a ``decode`` have no data. What Kafka has no node for stands at the end and exists in the embedded
-store only.
+Paths and JSON are Apache Kafka's (``ZkData.scala``), so that its tools and brokers can read them. Nodes without a
+``decode`` have no data. Nodes that Kafka doesn't have are at the end, and exist in the embedded store only.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ DEFAULT_ENTITY: Final = "<default>"
 
 
 class BadNodeError(ValueError):
-    """A node's data is not what it should be; the message names the path."""
+    """A node's data is invalid; the message names the path."""
 
 
 def _encode(value: Mapping[str, Any]) -> bytes:
@@ -66,7 +65,7 @@ PERSISTENT_PATHS: Final = (
     "/config/client-metrics",
     "/config/groups",
 )
-"""What Kafka makes sure of at start (``ZkData.PersistentZkPaths``)."""
+"""The paths that Kafka creates at start (``ZkData.PersistentZkPaths``)."""
 
 
 class ClusterIdNode:
@@ -87,7 +86,7 @@ class ClusterIdNode:
 
 
 class BrokerRegistration(NamedTuple):
-    """What a broker says of itself.
+    """A broker's addresses and rack.
 
     ``endpoints`` are ``NAME://HOST:PORT``, ``protocols`` by listener name.
     """
@@ -101,7 +100,7 @@ class BrokerRegistration(NamedTuple):
 
 
 class BrokerIdNode:
-    """``/brokers/ids/N``, ephemeral: a broker that is there. JSON version 5 (Kafka 2.7 and later)."""
+    """``/brokers/ids/N``, ephemeral: a live broker. JSON version 5 (Kafka 2.7 and later)."""
 
     PARENT: Final = "/brokers/ids"
 
@@ -179,7 +178,7 @@ class ControllerEpochNode:
 
 
 class Assignment(NamedTuple):
-    """The brokers that hold a partition, and the moves that are under way."""
+    """A partition's replicas, and the ones being added and removed (KIP-455)."""
 
     replicas: Sequence[int]
     adding: Sequence[int] = ()
@@ -207,7 +206,7 @@ class TopicNode:
 
     @staticmethod
     def decode(topic: str, data: bytes) -> tuple[bytes | None, dict[int, Assignment]]:
-        """The topic's id (``None`` for one made before Kafka 2.8) and its partitions, by number."""
+        """The topic's id (``None`` if created before Kafka 2.8) and its partitions by number."""
         path = TopicNode.path(topic)
         found = _decode(path, data)
         try:
@@ -240,7 +239,7 @@ class TopicPartitionNode:
 
 
 class PartitionState(NamedTuple):
-    """Who leads a partition, since which epoch, and who is in sync."""
+    """A partition's leader, leader epoch and in-sync replicas."""
 
     leader: int
     leader_epoch: int
@@ -282,7 +281,7 @@ class TopicPartitionStateNode:
 
 
 class ConfigNode:
-    """``/config/topics/T``, ``/config/brokers/N``: what was set for one entity. JSON version 1."""
+    """``/config/topics/T``, ``/config/brokers/N``: an entity's own settings. JSON version 1."""
 
     TOPICS: Final = "topics"
     BROKERS: Final = "brokers"
@@ -306,7 +305,7 @@ class ConfigNode:
 
 
 class ConfigChangeNode:
-    """``/config/changes/config_change_N``: news that an entity's configs have changed. JSON version 2."""
+    """``/config/changes/config_change_N``: notifies of changed settings of an entity. JSON version 2."""
 
     PREFIX: Final = "/config/changes/config_change_"
 
@@ -316,7 +315,7 @@ class ConfigChangeNode:
 
 
 class DeleteTopicNode:
-    """``/admin/delete_topics/T``: a topic that is to go; without data."""
+    """``/admin/delete_topics/T``: the request to delete a topic; without data."""
 
     PARENT: Final = "/admin/delete_topics"
 
@@ -326,7 +325,7 @@ class DeleteTopicNode:
 
 
 class ProducerIdBlock(NamedTuple):
-    """Producer ids that a broker may give out, both ends included."""
+    """Producer ids that a broker may give out; ``last`` is included."""
 
     broker: int
     first: int
@@ -334,13 +333,13 @@ class ProducerIdBlock(NamedTuple):
 
 
 class ProducerIdBlockNode:
-    """``/latest_producer_id_block``: the last block of producer ids that was given to a broker."""
+    """``/latest_producer_id_block``: the last block of producer ids given to a broker."""
 
     PATH: Final = "/latest_producer_id_block"
 
     @staticmethod
     def encode(block: ProducerIdBlock) -> bytes:
-        # Kafka writes both ends as strings, since not every reader of JSON has 64-bit integers.
+        # Kafka writes both as strings, because not every JSON reader has 64-bit integers.
         return _encode(
             {
                 "version": 1,
@@ -352,7 +351,7 @@ class ProducerIdBlockNode:
 
     @staticmethod
     def decode(data: bytes) -> ProducerIdBlock | None:
-        """``None`` for the empty node that is there before the first block."""
+        """Returns ``None`` for the empty node before the first block."""
         if not data:
             return None
         found = _decode(ProducerIdBlockNode.PATH, data)
@@ -365,8 +364,8 @@ class ProducerIdBlockNode:
 class LastEpochNode:
     """``/ottla/last_leader_epochs/T``: the highest leader epoch that a deleted topic of this name had.
 
-    Not Kafka's: it lets a topic that is created again go on above it, so that no client meets an epoch that
-    went back. Decimal text.
+    Kafka doesn't have it. A new topic of that name starts above it, so that no client sees an epoch go back. Decimal
+    text.
     """
 
     PARENT: Final = "/ottla/last_leader_epochs"
@@ -388,4 +387,4 @@ class LastEpochNode:
 
 
 OWN_PATHS: Final[Iterable[str]] = (LastEpochNode.PARENT,)
-"""What the embedded store has beside Kafka's."""
+"""The paths of the embedded store that Kafka doesn't have."""

@@ -1,9 +1,8 @@
 """The coordination store of a cluster: ZooKeeper, through kazoo.
 
-What a lost connection leaves open is settled here, as far as it can be: a read is asked again; after a change the
-node is looked at, whether the change was made. In doubt (:class:`~ottla_broker.store.api.UnknownOutcomeError`) stay
-a transaction of several operations, and any change when the connection doesn't come back in time. A session that
-ZooKeeper has ended is final: whoever wants another opens another store.
+After a lost connection, reads are repeated, and for a change the node shows whether the change was made. Two cases stay
+unknown (:class:`~ottla_broker.store.api.UnknownOutcomeError`): a transaction of several operations, and any change if
+the connection doesn't come back in time. A session that ZooKeeper has ended is final; open another store then.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from ottla_broker.store.api import (
 )
 from ottla_broker.store.zookeeper_link import LOSSES, Link, ReadMany
 from ottla_broker.store.zookeeper_settings import Tls, ZooKeeperSettings, parse_connect
-from ottla_broker.store.zookeeper_watches import Watch, Watches, tell
+from ottla_broker.store.zookeeper_watches import Watch, Watches, notify
 
 __all__ = ["Tls", "ZooKeeperSettings", "ZooKeeperStore"]
 
@@ -50,7 +49,7 @@ T = TypeVar("T")
 
 
 class _Lost(Exception):
-    """The connection broke with this request under way; ``zxid`` is what was known when it was sent."""
+    """The connection broke during this request; ``zxid`` is the last one known when it was sent."""
 
     def __init__(self, zxid: int) -> None:
         super().__init__("the connection broke")
@@ -62,47 +61,47 @@ class _Unimplemented(StoreFailedError):
 
 
 class _Unreachable(StoreFailedError):
-    """The request was never sent, as there was no connection for too long."""
+    """The request was never sent, because there was no connection for too long."""
 
 
 _ERRORS: Final[tuple[tuple[type[Exception], type[StoreError], str], ...]] = (
-    (kazoo_errors.NoNodeError, NoNodeError, "is not there"),
-    (kazoo_errors.NodeExistsError, NodeExistsError, "is there already"),
+    (kazoo_errors.NoNodeError, NoNodeError, "does not exist"),
+    (kazoo_errors.NodeExistsError, NodeExistsError, "exists already"),
     (kazoo_errors.BadVersionError, BadVersionError, "has another version"),
     (kazoo_errors.NotEmptyError, NotEmptyError, "has children"),
     (kazoo_errors.NoChildrenForEphemeralsError, NoChildrenForEphemeralsError, "is ephemeral: no children"),
-    (kazoo_errors.NoAuthError, StoreFailedError, "may not be touched by this user: see its ACL in ZooKeeper"),
+    (kazoo_errors.NoAuthError, StoreFailedError, "can't be accessed by this user: see its ACL in ZooKeeper"),
     (kazoo_errors.AuthFailedError, StoreFailedError, "ZooKeeper refused the user or password"),
     (
         kazoo_errors.InvalidACLError,
         StoreFailedError,
-        "ZooKeeper knows no user of this broker, whom zookeeper.set.acl could make its owner",
+        "can't be owned by this broker, which has no user in ZooKeeper: see zookeeper.set.acl",
     ),
     (kazoo_errors.UnimplementedError, _Unimplemented, "can't be read with others"),
 )
-"""What ZooKeeper says, what a store says, and in which words."""
+"""Kazoo's errors, the store's, and the words after the path."""
 
 _MOST_BYTES: Final = 0xFFFFF
-"""The largest request that ZooKeeper reads unless told otherwise (its ``jute.maxbuffer``); it hangs up at more."""
+"""The largest request that ZooKeeper accepts by default (``jute.maxbuffer``); it closes the connection at more."""
 
-_OVERHEAD_BYTES: Final = 256  # of one change beside path and data: header, ACL, flags
+_OVERHEAD_BYTES: Final = 256  # per change besides path and data: header, ACL, flags
 
 _SEQUENCE_DIGITS: Final = 10
 
 _READ_AT_ONCE: Final = 100
 _READS_IN_FLIGHT: Final = 2
-"""Of many nodes that are read, how many with one request, and how many such requests at a time."""
+"""Nodes per read request, and concurrent read requests."""
 
 _MOST_LOSSES: Final = 10
-"""How many connections one call may lose: what breaks each of them is not chance."""
+"""How many lost connections one call survives; more of them have a cause."""
 
 _OPEN_PATH: Final = "/consumers"
 _SECRET_PATHS: Final = ("/config/users", "/config/brokers", "/delegation_token/tokens")
-"""Kafka's ``ZkData``: what anybody may write, and what nobody else may even read, whatever is below."""
+"""Kafka's ``ZkData``: paths that anyone may write, and paths that only the owner may read."""
 
 
 class ZooKeeperStore:
-    """See :class:`ottla_broker.store.api.Store`. Owned by the loop thread."""
+    """A :class:`ottla_broker.store.api.Store`. Owned by the loop thread."""
 
     def __init__(self, settings: ZooKeeperSettings, clock: Clock) -> None:
         """Use :meth:`open`."""
@@ -115,11 +114,11 @@ class ZooKeeperStore:
 
     @classmethod
     async def open(cls, settings: ZooKeeperSettings, clock: Clock | None = None) -> ZooKeeperStore:
-        """Connect and begin a session; the chroot is made if it isn't there.
+        """Connect and begin a session; creates the chroot if it doesn't exist.
 
         Raises:
             StoreFailedError: no server answers in time, the address or a file of TLS can't be read, or the chroot
-                can't be made.
+                can't be created.
         """
         store = cls(settings, clock or SystemClock(asyncio.get_running_loop()))
         try:
@@ -127,7 +126,7 @@ class ZooKeeperStore:
             if store._chroot:
                 await store._make_chroot()
         except BaseException:
-            # Whatever is still being tried ends by itself, soon.
+            # Attempts that are still running end by themselves soon.
             await store._link.close(wait=0.5)
             raise
         return store
@@ -151,10 +150,8 @@ class ZooKeeperStore:
 
     @property
     def session_id(self) -> int:
-        """ZooKeeper's number of this session, which its ephemeral nodes carry."""
+        """ZooKeeper's id of this session, which its ephemeral nodes name."""
         return self._link.session_id
-
-    # ---- changes
 
     async def create(
         self,
@@ -165,12 +162,11 @@ class ZooKeeperStore:
         sequence: bool = False,
         parents: bool = False,
     ) -> str:
-        """See the store's API. Without data a node is made as Kafka makes it: with none, not with an empty text,
-        which its controller takes for JSON that is broken.
+        """See the store's API. Without data the node has none, as in Kafka, whose controller can't parse empty text.
 
-        A node in doubt that has this data, has never changed and was made since the request was sent counts as made
-        by it, as does one that ends in a number for one with ``sequence``: who competes with others for a node
-        writes into it what tells them apart.
+        When the outcome is unknown, a node with this data that was created since the request and never changed counts
+        as created by it; with ``sequence``, so does one whose name ends in a number. Callers that compete for a node
+        must write distinct data.
         """
         check_path(Create(path, data, ephemeral, sequence))
         _check_size(path, _size(path, data))
@@ -194,7 +190,7 @@ class ZooKeeperStore:
                     )
                 )
             except NodeExistsError:
-                # Ours, if the answer to an earlier attempt was lost.
+                # This call's own, if the answer to an earlier attempt was lost.
                 if lost is not None and await self._was_made(path, data, ephemeral, lost):
                     return path
                 raise
@@ -227,7 +223,7 @@ class ZooKeeperStore:
         )
 
     async def _sequence_made(self, path: str, data: bytes, ephemeral: bool, since: int) -> str | None:
-        """The node with a number that a lost request has made, if it did."""
+        """The sequence node that a lost request created, if it did."""
         parent, _, prefix = path.rpartition("/")
         await self.sync(path)
         numbered = [
@@ -237,7 +233,7 @@ class ZooKeeperStore:
             and len(name) == len(prefix) + _SEQUENCE_DIGITS
             and name[len(prefix) :].isdigit()
         ]
-        # Later ones have higher numbers: from the end to the first that is older than the request.
+        # Later nodes have higher numbers: search from the end to the first that is older than the request.
         for name in reversed(numbered):
             try:
                 found, stat = await self._stat(f"{parent}/{name}")
@@ -252,8 +248,8 @@ class ZooKeeperStore:
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
         """See the store's API.
 
-        In doubt, a node with this data and the version that follows counts as changed by it. A change of any version
-        is made again then: the same data, but a higher version.
+        When the outcome is unknown, a node with this data and the next version counts as changed by this call. A change
+        of any version is repeated: the data is the same, the version higher.
         """
         _check_size(path, _size(path, data))
 
@@ -271,7 +267,7 @@ class ZooKeeperStore:
         return await self._settled(path, attempt)
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """See the store's API. In doubt, a node that was made since the request was sent is left alone."""
+        """See the store's API. When the outcome is unknown, a node created since the request is left alone."""
         if path == "/":
             raise NotEmptyError("/ can't be deleted")
 
@@ -303,11 +299,11 @@ class ZooKeeperStore:
         try:
             results = await self._once(path, start)
         except _Lost as error:
-            # Who reads now finds what has come of it.
+            # A read from here on shows the outcome.
             await self._sync_after_loss(path)
             raise UnknownOutcomeError(
-                f"{path}: the connection to ZooKeeper broke while {len(operations)} changes were under way;"
-                " whether they were made is not known"
+                f"{path}: the connection to ZooKeeper broke during {len(operations)} changes;"
+                " it is unknown whether they were made"
             ) from error
         for operation, result in zip(operations, results, strict=True):
             if isinstance(result, Exception) and not isinstance(
@@ -334,17 +330,15 @@ class ZooKeeperStore:
             case Delete(_, version):
                 return serialization.Delete(path, version)
             case Check(_, version):
-                # ZooKeeper's check takes -1 for any version, as ours does.
+                # ZooKeeper's check also takes -1 for any version.
                 return serialization.CheckVersion(path, version)
-
-    # ---- reading
 
     async def get(self, path: str) -> tuple[bytes, int]:
         data, stat = await self._stat(path)
         return data, stat.version
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, int] | None]:
-        """Several nodes, some at a time; None where a node isn't there."""
+        """Several nodes, some at a time; None for a missing node."""
         found: list[tuple[bytes, int] | None] = [None] * len(paths)
 
         async def some(starts: Iterable[int]) -> None:
@@ -388,15 +382,15 @@ class ZooKeeperStore:
         return await self._exists(path) is not None
 
     async def created_at(self, path: str) -> int | None:
-        """The transaction that made a node (``czxid``), None where it isn't there.
+        """The transaction that created a node (``czxid``), or None if it doesn't exist.
 
-        Kafka takes it as the epoch of a broker's registration (KIP-380).
+        Kafka uses it as the epoch of a broker's registration (KIP-380).
         """
         stat = await self._exists(path)
         return None if stat is None else int(stat.czxid)
 
     async def ephemeral_owner(self, path: str) -> int | None:
-        """The session that a node belongs to, 0 for none; None where there is no node."""
+        """The session that a node belongs to, 0 for none; None if the node doesn't exist."""
         stat = await self._exists(path)
         return None if stat is None else int(stat.ephemeralOwner)
 
@@ -406,8 +400,6 @@ class ZooKeeperStore:
     async def _stat(self, path: str) -> tuple[bytes, ZnodeStat]:
         data, stat = await self._read(path, lambda client: client.get_async(self._theirs(path)))
         return data or b"", stat
-
-    # ---- news
 
     def watch(self, path: str, callback: Callable[[StoreEvent], None]) -> Watch:
         return self._watches.add(path, callback)
@@ -421,15 +413,13 @@ class ZooKeeperStore:
         if state is SessionState.LOST:
             self._watches.clear()
         for callback in list(self._session_callbacks.values()):
-            tell(callback, state)
+            notify(callback, state)
 
     async def close(self) -> None:
         await self._link.close()
 
-    # ---- paths
-
     def _theirs(self, path: str) -> str:
-        """A path of ours as ZooKeeper has it, below the chroot."""
+        """A path in ZooKeeper, below the chroot."""
         return self._chroot + path if path != "/" else self._chroot or "/"
 
     def _ours(self, path: str) -> str:
@@ -442,13 +432,10 @@ class ZooKeeperStore:
             return list(CREATOR_ALL_ACL)
         return [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
 
-    # ---- requests
-
     async def _settled(self, path: str, attempt: Callable[[int | None], Awaitable[T]]) -> T:
-        """A change, made again until its outcome is known.
+        """Repeat a change until its outcome is known.
 
-        ``attempt`` is called with what was known of ZooKeeper's transactions when the first request that was lost
-        was sent; ``None`` if none was.
+        ``attempt`` is called with the last zxid known when the first lost request was sent; ``None`` if none was lost.
         """
         lost: int | None = None
         for _ in range(_MOST_LOSSES):
@@ -459,22 +446,22 @@ class ZooKeeperStore:
             except _Unreachable as error:
                 if lost is None:
                     raise
-                raise UnknownOutcomeError(f"{error}; whether the change was made is not known") from error
+                raise UnknownOutcomeError(f"{error}; it is unknown whether the change was made") from error
         raise UnknownOutcomeError(
-            f"{path}: the connection to ZooKeeper breaks again and again; whether the change was made is not known"
+            f"{path}: the connection to ZooKeeper keeps breaking; it is unknown whether the change was made"
         )
 
     async def _read(self, path: str, start: Callable[[KazooClient], Any]) -> Any:
-        """A request that may be asked any number of times."""
+        """A request that may be repeated."""
         for _ in range(_MOST_LOSSES):
             try:
                 return await self._once(path, start)
             except _Lost:
-                continue  # asked again when the connection is back
-        raise _Unreachable(f"{path}: the connection to ZooKeeper breaks again and again")
+                continue  # repeat when the connection is back
+        raise _Unreachable(f"{path}: the connection to ZooKeeper keeps breaking")
 
     async def sync(self, path: str) -> None:
-        """Have the server that we are connected to catch up with all that was done before."""
+        """Let the connected server catch up with all earlier changes."""
         await self._read(path, lambda client: client.sync_async(self._theirs(path)))
 
     async def _sync_after_loss(self, path: str) -> None:
@@ -483,7 +470,7 @@ class ZooKeeperStore:
         except SessionLostError:
             raise
         except StoreError:
-            return  # there is an error to be raised, and this one tells nothing more
+            return  # the caller raises the first error
 
     async def _once(self, path: str, start: Callable[[KazooClient], Any]) -> Any:
         """One request and its answer.
@@ -492,7 +479,7 @@ class ZooKeeperStore:
             _Lost: it was sent, and the connection broke or no answer came in time.
             _Unreachable: it was not sent.
         """
-        request = self._link.ask(start)
+        request = self._link.request(start)
         try:
             async with asyncio.timeout(self._settings.connection_timeout_ms / 1000):
                 return await request.future
@@ -503,7 +490,7 @@ class ZooKeeperStore:
         except LOSSES as error:
             raise _Lost(request.zxid) from error
         except kazoo_errors.SessionExpiredError as error:
-            raise SessionLostError("the session with ZooKeeper is over") from error
+            raise SessionLostError("the session with ZooKeeper has ended") from error
         except kazoo_errors.KazooException as error:
             raise _translated(path, error) from error
 
@@ -513,10 +500,10 @@ def _size(path: str, data: bytes) -> int:
 
 
 def _check_size(what: str, size: int) -> None:
-    """Raises StoreFailedError for what ZooKeeper would hang up at."""
+    """Raises StoreFailedError for a request at which ZooKeeper would close the connection."""
     if size > _MOST_BYTES:
         raise StoreFailedError(
-            f"{what}: {size} bytes are more than ZooKeeper takes at once ({_MOST_BYTES}, its jute.maxbuffer)"
+            f"{what}: {size} bytes are more than ZooKeeper accepts at once ({_MOST_BYTES}, its jute.maxbuffer)"
         )
 
 

@@ -1,7 +1,7 @@
-"""A session with ZooKeeper: kazoo's client, and how the event loop and kazoo's thread talk.
+"""A session with ZooKeeper: kazoo's client, and the exchange between the event loop and kazoo's thread.
 
-kazoo runs one thread here, which reads and writes the connection. It hands everything that happens to the loop, in
-the order in which ZooKeeper said it; the loop hands requests to it and never waits for it.
+kazoo runs one thread, which reads and writes the connection. It passes everything that happens to the loop, in
+ZooKeeper's order. The loop passes requests to it and never waits for it.
 """
 
 from __future__ import annotations
@@ -30,41 +30,40 @@ from ottla_broker.store.zookeeper_settings import ZooKeeperSettings, parse_conne
 if TYPE_CHECKING:
     import ssl
 
-log = get_logger()
+_log = get_logger()
 
 LOSSES: Final = (
     kazoo_errors.ConnectionLoss,
     kazoo_errors.OperationTimeoutError,
     kazoo_errors.ConnectionClosedError,
 )
-"""The connection broke: whether a change that was under way has been made is not known."""
+"""The connection broke: it is unknown whether a change in flight was made."""
 
 MOST_IN_FLIGHT: Final = 200
-"""kazoo is woken by a byte in a socket that takes some 270 of them; one more would stop who writes it."""
+"""kazoo is woken by a byte in a socket with room for some 270 of them; one more would block the writer."""
 
-# How long ZooKeeper may take to say goodbye, before the connection is cut.
+# How long to wait for ZooKeeper to close the session before the connection is cut.
 _GOODBYE_SECONDS: Final = 1.0
 
 _BOTH_WAYS: Final = 2  # socket.SHUT_RDWR
 
 
 class _AtOnce:
-    """In the place of a queue for a thread: what is put is done, there and then."""
+    """Replaces a thread's queue: runs each call at once."""
 
     def put(self, call: Callable[[], None]) -> None:
         try:
             call()
         except Exception as error:
-            # Else the thread that reads the connection would end here.
-            log.error("news of ZooKeeper was not passed on", exc_info=error)
+            # Otherwise the thread that reads the connection would end here.
+            _log.error("an event from ZooKeeper was not handled", exc_info=error)
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads and sockets, with less of both.
+    """kazoo's threads and sockets, with fewer of both.
 
-    All that is called back hands something to the event loop, so it is called by the thread that reads, which also
-    keeps it in order. TLS is done here, as kazoo trusts the system's certificates whatever else it is told to trust,
-    and doesn't see an answer that came in one TLS record with another.
+    Callbacks only pass something to the event loop, so the reading thread calls them itself, in order. TLS is done
+    here, because kazoo always trusts the system's certificates too, and misses an answer that shares a TLS record.
     """
 
     def __init__(self, context: ssl.SSLContext | None, attempt_seconds: float) -> None:
@@ -103,20 +102,20 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return list(dict.fromkeys([*buffered, *ready])), writable, failed
 
     def cut(self) -> None:
-        """End the connection that there is, from any thread; who reads it finds out at once."""
+        """Close the current connection, from any thread; its reader notices at once."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(_BOTH_WAYS)
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection, which also tells when what was answered had been sent.
+    """kazoo's connection, which also reports when an answered request was sent.
 
-    A ZooKeeper that is about to serve takes connections and may forget who asked for a session on one, so an answer is
-    waited for no longer than an attempt to connect may take: kazoo would wait for it until the session is over.
+    A ZooKeeper that is just starting accepts connections but may forget a request for a session. So the answer may take
+    no longer than an attempt to connect; kazoo would wait until the session expires.
 
-    ``heard`` is called on kazoo's thread with that time; and with the session's timeout, in seconds, when ZooKeeper
-    has said what it is.
+    ``heard`` is called on kazoo's thread with that time, and also with the session's timeout in seconds once ZooKeeper
+    has set it.
     """
 
     def __init__(
@@ -155,24 +154,24 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
 
 class _LastWords(logging.Handler):
-    """Keeps the last trouble that kazoo told of, for the line that says why there is no connection."""
+    """Keeps the last problem that kazoo logged, as the reason why there is no connection."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.words = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        told = str(record.args[-1]) if isinstance(record.args, tuple) and record.args else record.getMessage()
-        told = told.removeprefix("socket connection error: ")
-        # The remark that follows each failure says nothing of it; and what has no words of its own took too long.
-        if not told.startswith("Transition to"):
-            self.words = "it took too long" if told == "None" else told
+        text = str(record.args[-1]) if isinstance(record.args, tuple) and record.args else record.getMessage()
+        text = text.removeprefix("socket connection error: ")
+        # A remark without information follows each failure; a failure without text is a timeout.
+        if not text.startswith("Transition to"):
+            self.words = "it took too long" if text == "None" else text
 
 
 class ReadMany:
     """ZooKeeper's request ``multiRead`` (since 3.6), which kazoo lacks: the data of several nodes at once.
 
-    Its answer is a list: data and version of each node, ``None`` where it isn't there, or kazoo's error.
+    The answer is a list with each node's data and version, ``None`` for a missing one, or kazoo's error.
     """
 
     type: ClassVar[int] = 22
@@ -181,7 +180,7 @@ class ReadMany:
         self.paths = paths
 
     def start(self, client: KazooClient) -> Any:
-        """Send it; returns kazoo's result to come."""
+        """Send it; returns kazoo's asynchronous result."""
         result = client.handler.async_result()
         client._call(self, result)
         return result
@@ -215,13 +214,13 @@ class ReadMany:
 
 
 class Request:
-    """One request and its answer to come.
+    """One request and its future answer.
 
     Attributes:
-        future: the answer, or kazoo's error; SessionLostError when the session is over.
-        sent: whether it has been handed to kazoo: if not, it has changed nothing.
-        at: when it was handed over.
-        zxid: the last of ZooKeeper's transactions that was known of when it was sent.
+        future: the answer, or kazoo's error; SessionLostError when the session has ended.
+        sent: whether kazoo has it; if not, it has changed nothing.
+        at: when kazoo got it.
+        zxid: ZooKeeper's last transaction known when it was sent.
     """
 
     __slots__ = ("at", "future", "sent", "start", "timer", "zxid")
@@ -238,8 +237,8 @@ class Request:
 class Link:
     """A session. Owned by the loop thread.
 
-    Requests go out in the order in which they were asked, at most ``max_in_flight`` at a time, and wait while there
-    is no connection. ``on_state`` is called with each change of the session's state; LOST is the last.
+    Requests are sent in order, at most ``max_in_flight`` at a time, and wait while there is no connection. ``on_state``
+    is called with each change of the session's state; LOST is the last.
 
     Attributes:
         lease: until when ZooKeeper can't have ended the session.
@@ -251,7 +250,7 @@ class Link:
         on_state: Callable[[SessionState], None],
         monotonic: Callable[[], float],
     ) -> None:
-        """Make one; :meth:`open` connects it. ``monotonic`` may be called on any thread.
+        """Use :meth:`open` to connect. ``monotonic`` may be called on any thread.
 
         Raises:
             StoreFailedError: the address or a file of TLS can't be read.
@@ -277,7 +276,7 @@ class Link:
         seconds = settings.session_timeout_ms / 1000
         self._session_seconds = seconds
         self._silence = seconds * 2 / 3
-        # So short that a server which doesn't answer leaves time for the others.
+        # Short enough that a server that doesn't answer leaves time for the others.
         patience = min(seconds, settings.connection_timeout_ms / 1000)
         context = None if settings.tls is None else tls_context(settings.tls)
         attempt = patience / (len(servers.hosts) + 1)
@@ -298,13 +297,13 @@ class Link:
         self._client._connection = _Connection(
             self._client, self._client._conn_retry.copy(), logger, attempt, monotonic, self._heard
         )
-        self._client.add_listener(self._hear_state)
+        self._client.add_listener(self._on_kazoo_state)
 
     async def open(self) -> None:
         """Begin the session.
 
         Raises:
-            StoreFailedError: no server answers within the connection's timeout; the line says what was met.
+            StoreFailedError: no server answers within the connection's timeout.
         """
         self._client.start_async()
         try:
@@ -327,23 +326,21 @@ class Link:
         return f"; last: {self._last_words.words}" if self._last_words.words else ""
 
     def unreachable(self, path: str) -> str:
-        """The line for a request that got nowhere."""
+        """The message for a request that was not sent."""
         return f"{path}: {self._unreachable('for')}"
 
     @property
     def state(self) -> SessionState:
         return SessionState.LOST if self._over else self._state
 
-    # ---- requests
-
-    def ask(self, start: Callable[[KazooClient], Any]) -> Request:
-        """Ask something; nothing that is asked later overtakes it.
+    def request(self, start: Callable[[KazooClient], Any]) -> Request:
+        """Queue a request; later ones don't overtake it.
 
         Raises:
-            SessionLostError: the session is over.
+            SessionLostError: the session has ended.
         """
         if self.state is SessionState.LOST:
-            raise SessionLostError("the session with ZooKeeper is over")
+            raise SessionLostError("the session with ZooKeeper has ended")
         request = Request(start, self._loop.create_future())
         self._waiting.append(request)
         self._send()
@@ -353,12 +350,12 @@ class Link:
         while self._waiting and len(self._flying) < self._limit and self.state is SessionState.CONNECTED:
             request = self._waiting.popleft()
             if request.future.done():
-                continue  # whoever asked waits no longer
+                continue  # its caller no longer waits
             request.sent = True
             request.at = self._monotonic()
             request.zxid = self._client.last_zxid
             self._flying[request] = None
-            # kazoo looks after the connection while nothing is asked; but each request puts that off.
+            # kazoo checks the connection only while nothing is requested.
             request.timer = self._loop.call_later(self._silence, self._handler.cut)
             request.start(self._client).rawlink(partial(self.hand_over, self._settle, request))
 
@@ -369,7 +366,7 @@ class Link:
             request.timer.cancel()
         error = result.exception
         if isinstance(error, LOSSES):
-            # The news that the connection is gone is on its way; nothing more is to be sent until it is back.
+            # The notice of the lost connection is on its way; send nothing until it is back.
             self._become(SessionState.SUSPENDED)
         elif isinstance(error, kazoo_errors.SessionExpiredError):
             self.lose()
@@ -382,10 +379,8 @@ class Link:
                 request.future.set_exception(error)
         self._send()
 
-    # ---- the session
-
     def _heard(self, at: float, session_seconds: float | None = None) -> None:
-        """ZooKeeper has heard of this session no earlier than ``at``. Called on either thread."""
+        """Note that ZooKeeper received a request sent at ``at``. Called on either thread."""
         if session_seconds is not None:
             self._session_seconds = session_seconds
         until = at + self._session_seconds
@@ -393,23 +388,23 @@ class Link:
             self.lease.until = until
 
     def hand_over(self, function: Callable[..., None], *args: Any) -> None:
-        """From kazoo's thread: have something done on the loop."""
+        """Run a function on the loop, from kazoo's thread."""
         try:
             self._loop.call_soon_threadsafe(function, *args)
         except RuntimeError:
-            # The loop has been closed: nobody is left to be told.
+            # The loop is closed: there is no one left to call.
             return
 
-    def _hear_state(self, state: str) -> None:
+    def _on_kazoo_state(self, state: str) -> None:
         """On kazoo's thread."""
         session = 0
         if state == KazooState.LOST:
             self._over = True
         elif state == KazooState.CONNECTED and not self._over:
             session = self._client.client_id[0]
-        self.hand_over(self._take_state, state, session)
+        self.hand_over(self._set_kazoo_state, state, session)
 
-    def _take_state(self, state: str, session: int) -> None:
+    def _set_kazoo_state(self, state: str, session: int) -> None:
         if state == KazooState.LOST:
             self.lose()
         elif self.state is SessionState.LOST:
@@ -428,7 +423,7 @@ class Link:
             self._on_state(state)
 
     def lose(self) -> None:
-        """The session is over: nothing asked will be answered any more."""
+        """Fail all requests: the session has ended."""
         if self._state is SessionState.LOST:
             return
         self._over = True
@@ -439,13 +434,13 @@ class Link:
             if request.timer is not None:
                 request.timer.cancel()
             if not request.future.done():
-                request.future.set_exception(SessionLostError("the session with ZooKeeper is over"))
+                request.future.set_exception(SessionLostError("the session with ZooKeeper has ended"))
         self._flying.clear()
         self._waiting.clear()
         self._end()
 
     def _end(self) -> asyncio.Future[None]:
-        """Have kazoo end the session and its thread, which may take it a while."""
+        """Let kazoo end the session and its thread, which may take a while."""
         if self._ended is None:
             self._ended = self._loop.create_future()
             cut = self._loop.call_later(_GOODBYE_SECONDS, self._handler.cut)
@@ -463,6 +458,6 @@ class Link:
             self._ended.set_result(None)
 
     async def close(self, wait: float | None = None) -> None:
-        """End the session. ``wait`` is how many seconds the end of kazoo's thread is waited for; None for all."""
+        """End the session. ``wait``: how many seconds to wait for kazoo's thread; None waits until it ends."""
         self.lose()
         await asyncio.wait([self._end()], timeout=wait)

@@ -1,4 +1,4 @@
-"""Where ZooKeeper is and how it is spoken to: settings, and how they are read."""
+"""Settings for connecting to ZooKeeper, and their parsing."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _MAX_PORT: Final = 65535
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """TLS towards ZooKeeper, by PEM files.
+    """TLS to ZooKeeper, with PEM files.
 
     Attributes:
-        trust_file: the certificates that are trusted; without it those that the system trusts.
+        trust_file: the trusted certificates; without it the system's.
         key_file: this broker's private key and, behind it, its certificates; ``None`` for no certificate.
-        key_password: what an encrypted private key is encrypted with.
-        verify_hostname: whether ZooKeeper's certificate must name the host that was connected to.
+        key_password: the password of an encrypted private key.
+        verify_hostname: whether ZooKeeper's certificate must name the host in ``connect``.
     """
 
     trust_file: str | None = None
@@ -31,14 +31,14 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSettings:
-    """Where ZooKeeper is, and how it is spoken to.
+    """How to connect to ZooKeeper.
 
     Attributes:
         connect: ``HOST:PORT,HOST:PORT/chroot``, as in Kafka's ``zookeeper.connect``.
-        session_timeout_ms: after how long without a sign of life ZooKeeper ends the session.
+        session_timeout_ms: ZooKeeper ends the session after this time without a request.
         connection_timeout_ms: how long the first connection, and any request, may take.
         max_in_flight: how many requests may be under way at once.
-        set_acl: whether new nodes may be changed by this user alone; all may read them, secrets excepted.
+        set_acl: whether only this user may change new nodes; anyone may read them, except for secrets.
         digest: user and password for ZooKeeper's scheme ``digest``.
     """
 
@@ -52,17 +52,17 @@ class ZooKeeperSettings:
 
 
 class Servers(NamedTuple):
-    """``zookeeper.connect``, read: the servers, and the path that all others are below (``""`` for none)."""
+    """A parsed ``zookeeper.connect``: the servers, and the path above all others (``""`` for none)."""
 
     hosts: tuple[tuple[str, int], ...]
     chroot: str
 
 
 def parse_connect(text: str) -> Servers:
-    """Read ``HOST[:PORT],…[/chroot]``; an IPv6 address stands in brackets.
+    """Parse ``HOST[:PORT],…[/chroot]``; an IPv6 address is in brackets.
 
     Raises:
-        ValueError: it is not of this form; the message says where.
+        ValueError: the text has another form; the message says where.
     """
     names, slash, path = text.strip().partition("/")
     chroot = f"/{path}".rstrip("/") if slash else ""
@@ -86,12 +86,12 @@ def _parse_host(text: str) -> tuple[str, int]:
     try:
         host.encode("idna")
     except UnicodeError as error:
-        raise ValueError(f"{host!r} is no host's name") from error
+        raise ValueError(f"{host!r} is not a host name") from error
     return host, int(port)
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """What connections are secured with.
+    """The TLS context for connections.
 
     Raises:
         StoreFailedError: a file can't be read or isn't PEM, or the key's password is wrong.
@@ -106,7 +106,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
     context.check_hostname = tls.verify_hostname
     if tls.key_file is not None:
         try:
-            # Some password is always given: without one, OpenSSL would ask for it at the terminal.
+            # Always pass a password: without one, OpenSSL would ask for it at the terminal.
             context.load_cert_chain(tls.key_file, password=tls.key_password or "")
         except (OSError, ValueError) as error:
             raise StoreFailedError(

@@ -1,4 +1,4 @@
-"""Standing watches, made of ZooKeeper's, each of which tells of one change and is gone."""
+"""Lasting watches, built on ZooKeeper's, which fire only once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.store.api import EventKind, SessionLostError, StoreEvent
 from ottla_broker.store.zookeeper_link import LOSSES, Link, Request
 
-log = get_logger()
+_log = get_logger()
 
 _KINDS: Final = {
     EventType.CREATED: EventKind.CREATED,
@@ -25,7 +25,7 @@ _KINDS: Final = {
 
 
 class Watch:
-    """See :class:`ottla_broker.store.api.Watch`."""
+    """A :class:`ottla_broker.store.api.Watch`."""
 
     __slots__ = ("_remove",)
 
@@ -37,7 +37,7 @@ class Watch:
 
 
 class _OneShot:
-    """One of ZooKeeper's watches on a path: how it is set, whether it is, and what may have changed when it is lost."""
+    """A ZooKeeper watch on a path: how to set it, whether it is set, and the change to report if it is lost."""
 
     __slots__ = ("changed", "is_set", "start")
 
@@ -50,8 +50,8 @@ class _OneShot:
 class _WatchedPath:
     """One path's callbacks and ZooKeeper's watches under them.
 
-    ``fired`` is whether a watch has fired since the requests that set them went out; ``news`` is what is to be told
-    once they are set again, so that who reads then misses nothing.
+    ``fired``: whether a watch has fired since the requests that set them were sent. ``news``: the events to report once
+    they are set again, so that a reader misses nothing.
     """
 
     __slots__ = ("callbacks", "fired", "news", "path", "setting", "watches")
@@ -66,7 +66,7 @@ class _WatchedPath:
 
 
 class Watches:
-    """Owned by the loop thread. A path's watches are set anew whenever they have fired or been lost."""
+    """Owned by the loop thread. A path's watches are set again whenever they have fired or been lost."""
 
     def __init__(self, link: Link, chroot: str) -> None:
         self._link = link
@@ -74,7 +74,7 @@ class Watches:
         self._watched: dict[str, _WatchedPath] = {}
 
     def add(self, path: str, callback: Callable[[StoreEvent], None]) -> Watch:
-        """Have news of a path told; the watches are set before anything that is asked after this call."""
+        """Watch a path; the watches are set before any later request."""
         watched = self._watched.get(path)
         if watched is None:
             watched = self._watched[path] = self._new(path)
@@ -89,7 +89,7 @@ class Watches:
         return Watch(remove)
 
     def clear(self) -> None:
-        """Nothing more is told."""
+        """Drop all watches."""
         self._watched.clear()
 
     def _new(self, path: str) -> _WatchedPath:
@@ -99,36 +99,36 @@ class Watches:
         def add(
             changed: EventKind, request: Callable[[KazooClient, Callable[[WatchedEvent], None]], Any]
         ) -> None:
-            # The same callable each time: kazoo keeps one of each, however often the watch is set.
+            # Always the same callable: kazoo keeps one of each, however often the watch is set.
             def fired(event: WatchedEvent) -> None:
                 self._link.hand_over(self._on_event, watched, watch, event)
 
             watch = _OneShot(changed, lambda client: request(client, fired))
             watched.watches.append(watch)
 
-        # Asking whether the node is there watches its data, too.
+        # The request whether the node exists watches its data, too.
         add(EventKind.CHANGED, lambda client, fired: client.exists_async(where, watch=fired))
         add(EventKind.CHILDREN, lambda client, fired: client.get_children_async(where, watch=fired))
         return watched
 
     def _forget(self, watched: _WatchedPath) -> None:
-        """Drop a path that nobody watches; ZooKeeper's watches stay until they fire, to be used again till then."""
+        """Drop a path without callbacks. ZooKeeper's watches stay, and are reused until they fire."""
         if not watched.callbacks and not any(watch.is_set for watch in watched.watches):
             self._watched.pop(watched.path, None)
 
     def _set(self, watched: _WatchedPath) -> None:
-        """Have ZooKeeper's watches set, and then the news told."""
+        """Set ZooKeeper's watches, and then report the events."""
         if watched.setting is None and not all(watch.is_set for watch in watched.watches):
             started = self._start(watched)
             watched.setting = asyncio.get_running_loop().create_task(self._finish(watched, started))
 
     def _start(self, watched: _WatchedPath) -> list[tuple[_OneShot, Request]]:
-        """Send the requests that set what isn't set."""
+        """Send the requests that set the missing watches."""
         watched.fired = False
         started = []
         for watch in watched.watches:
             if not watch.is_set:
-                started.append((watch, self._link.ask(watch.start)))
+                started.append((watch, self._link.request(watch.start)))
                 watch.is_set = True
         return started
 
@@ -147,15 +147,15 @@ class Watches:
                     if isinstance(result, LOSSES):
                         lost = True
                     elif isinstance(result, BaseException) and not isinstance(
-                        # No children to be told of. When the node is made, the other watch says so.
+                        # The node doesn't exist; the other watch reports its creation.
                         result,
                         kazoo_errors.NoNodeError,
                     ):
-                        log.warning("watch not set", path=watched.path, reason=repr(result))
+                        _log.warning("watch not set", path=watched.path, reason=repr(result))
                 if not lost:
-                    # Told even if one has fired meanwhile, lest a node that changes without end were never told of;
-                    # what has fired is told once more when it is set again.
-                    self._tell(watched)
+                    # Report even if a watch has fired meanwhile: otherwise a node that never stops changing would
+                    # never be reported. That watch is reported again once it is set.
+                    self._report(watched)
                     if not watched.fired or not watched.callbacks:
                         return
                 started = self._start(watched)
@@ -166,23 +166,23 @@ class Watches:
             self._forget(watched)
 
     @staticmethod
-    def _tell(watched: _WatchedPath) -> None:
+    def _report(watched: _WatchedPath) -> None:
         news = list(watched.news)
         if not watched.fired:
             watched.news.clear()
         for kind in news:
             for callback in list(watched.callbacks.values()):
-                tell(callback, StoreEvent(kind, watched.path))
+                notify(callback, StoreEvent(kind, watched.path))
 
     def _on_event(self, watched: _WatchedPath, watch: _OneShot, event: WatchedEvent) -> None:
-        """One of ZooKeeper's watches has fired."""
+        """A ZooKeeper watch has fired."""
         watch.is_set = False
         if self._watched.get(watched.path) is not watched:
             return
         if not watched.callbacks:
             self._forget(watched)
             return
-        # Of no kind when the connection broke, and the watch with it: anything may happen until it is back.
+        # An event without a kind: the connection broke, and anything may change until it is back.
         watched.news[_KINDS.get(event.type, watch.changed)] = None
         watched.fired = True
         try:
@@ -191,9 +191,9 @@ class Watches:
             return
 
 
-def tell(callback: Callable[[Any], None], news: object) -> None:
-    """Call a watcher; one that fails harms nobody else."""
+def notify(callback: Callable[[Any], None], news: object) -> None:
+    """Call a callback; an exception of it is only logged."""
     try:
         callback(news)
     except Exception as error:
-        log.error("a watcher failed", news=str(news), exc_info=error)
+        _log.error("a watch's callback failed", news=str(news), exc_info=error)

@@ -101,7 +101,7 @@ async def test_a_controller_that_cannot_be_read_is_one_all_the_same(
     await cluster.add(1)
     await cluster.store.create(ControllerNode.PATH, b"{", ephemeral=True)
     candidate = await cluster.controller(1)
-    await until(lambda: "nobody can be elected" in events_log.getvalue())
+    await until(lambda: "no controller can be elected" in events_log.getvalue())
     assert candidate.active is None
     await cluster.store.delete(ControllerNode.PATH)
     await until(lambda: candidate.active is not None)

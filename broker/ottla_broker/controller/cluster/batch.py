@@ -211,8 +211,6 @@ class Batch:
             ),
         )
 
-    # ---- the state at this moment
-
     def _state(self, partition: Partition, is_new: bool) -> _State | None:
         context = self._context
         view = context.view(partition)
@@ -249,8 +247,6 @@ class Batch:
             for endpoint in endpoints_of(broker)
             if endpoint.name == self._listener
         ]
-
-    # ---- requests
 
     def _build_leader_and_isr(
         self, states: list[_State], leaders: list[LeaderAndIsrLiveLeader], broker_epoch: int, version: int

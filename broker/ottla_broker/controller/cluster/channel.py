@@ -20,7 +20,7 @@ from ottla_protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from ottla_protocol.schema import Message
 
-log = get_logger()
+_log = get_logger()
 
 REQUEST_SECONDS: Final = 30.0
 """``controller.socket.timeout.ms``: a broker that has not responded by then gets the request again."""
@@ -137,14 +137,14 @@ class Channel:
         if self._gone:
             return
         self._gone = True
-        log.warning("broker unreachable", broker=self.broker_id, reason=reason)
+        _log.warning("broker unreachable", broker=self.broker_id, reason=reason)
         self.drop()
         self._listener.unreachable(self.broker_id)
 
     def _set_reachable(self) -> None:
         if self._gone:
             self._gone = False
-            log.info("broker reachable again", broker=self.broker_id)
+            _log.info("broker reachable again", broker=self.broker_id)
             self._listener.reachable(self.broker_id)
 
     async def _run(self) -> None:
@@ -166,14 +166,14 @@ class Channel:
                     refusals = refusals + 1 if error.refused else 0
                     if str(error) != reason:
                         reason = str(error)
-                        log.info("no connection to a broker", broker=self.broker_id, reason=reason)
+                        _log.info("no connection to a broker", broker=self.broker_id, reason=reason)
                     if refusals == _REFUSALS:
                         self._set_unreachable(f"its address refuses connections: {error}")
                     if refusals != 1:
                         await self._clock.sleep(self._rest)
                         self._rest = min(_RETRY_SECONDS[1], self._rest * 2)
                 except Exception as error:
-                    log.error("the channel to a broker failed", broker=self.broker_id, exc_info=error)
+                    _log.error("the channel to a broker failed", broker=self.broker_id, exc_info=error)
                     await self._clock.sleep(_RETRY_SECONDS[1])
         finally:
             if link is not None:
@@ -196,7 +196,7 @@ class Channel:
                 raise
             except Exception as error:
                 # The request would fail again.
-                log.error("a request to a broker failed", broker=self.broker_id, exc_info=error)
+                _log.error("a request to a broker failed", broker=self.broker_id, exc_info=error)
                 response = None
             if self._is_in_flight(queued):
                 self._in_flight = None
@@ -219,7 +219,7 @@ class Channel:
                 self._listener.newer_controller(self.broker_id)
             if response.error_code in _FINAL or not self._is_in_flight(queued):
                 break
-            log.warning(
+            _log.warning(
                 "a broker could not carry out a request",
                 broker=self.broker_id,
                 request=type(request).__name__,

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig
     from ottla_broker.controller.cluster.controller import ActiveController
 
-log = get_logger()
+_log = get_logger()
 
 TIMEOUT_SECONDS: Final = 25.0
 """How long a request to the controller may take: less than clients wait by default."""
@@ -132,8 +132,6 @@ class ClusterController:
         )
         self._creating: dict[str, asyncio.Task[TopicInfo]] = {}
         self._producer_ids = ProducerIds(self._next_block)
-
-    # ---- topics
 
     async def create_topics(self, topics: Sequence[NewTopic], validate_only: bool) -> list[CreatedTopic]:
         active = self._active()
@@ -238,8 +236,6 @@ class ClusterController:
             await self._await_leaders(made, replies, deadline)
         return outcomes
 
-    # ---- topics that are made when they are first used
-
     async def ensure_topic(self, name: str) -> TopicInfo:
         found = self._metadata.topic(name)
         if found is not None:
@@ -301,8 +297,6 @@ class ClusterController:
         result = answer.topics[0]
         return ErrorCode(result.error_code), result.error_message
 
-    # ---- configs
-
     async def replace_configs(
         self, kind: ResourceType, name: str, configs: Mapping[str, str | None], validate_only: bool
     ) -> Outcome:
@@ -328,8 +322,6 @@ class ClusterController:
             topic = self._metadata.topic(name)
             return topic is None or dict(topic.configs) == dict(settings)
         return dict(self._config.dynamic_broker if name else self._config.dynamic_default) == dict(settings)
-
-    # ---- leaders and replicas
 
     def _controller(self) -> ActiveController:
         """Raises KafkaError(NOT_CONTROLLER) if this broker isn't the controller."""
@@ -389,8 +381,6 @@ class ClusterController:
         await self._wait(replies, _LEADERS_SECONDS)
         return remaining
 
-    # ---- producer ids
-
     async def allocate_producer_ids(self, broker: int, broker_epoch: int) -> ProducerIdBlock:
         active = self._controller()
         return await active.events.do(
@@ -429,8 +419,6 @@ class ClusterController:
             raise KafkaError(ErrorCode(response.error_code))
         first = response.producer_id_start
         return ProducerIdBlock(broker, first, first + response.producer_id_len - 1)
-
-    # ---- parts
 
     async def _wait(self, replies: Replies, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -76,8 +76,6 @@ class Context:
         self.deleting: set[str] = set()
         self.replicas_on_offline_dirs: set[tuple[int, Partition]] = set()
 
-    # ---- brokers
-
     def live(self) -> set[int]:
         """Brokers that can lead and follow: registered, reachable, and not shutting down."""
         return self.brokers.keys() - self.unreachable - self.leaving
@@ -111,8 +109,6 @@ class Context:
         if epoch not in (NO_EPOCH, found.epoch):
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
 
-    # ---- topics
-
     def add_topic(self, topic: Topic) -> None:
         """Add a topic, or replace what was known of it."""
         self.topics[topic.name] = topic
@@ -128,8 +124,6 @@ class Context:
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         return self._by_id.get(topic_id)
-
-    # ---- partitions
 
     def assignment(self, partition: Partition) -> Assignment:
         return self.topics[partition[0]].assignments[partition[1]]

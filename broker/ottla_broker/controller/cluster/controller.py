@@ -50,7 +50,7 @@ from ottla_protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig
 
-log = get_logger()
+_log = get_logger()
 
 
 class ActiveController:
@@ -141,7 +141,7 @@ class ActiveController:
         await self.members.begin()
         self._zk_notifications.begin()
         self.leader_balancer.start()
-        log.info(
+        _log.info(
             "controlling the cluster",
             epoch=context.epoch,
             brokers=sorted(context.brokers),
@@ -174,5 +174,5 @@ class ActiveController:
         self.events.post(partial(self.members.reachable, broker))
 
     def _on_newer_controller(self, broker: int) -> None:
-        log.warning("a broker obeys a newer controller", broker=broker)
+        _log.warning("a broker obeys a newer controller", broker=broker)
         self.events.post(self._persistence.check_epoch)

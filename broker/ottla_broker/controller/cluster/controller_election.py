@@ -34,7 +34,7 @@ from ottla_broker.store.api import (
 )
 from ottla_broker.store.keys import BadNodeError, ControllerEpochNode, ControllerNode
 
-log = get_logger()
+_log = get_logger()
 
 _RETRY_SECONDS: Final = 0.2
 _UNREADABLE_SECONDS: Final = 5.0
@@ -88,10 +88,10 @@ class ControllerElection:
                 except SessionLostError:
                     return
                 except StoreError as error:
-                    log.error("the election of a controller failed and is retried", reason=str(error))
+                    _log.error("the election of a controller failed and is retried", reason=str(error))
                     await self._clock.sleep(_RETRY_SECONDS)
                 except BadNodeError as error:
-                    log.error("no controller can be elected", reason=str(error))
+                    _log.error("no controller can be elected", reason=str(error))
                     await self._wait(_UNREADABLE_SECONDS)
                 else:
                     await self._wait(None)
@@ -146,7 +146,7 @@ class ControllerElection:
         current = await self._current()
         dead, self._dead_controller = self._dead_controller, None
         if self.is_controller and current != self._broker_id:
-            log.warning("another broker is the controller", controller=current)
+            _log.warning("another broker is the controller", controller=current)
             self.is_controller = False
             await self._on_resigned()
         # A node with this broker's id was left by an earlier process of it.
@@ -199,7 +199,7 @@ class ControllerElection:
         except UnknownOutcomeError:
             if await self._current() != self._broker_id or await self._epoch() != (epoch + 1, version + 1):
                 return False
-        log.info("elected controller", epoch=epoch + 1, took_over=takes_over)
+        _log.info("elected controller", epoch=epoch + 1, took_over=takes_over)
         self.is_controller = True
         self._epoch_version = version + 1
         # Before the new controller starts working, so that this broker's own requests find it.

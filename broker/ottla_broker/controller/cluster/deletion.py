@@ -35,7 +35,7 @@ from ottla_protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig
 
-log = get_logger()
+_log = get_logger()
 
 Replica = tuple[Partition, int]
 
@@ -116,10 +116,10 @@ class Deletion:
         requested = await self._persistence.read_deletions()
         for name in sorted(requested):
             if not self._config.delete_topic_enable:
-                log.warning("deletion refused: delete.topic.enable=false", topic=name)
+                _log.warning("deletion refused: delete.topic.enable=false", topic=name)
                 await self._persistence.remove_deletion_request(name)
             elif name not in self._context.topics:
-                log.warning("no topic to delete", topic=name)
+                _log.warning("no topic to delete", topic=name)
                 await self._persistence.remove_deletion_request(name)
         if self._config.delete_topic_enable:
             await self.begin(requested & self._context.topics.keys())
@@ -142,7 +142,7 @@ class Deletion:
             return
         context, batch = self._context, self._new_batch()
         for name in new:
-            log.info("topic is being deleted", topic=name)
+            _log.info("topic is being deleted", topic=name)
             context.deleting.add(name)
             self._reassignments.forget(name)
             self._stages[name] = {}
@@ -181,7 +181,7 @@ class Deletion:
     async def _handle_response(self, epoch: int | None, broker: int, response: Any) -> None:
         """``epoch`` is that of the registration to which the request went."""
         if response is None or response.error_code:
-            log.warning("replicas are not deleted yet", broker=broker)
+            _log.warning("replicas are not deleted yet", broker=broker)
             touched = set()
             for name, stages in self._stages.items():
                 for replica, stage in stages.items():
@@ -193,7 +193,7 @@ class Deletion:
             for error in response.partition_errors:
                 done = error.error_code == ErrorCode.NONE
                 if not done:
-                    log.warning(
+                    _log.warning(
                         "a replica is not deleted",
                         broker=broker,
                         partition=f"{error.topic_name}-{error.partition_index}",
@@ -224,7 +224,7 @@ class Deletion:
         self._stages.pop(name, None)
         self._topics.forget(name)
         self._settle(name)
-        log.info("topic deleted", topic=name)
+        _log.info("topic deleted", topic=name)
 
     def _settle(self, name: str) -> None:
         waiting = self._waiting.pop(name, None)

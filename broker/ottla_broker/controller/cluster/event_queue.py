@@ -24,7 +24,7 @@ from ottla_broker.store.api import (
 )
 from ottla_protocol.errors import ErrorCode, KafkaError
 
-log = get_logger()
+_log = get_logger()
 
 T = TypeVar("T")
 Event = Callable[[], Awaitable[None]]
@@ -109,7 +109,7 @@ class EventQueue:
                 if isinstance(error, ControllerMovedError | SessionLostError):
                     raise
                 if isinstance(error, StoreError):
-                    log.error("the store refused a change", reason=str(error))
+                    _log.error("the store refused a change", reason=str(error))
                     self.post(self._refresh)
             except asyncio.CancelledError:
                 failure = ErrorCode.NOT_CONTROLLER
@@ -156,7 +156,7 @@ class EventQueue:
             except SessionLostError:
                 return False  # the election notices it too, and closes this controller
             except ControllerMovedError as error:
-                log.warning("another broker has become the controller", reason=str(error))
+                _log.warning("another broker has become the controller", reason=str(error))
                 self._on_moved()
                 return False
             except StoreError as error:
@@ -164,12 +164,12 @@ class EventQueue:
                 failures += connected and not isinstance(error, UnknownOutcomeError)
                 most_failures = _FAILED_ATTEMPTS if isinstance(error, StoreFailedError) else _REFUSED_ATTEMPTS
                 if failures >= most_failures and not must_succeed:
-                    log.error("gave up an event of the controller", reason=str(error))
+                    _log.error("gave up an event of the controller", reason=str(error))
                     return True
-                log.error("an event of the controller failed and is retried", reason=str(error))
+                _log.error("an event of the controller failed and is retried", reason=str(error))
             except Exception as error:
                 # A defect: the controller goes on with the next event.
-                log.error("an event of the controller failed", exc_info=error)
+                _log.error("an event of the controller failed", exc_info=error)
                 if not must_succeed:
                     return True
             await self._clock.sleep(rest)

@@ -20,7 +20,7 @@ from ottla_protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig
 
-log = get_logger()
+_log = get_logger()
 
 _FIRST_SECONDS: Final = 5.0
 """When to check first after the controller's election: the replicas of brokers that start together are in sync by
@@ -50,8 +50,6 @@ class LeaderBalancer:
         self._clock = clock
         self._timer: TimerHandle | None = None
         self._closed = False
-
-    # ---- by timer
 
     def start(self) -> None:
         """Check soon, and then every ``leader.imbalance.check.interval.seconds``."""
@@ -103,7 +101,7 @@ class LeaderBalancer:
 
         changed = await self._elect(partitions, choose, replies)
         if changed:
-            log.info("preferred replicas lead", partitions=len(changed))
+            _log.info("preferred replicas lead", partitions=len(changed))
         return changed
 
     async def _elect(
@@ -118,8 +116,6 @@ class LeaderBalancer:
                     replies.expect(context.leader(partition))
         batch.send(on_leader_and_isr=None if replies is None else replies.received)
         return changed
-
-    # ---- by request
 
     async def elect(
         self, partitions: Iterable[Partition], *, unclean: bool, replies: Replies | None = None

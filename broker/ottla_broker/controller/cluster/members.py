@@ -17,7 +17,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.store.keys import BrokerIdNode, PartitionState
 from ottla_protocol.errors import ErrorCode
 
-log = get_logger()
+_log = get_logger()
 
 
 class Members:
@@ -47,8 +47,6 @@ class Members:
         self._lost: set[int] = set()
         self._new: set[int] = set()
 
-    # ---- start
-
     def watch(self) -> None:
         self._events.watch(BrokerIdNode.PARENT, self.changed)
 
@@ -77,8 +75,6 @@ class Members:
         self._context.brokers = brokers
         self._on_brokers(self._context)
 
-    # ---- registrations
-
     async def changed(self) -> None:
         """Compare the registered brokers with those known."""
         context = self._context
@@ -94,7 +90,7 @@ class Members:
         }
         if not (gone or came or bounced or moved or self._lost or self._new):
             return
-        log.info(
+        _log.info(
             "brokers changed",
             came=sorted(came),
             gone=sorted(gone),
@@ -192,8 +188,6 @@ class Members:
                 here = [each for each in context.replicas(partition) if each in brokers]
                 batch.leader_and_isr(here, partition)
 
-    # ---- failed log folders
-
     def note_offline_replicas(self, broker: int, response: Any) -> None:
         """Note which replicas a broker's response to LeaderAndIsr reports as offline, or online again."""
         if response.error_code:
@@ -223,7 +217,7 @@ class Members:
         here = [each for each in partitions if self._context.has(each)]
         if broker not in self._context.brokers:
             return
-        log.warning("replicas are offline: a log folder has failed", broker=broker, partitions=len(here))
+        _log.warning("replicas are offline: a log folder has failed", broker=broker, partitions=len(here))
         self._context.replicas_on_offline_dirs |= {(broker, partition) for partition in here}
         await self._elect_without({broker}, here)
 
@@ -232,8 +226,6 @@ class Members:
         batch = self._new_batch()
         self._add_states([broker], batch)
         batch.send()
-
-    # ---- controlled shutdown
 
     async def leave(self, broker: int, epoch: int) -> tuple[list[Partition], Replies]:
         """Move leadership away from a broker that is about to stop, and remove it from the in-sync replicas.
@@ -256,7 +248,7 @@ class Members:
             for partition in here
             if context.view(partition) is not None and context.leader(partition) != broker
         ]
-        log.info("broker leaves", broker=broker, partitions=len(here))
+        _log.info("broker leaves", broker=broker, partitions=len(here))
         moved = await self._states.elect(here, self._without_leaving, batch)
         for partition in followed:
             batch.stop_replica([broker], partition, delete=False)

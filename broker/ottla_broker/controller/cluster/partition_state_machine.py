@@ -21,7 +21,7 @@ from ottla_broker.controller.cluster.persistence import ControllerMovedError, Pe
 from ottla_broker.events import get_logger
 from ottla_broker.store.keys import PartitionState
 
-log = get_logger()
+_log = get_logger()
 
 _ATTEMPTS: Final = 5
 
@@ -49,7 +49,9 @@ class PartitionStateMachine:
             if state is not None:
                 states[partition] = state
             else:
-                log.warning("a new partition has no live replica", partition=f"{partition[0]}-{partition[1]}")
+                _log.warning(
+                    "a new partition has no live replica", partition=f"{partition[0]}-{partition[1]}"
+                )
         made = await self._persistence.create_states(states)
         for partition, view in made.items():
             context.set_view(partition, view)
@@ -76,7 +78,7 @@ class PartitionStateMachine:
                 if elected is not None:
                     states[partition] = (self._next(view.state, elected), view.version)
                     if elected.unclean:
-                        log.warning(
+                        _log.warning(
                             "unclean election: committed records may be lost",
                             partition=f"{partition[0]}-{partition[1]}",
                             leader=elected.leader,
@@ -92,7 +94,7 @@ class PartitionStateMachine:
             if not left:
                 return changed
             await self.refresh(left, batch)
-        log.error("partitions could not be changed: another process writes them", count=len(left))
+        _log.error("partitions could not be changed: another process writes them", count=len(left))
         return changed
 
     def _next(self, state: PartitionState, elected: Elected) -> PartitionState:
@@ -113,8 +115,6 @@ class PartitionStateMachine:
             if context.has(partition) and view != context.view(partition):
                 context.set_view(partition, view)
                 batch.leader_and_isr(context.replicas(partition), partition)
-
-    # ---- choices that depend on what is online
 
     def without(self, gone: Collection[int]) -> Choose:
         """Replace leaders on these brokers, and remove the brokers from the in-sync replicas."""

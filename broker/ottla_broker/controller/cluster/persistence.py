@@ -46,7 +46,7 @@ from ottla_broker.store.keys import (
     TopicPartitionStateNode,
 )
 
-log = get_logger()
+_log = get_logger()
 
 # Partitions in one transaction, and concurrent transactions.
 _BATCH: Final = 100
@@ -76,8 +76,6 @@ class Persistence:
         self._store = store
         self._context = context
 
-    # ---- reading
-
     async def children(self, path: str) -> list[str]:
         """A node's children; none if it doesn't exist. Raises StoreError."""
         try:
@@ -100,7 +98,7 @@ class Persistence:
             except NoNodeError:
                 return  # gone meanwhile; the watch reports that
             except BadNodeError as error:
-                log.error("a broker's registration can't be read", broker=broker, reason=str(error))
+                _log.error("a broker's registration can't be read", broker=broker, reason=str(error))
 
         await asyncio.gather(*map(one, ids))
         return found
@@ -116,7 +114,7 @@ class Persistence:
             try:
                 topic_id, assignments = TopicNode.decode(name, node[0])
             except BadNodeError as error:
-                log.error("a topic can't be read", topic=name, reason=str(error))
+                _log.error("a topic can't be read", topic=name, reason=str(error))
                 continue
             topics[name] = Topic(name, topic_id, assignments, node[1])
         keys = [(name, index) for name, topic in topics.items() for index in topic.assignments]
@@ -134,13 +132,11 @@ class Persistence:
             try:
                 found[partition] = PartitionView(TopicPartitionStateNode.decode(path, node[0]), node[1])
             except BadNodeError as error:
-                log.error("a partition's state can't be read", path=path, reason=str(error))
+                _log.error("a partition's state can't be read", path=path, reason=str(error))
         return found
 
     async def read_deletions(self) -> set[str]:
         return set(await self.children(DeleteTopicNode.PARENT))
-
-    # ---- writing
 
     def _checked(self, operations: Iterable[Operation]) -> list[Operation]:
         return [Check(ControllerEpochNode.PATH, self._context.epoch_version), *operations]

@@ -29,7 +29,7 @@ from ottla_broker.store.api import BadVersionError
 from ottla_broker.store.keys import Assignment, PartitionState
 from ottla_protocol.errors import ErrorCode, KafkaError
 
-log = get_logger()
+_log = get_logger()
 
 _ATTEMPTS: Final = 5
 
@@ -80,8 +80,6 @@ class Reassignments:
         self._read_again = read_again
         self._moving: set[Partition] = set()
 
-    # ---- moves under way
-
     def load(self) -> None:
         for topic in self._context.topics.values():
             self.note(topic)
@@ -101,8 +99,6 @@ class Reassignments:
 
     def current(self) -> dict[Partition, Assignment]:
         return {partition: self._context.assignment(partition) for partition in sorted(self._moving)}
-
-    # ---- changes
 
     async def begin(self, partition: Partition, replicas: Sequence[int] | None) -> None:
         """Move a partition, or (None) cancel its move. Raises KafkaError, ControllerMovedError, StoreError."""
@@ -148,7 +144,7 @@ class Reassignments:
             self._moving.add(partition)
         else:
             self._moving.discard(partition)
-        log.info(
+        _log.info(
             "reassignment",
             partition=f"{name}-{index}",
             replicas=list(wanted.replicas),
@@ -208,7 +204,7 @@ class Reassignments:
             self._events.post(partial(self.resume, [partition]))
             return
         self._moving.discard(partition)
-        log.info("reassigned", partition=f"{name}-{index}", replicas=list(wanted))
+        _log.info("reassigned", partition=f"{name}-{index}", replicas=list(wanted))
         batch.leader_and_isr(wanted, partition)
         batch.stop_replica(removing, partition, delete=True)
         batch.update_metadata(context.live_or_leaving(), [partition])

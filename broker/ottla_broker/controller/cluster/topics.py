@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ottla_broker.config import BrokerConfig
 
-log = get_logger()
+_log = get_logger()
 
 _AT_ONCE: Final = 16
 _ATTEMPTS: Final = 5
@@ -63,8 +63,6 @@ class Topics:
         self._reassignments = reassignments
         self._config = config
 
-    # ---- what the store has
-
     def watch(self) -> None:
         self._events.watch(TopicNode.PARENT, self.changed)
 
@@ -90,7 +88,7 @@ class Topics:
         """Compare the topics in the store with those known."""
         names = set(await self._persistence.children(TopicNode.PARENT))
         for name in self._context.topics.keys() - names:
-            log.warning("a topic's node has been removed from the store", topic=name)
+            _log.warning("a topic's node has been removed from the store", topic=name)
             self.forget(name)
         added = names - self._context.topics.keys()
         if not added:
@@ -157,7 +155,7 @@ class Topics:
         if added:
             for index in sorted(added):
                 known.assignments[index] = now.assignments[index]
-            log.info("partitions added", topic=name, partitions=len(known.assignments))
+            _log.info("partitions added", topic=name, partitions=len(known.assignments))
             await self._elect([(name, index) for index in sorted(added)])
 
     async def refresh(self) -> None:
@@ -170,8 +168,6 @@ class Topics:
         await self._states.refresh(alive, batch)
         batch.send()
         await self._reassignments.resume()
-
-    # ---- creation
 
     async def create(
         self, topics: Sequence[NewTopic], validate_only: bool, random: Random
@@ -210,7 +206,7 @@ class Topics:
                 else:
                     outcomes[at] = CreatedTopic(failure.code, failure.message, name=plan.topic.name)
             for plan in made:
-                log.info("topic created", topic=plan.topic.name, partitions=len(plan.topic.assignments))
+                _log.info("topic created", topic=plan.topic.name, partitions=len(plan.topic.assignments))
                 self._watch_one(plan.topic.name)
                 self._context.add_topic(plan.topic)
             await self._elect(
@@ -273,8 +269,6 @@ class Topics:
             topic.partitions[index] = PartitionView(states[topic.name, index], 0)
         return None
 
-    # ---- growth
-
     async def extend(
         self, topics: Sequence[MorePartitions], validate_only: bool
     ) -> tuple[list[Outcome], Replies]:
@@ -308,7 +302,7 @@ class Topics:
                 # Another process has changed it first.
                 await self.read_again(wanted.name)
                 continue
-            log.info("partitions created", topic=topic.name, partitions=len(topic.assignments))
+            _log.info("partitions created", topic=topic.name, partitions=len(topic.assignments))
             await self._elect([(topic.name, index) for index in given], replies)
             return
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{wanted.name}: another process keeps changing it")

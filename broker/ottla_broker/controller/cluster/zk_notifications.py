@@ -22,7 +22,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.store.keys import BadNodeError
 from ottla_protocol.errors import KafkaError
 
-log = get_logger()
+_log = get_logger()
 
 ISR_CHANGES: Final = "/isr_change_notification"
 LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
@@ -76,7 +76,7 @@ class ZkNotifications:
                 if data is not None:
                     found.append(_object(path, data))
             except BadNodeError as error:
-                log.error("a notification can't be read and is removed", reason=str(error))
+                _log.error("a notification can't be read and is removed", reason=str(error))
         return paths, found
 
     async def _remove(self, paths: Iterable[str]) -> None:
@@ -90,7 +90,7 @@ class ZkNotifications:
             try:
                 changed |= set(_partitions(ISR_CHANGES, notification))
             except BadNodeError as error:
-                log.error("a notification can't be read and is removed", reason=str(error))
+                _log.error("a notification can't be read and is removed", reason=str(error))
         known = [each for each in changed if self._context.has(each)]
         if known:
             states = await self._persistence.read_states(known)
@@ -107,7 +107,7 @@ class ZkNotifications:
         for notification in notifications:
             broker = notification.get("broker")
             if isinstance(broker, int) and broker in self._context.brokers:
-                log.warning("a log folder of a broker has failed", broker=broker)
+                _log.warning("a log folder of a broker has failed", broker=broker)
                 await self._members.check_log_dirs(broker)
         await self._remove(paths)
 
@@ -118,9 +118,9 @@ class ZkNotifications:
         try:
             partitions = _partitions(PREFERRED, _object(PREFERRED, data))
         except BadNodeError as error:
-            log.error("the requested elections can't be read", reason=str(error))
+            _log.error("the requested elections can't be read", reason=str(error))
         else:
-            log.info("preferred leaders requested in ZooKeeper", partitions=len(partitions))
+            _log.info("preferred leaders requested in ZooKeeper", partitions=len(partitions))
             await self._leader_balancer.elect(partitions, unclean=False)
         await self._persistence.remove_node(PREFERRED)
 
@@ -131,13 +131,13 @@ class ZkNotifications:
         try:
             wanted = _targets(REASSIGN, _object(REASSIGN, data))
         except BadNodeError as error:
-            log.error("the requested reassignments can't be read", reason=str(error))
+            _log.error("the requested reassignments can't be read", reason=str(error))
             wanted = {}
         for partition, target in wanted.items():
             try:
                 await self._reassignments.begin(partition, target)
             except KafkaError as error:
-                log.warning(
+                _log.warning(
                     "reassignment refused", partition=f"{partition[0]}-{partition[1]}", reason=str(error)
                 )
         # From here on the moves are in the topics' nodes.
