@@ -1,8 +1,8 @@
 """Landing jobs: topics into Delta Lake, Apache Iceberg or Parquet tables, exactly once.
 
-Reading order: ``settings`` (what a job is told), ``ledger`` and ``tables`` (how a table knows what it has),
-``parsing``, ``files`` and ``task`` (from a range of offsets to files), ``source``, ``start``, ``batches`` and ``job``
-(from a stream of ranges to commits), ``dead_letter_sink`` (dead letters), ``replaying``, ``compaction``.
+Reading order: ``settings``, ``ledger`` and ``tables`` (how a table knows what it has), ``parsing``, ``files`` and
+``task`` (from a range of offsets to files), ``job_plan``, ``batch_loop``, ``batches`` and ``job`` (from ranges to
+commits), ``dead_letter_sink``, ``replaying``, ``compaction``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    """What is asked for, imported then: who needs a table needs no Spark."""
+    """Import a name when it is used: working with a table doesn't need Spark."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,7 +1,4 @@
-"""Few large files out of many small ones, and what nobody needs any more deleted.
-
-Landing may go on meanwhile: a commit of one is no obstacle for the other.
-"""
+"""Joins a table's small files, and deletes orphans. A job may land in the table meanwhile."""
 
 from __future__ import annotations
 
@@ -15,22 +12,22 @@ from ottla_pipeline.landing.files import COMPRESSIONS, FileSettings, FileWriter,
 from ottla_pipeline.landing.tables import Commit, DataFile, Names, Table, open_table
 
 SMALL = 0.75
-"""Of the wanted size: what is smaller is joined with others."""
+"""Files smaller than this share of the wanted size are joined."""
 AT_ONCE = 8
-"""So many files of the wanted size go into one commit, about: what a crash can cost."""
+"""About how many files of the wanted size make one commit: the work that a crash can cost."""
 DAY = 86_400.0
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """What was done."""
+    """The result of a compaction."""
 
     before: int
     after: int
-    """Files of the table."""
+    """Files of the table, before and after."""
     rewritten: int = 0
     rows: int = 0
-    """How many files and rows were written anew."""
+    """Files written, and the rows in them."""
     orphans: int = 0
     orphan_bytes: int = 0
     """Files that no version of the table needs, deleted."""
@@ -47,12 +44,12 @@ def compact(
     storage: Mapping[str, str] | None = None,
     names: Names | None = None,
 ) -> Compacted:
-    """Join a table's small files, and delete orphans older than so many seconds.
+    """Join a table's small files, and delete orphans older than ``older_than`` seconds.
 
-    An orphan is a file that a task wrote and nobody committed: it was killed, or ended late. Jobs under way have such
-    files for as long as a batch lasts; so ``older_than`` has to be longer than any batch.
+    An orphan is a file that a task wrote and no job committed, because it was killed or ended late. A running job has
+    such files for the length of a batch, so ``older_than`` has to be longer than any batch.
 
-    :raises LandingError: there is no such table, or somebody else rewrites it.
+    :raises LandingError: the table doesn't exist, or another program rewrites it.
     """
     if compression not in COMPRESSIONS:
         raise BadSetting(f"compression is {compression!r}: it can be {', '.join(COMPRESSIONS)}")
@@ -75,7 +72,7 @@ def compact(
 
 
 def _groups(files: Sequence[DataFile], target: int) -> Iterator[list[DataFile]]:
-    """Small files of one partition that are to become fewer."""
+    """Groups of small files to join, each of one partition."""
     by_partition: dict[tuple[tuple[str, str | None], ...], list[DataFile]] = {}
     for one in files:
         if one.size < target * SMALL:
@@ -114,7 +111,7 @@ def _rewrite(
     )
     writer = FileWriter(table.fs, table.staging, schema, settings, "compact")
     try:
-        # A file at a time: rows stay in their order, and memory is that of one row group.
+        # One file at a time keeps the rows' order, and memory at one row group.
         for one in group:
             for batch in table.dataset([one]).to_batches():
                 writer.write(with_columns(pa.Table.from_batches([batch]), schema))

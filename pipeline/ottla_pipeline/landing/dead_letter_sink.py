@@ -1,12 +1,12 @@
-"""Where dead letters go: a table or a topic.
+"""Delivers dead letters to a table or a topic.
 
-Tasks write them to files, and the commit that brings a batch into the table names these in its notes, under ``dead``:
-so a batch and its dead letters are safe in one step, or neither is. Only then they are brought to where they go, and
-the files deleted; after a crash the next run does what is left before anything else.
+Tasks write them to files, and the commit of their batch names these files in its notes, under ``dead``. So a batch and
+its dead letters are safe in one step. Then they are delivered and the files deleted; after a crash, the next run does
+that first.
 
-* A table of dead letters notes whose it took last: bringing the same ones again does nothing.
-* For a topic the notes say where it ended before. Who goes on after a crash reads on from there, and sends what is not
-  there yet.
+* A table of dead letters notes the last delivery, so delivering again does nothing.
+* For a topic, the notes say where it ended before. After a crash the next run reads on from there, and sends what is
+  missing.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from ottla_pipeline.source.errors import SourceError
 from ottla_pipeline.source.kafka import client_options
 
 NOTE = "dead"
-"""The note of a table's commit: a token, the files with dead letters, and what :meth:`DeadLetterSink.position` says."""
+"""The key of a commit's note: a token, the files with dead letters, and :meth:`DeadLetterSink.position`."""
 _ROWS = 10_000
-"""Dead letters that are sent before it is waited for their acknowledgement."""
+"""Dead letters that are sent before waiting for their acknowledgements."""
 
 Where = tuple[str, int, int]
 """A record's topic, partition and offset."""
 
 
 class DeadLetterSink(ABC):
-    """Takes the dead letters of one table's batches. One thread's."""
+    """Delivers the dead letters of one table's batches. One thread's."""
 
     def __init__(self, table: Table) -> None:
         self._from = table
 
     def note(self, files: Sequence[DataFile]) -> dict[str, Any]:
-        """What a commit has to note so that these dead letters can't be lost."""
+        """The note for a commit, by which these dead letters survive a crash."""
         if not files:
             return {NOTE: None}
         return {
@@ -60,9 +60,9 @@ class DeadLetterSink(ABC):
         }
 
     def deliver_pending(self) -> None:
-        """Bring away what the table's last commit names, if that wasn't done.
+        """Deliver the dead letters of the table's last commit, unless that was done.
 
-        :raises LandingError: it can't be.
+        :raises LandingError: they can't be delivered.
         """
         noted = self._from.state().notes.get(NOTE)
         if not noted:
@@ -73,23 +73,23 @@ class DeadLetterSink(ABC):
             self.discard(files)
 
     def delivered(self, noted: dict[str, Any]) -> set[Where]:
-        """Which of the dead letters that are noted have come to where they go."""
+        """Which of the noted dead letters were delivered already."""
         return set()
 
     @abstractmethod
     def position(self) -> Any:
-        """What must be known to go on after a crash, as JSON."""
+        """What :meth:`delivered` needs after a crash, as JSON."""
 
     @abstractmethod
     def deliver(self, files: Sequence[DataFile], noted: dict[str, Any], delivered: set[Where]) -> None:
-        """Bring what is in these files to where it goes, without those that are ``delivered``."""
+        """Deliver the dead letters in these files, except those in ``delivered``."""
 
     def discard(self, files: Sequence[DataFile]) -> None:
         """Delete files that tasks wrote."""
         self._from.delete([one.path for one in files], self._folder)
 
     def close(self) -> None:
-        """Let go of connections, where there are any."""
+        """Close connections, if any."""
         return
 
     @property
@@ -124,7 +124,7 @@ class TableSink(DeadLetterSink):
         self.table.commit(Commit(files=files, notes={key: noted["token"]}, unless=(key, noted["token"])))
 
     def finish_replay(self, name: str) -> None:
-        """Do to the dead letters what a replay's commit says: some files go, others come in their place."""
+        """Replace files of dead letters as a replay's commit says, unless that was done."""
         self._from.refresh()
         noted = self._from.state().notes.get(name)
         if not noted or "token" not in noted:
@@ -153,7 +153,7 @@ class TableSink(DeadLetterSink):
 
 
 class TopicSink(DeadLetterSink):
-    """A topic; it has to exist."""
+    """An existing topic."""
 
     def __init__(self, landing: Landing, table: Table) -> None:
         super().__init__(table)
@@ -211,7 +211,7 @@ class TopicSink(DeadLetterSink):
         return {at.partition: end for at, end in found.items()}
 
     def _sent_since(self, ends: dict[str, int]) -> set[Where]:
-        """Which records are dead letters in the topic behind these offsets."""
+        """The records whose dead letters are in the topic after these offsets."""
         columns = ("key", "value", "offset", "timestamp", "headers")
         settings = ReadSettings(
             self._servers, self._client, columns, segments="never", fail_on_data_loss=False
@@ -235,7 +235,7 @@ class TopicSink(DeadLetterSink):
 
 
 def sink_of(landing: Landing, table: Table) -> DeadLetterSink | None:
-    """Where the job's dead letters go; None where a record that can't be parsed ends it."""
+    """The job's sink; None if a record that can't be parsed ends the job."""
     if landing.dead_letters is None:
         return None
     if landing.dead_letters.startswith("table:"):

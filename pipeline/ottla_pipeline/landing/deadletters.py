@@ -43,7 +43,7 @@ HEADERS = (
     "ottla.error",
     "ottla.last_offset",
 )
-"""Of a dead letter in a topic, as UTF-8; the timestamp in ISO 8601, the last only of a batch that can't be decoded."""
+"""Headers of a dead letter in a topic, UTF-8. The timestamp is ISO 8601; only batches have a last offset."""
 
 
 def rows(origin: pa.Table, records: pa.RecordBatch, errors: pa.Array) -> pa.Table:
@@ -83,7 +83,7 @@ def of_corrupt(corrupt: CorruptBatch) -> pa.Table:
 
 
 def headers(row: dict[str, Any]) -> list[tuple[str, bytes]]:
-    """The headers of a row as a record."""
+    """A row's headers as a record."""
     found = {
         "ottla.topic": row["topic"],
         "ottla.partition": row["partition"],
@@ -96,10 +96,7 @@ def headers(row: dict[str, Any]) -> list[tuple[str, bytes]]:
 
 
 def from_records(records: pa.RecordBatch, topic: str, partition: int) -> pa.Table:
-    """Dead letters that were read from a topic, as rows.
-
-    A record without our headers came from nowhere else than ``topic``.
-    """
+    """Dead letters read from a topic, as rows. A record without our headers counts as one of ``topic`` itself."""
     found = []
     for record in records.to_pylist():
         named = {
@@ -116,7 +113,7 @@ def from_records(records: pa.RecordBatch, topic: str, partition: int) -> pa.Tabl
 
 
 def _where(named: dict[str, str]) -> dict[str, Any]:
-    """What the headers say; nothing where they are not ours."""
+    """The fields in our headers; empty if they are not ours."""
     try:
         last, when = named.get("ottla.last_offset"), named.get("ottla.timestamp")
         return {

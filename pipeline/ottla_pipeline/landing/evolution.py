@@ -1,4 +1,4 @@
-"""What becomes of a table whose rows get another schema: new columns are added, what can't be joined is refused."""
+"""Schema evolution: new columns are added; types that don't fit are refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HOLDS: dict[pa.DataType, tuple[pa.DataType, ...]] = {
     pa.int64(): (pa.int8(), pa.int16(), pa.int32()),
     pa.float64(): (pa.float32(), pa.int8(), pa.int16(), pa.int32()),
 }
-"""Types, and those whose every value they hold."""
+"""Types, and the narrower types whose values they hold."""
 
 
 class NewColumns(Exception):
@@ -36,9 +36,9 @@ class NewColumns(Exception):
 
 
 def grown(table: str, has: pa.Schema, wanted: pa.Schema) -> tuple[pa.Schema, list[pa.Field]]:
-    """The table's columns with those of ``wanted`` that it lacks behind them, and these alone.
+    """The table's columns followed by new ones of ``wanted``, and the new ones alone.
 
-    A column keeps the type that it has in the table, where that holds all values of the one wanted.
+    A column keeps its type in the table if that holds all values of the wanted type.
 
     :raises SchemaRefused: the first column that doesn't fit, with both types.
     """
@@ -50,8 +50,8 @@ def grown(table: str, has: pa.Schema, wanted: pa.Schema) -> tuple[pa.Schema, lis
             new.append(field.with_nullable(True))
         elif known.name != field.name:
             raise SchemaRefused(
-                f"{table} has a column {known.name}, the schema one {field.name}: names that differ in case alone "
-                "are one name to Spark; rename it in the schema"
+                f"{table} has a column {known.name}, the schema one {field.name}: Spark ignores the case of "
+                "names; rename it in the schema"
             )
         elif not fits(known.type, field.type):
             raise SchemaRefused(
@@ -63,7 +63,7 @@ def grown(table: str, has: pa.Schema, wanted: pa.Schema) -> tuple[pa.Schema, lis
 
 
 def fits(has: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of ``wanted`` goes into a column of ``has``."""
+    """Whether a column of ``has`` holds every value of ``wanted``."""
     if has == wanted or wanted in _HOLDS.get(has, ()):
         return True
     if pa.types.is_struct(has) and pa.types.is_struct(wanted):
@@ -77,7 +77,7 @@ def fits(has: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def check_partitioning(table: str, has: Sequence[str], wanted: Sequence[str]) -> None:
-    """:raises SchemaRefused: the table is partitioned otherwise."""
+    """:raises SchemaRefused: the table is partitioned by other columns."""
     if list(has) != list(wanted):
         raise SchemaRefused(
             f"{table} is partitioned by {', '.join(has) or 'nothing'}, not by {', '.join(wanted) or 'nothing'}: "
@@ -86,9 +86,9 @@ def check_partitioning(table: str, has: Sequence[str], wanted: Sequence[str]) ->
 
 
 def merged(first: pa.Schema, second: pa.Schema) -> pa.Schema:
-    """Columns of two samples in one schema; what was whole here and broken there is broken, null is anything.
+    """The columns of two samples in one schema. Integers widen to floating point, and null to any type.
 
-    :raises SchemaRefused: a column is of two types that have none in common.
+    :raises SchemaRefused: a column has two types without a common one.
     """
     found = {field.name: field for field in first}
     for field in second:

@@ -1,4 +1,4 @@
-"""Failures of Spark under a job, as one line each, and which of them are worth another try."""
+"""Spark's failures under a job, as one line each."""
 
 from __future__ import annotations
 

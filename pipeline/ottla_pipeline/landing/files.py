@@ -1,7 +1,7 @@
-"""Parquet files of a batch: rows in, files of about the wanted size out, one set a partition of the table.
+"""Writes a batch's rows to Parquet files of about the wanted size, separately for each partition of the table.
 
-Memory is bounded: rows wait in :data:`ROW_GROUP` pieces a partition, :data:`WAITING` bytes in all, and no more than
-:data:`OPEN` files are open.
+Memory is bounded: rows wait in pieces of :data:`ROW_GROUP` bytes per partition, :data:`WAITING` bytes in all, and at
+most :data:`OPEN` files are open.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from ottla_pipeline.landing.tables.storage import folder_of
 ROW_GROUP = 16 << 20
 """Bytes of a row group, about, before compression."""
 WAITING = 64 << 20
-"""Bytes of rows that wait to become row groups, in all partitions."""
+"""Most bytes of rows that wait to become row groups, in all partitions."""
 OPEN = 48
-"""Files that are open: a table partitioned by many values gets more, smaller files instead of more memory."""
+"""Most open files: a table partitioned by many values gets more and smaller files instead of using more memory."""
 STATISTICS = 32
-"""Columns whose least and greatest values are given to the table."""
+"""Most columns whose minimum and maximum go into the table's statistics."""
 _LONGEST = 64
-"""Characters of a text that is given as least or greatest."""
+"""Most characters of a text in the statistics."""
 
 COMPRESSIONS = ("none", "snappy", "gzip", "lz4", "zstd")
 
@@ -52,11 +52,11 @@ class FileSettings:
     dictionaries: tuple[str, ...] = ()
     """Columns whose values repeat."""
     rising: tuple[str, ...] = ()
-    """Columns of whole numbers that rise from row to row: their differences are stored."""
+    """Columns of integers that increase from row to row: stored as differences."""
 
 
 class _Open:
-    """One file that is being written, and the rows that wait for it."""
+    """An open file, and the rows that wait for it."""
 
     def __init__(self, values: Values) -> None:
         self.values = values
@@ -70,7 +70,7 @@ class _Open:
 
 
 class FileWriter:
-    """Writes the rows of one task to new files below ``root``: they are in no table before they are committed."""
+    """Writes one task's rows to new files below ``root``, which are in no table before their commit."""
 
     def __init__(
         self, filesystem: pafs.FileSystem, root: str, schema: pa.Schema, settings: FileSettings, prefix: str
@@ -91,7 +91,7 @@ class FileWriter:
         self._made: list[str] = []
 
     def write(self, table: pa.Table) -> None:
-        """Rows with the columns of the schema, in its order."""
+        """Add rows that have exactly the schema's columns, in order."""
         if not len(table):
             return
         if not self._settings.partition_by:
@@ -107,7 +107,7 @@ class FileWriter:
         return self._done
 
     def abort(self) -> None:
-        """Close and delete whatever was made: the task has failed, or another has done its work."""
+        """Close and delete all files: the task has failed, or another one has done its work."""
         for one in self._open.values():
             if one.sink is not None:
                 one.sink.close()
@@ -174,9 +174,9 @@ class FileWriter:
             column_encoding=dict.fromkeys(
                 (name for name in self._settings.rising if name in stored), "DELTA_BINARY_PACKED"
             ),
-            # The least and greatest of long bytes are of no use to anybody, and cost time.
+            # Bounds of long bytes help no reader, and cost time.
             write_statistics=[one.name for one in self._stored if not pa.types.is_binary(one.type)],
-            # What Arrow knows beyond Parquet's types is nothing to other readers.
+            # Other readers don't know Arrow's own types.
             store_schema=False,
         )
 
@@ -198,7 +198,7 @@ class FileWriter:
 
 
 def _split(table: pa.Table, names: Sequence[str]) -> list[tuple[Values, pa.Table]]:
-    """The rows of each combination of values, in their order."""
+    """The rows of each combination of values, in order."""
     codes: Any = np.zeros(len(table), dtype=np.int64)
     values: list[list[Any]] = []
     for name in names:
@@ -268,7 +268,7 @@ _SHOWN: Mapping[Callable[[pa.DataType], bool], Callable[[Any], Any]] = {
 
 
 def _shown(value: Any, kind: pa.DataType) -> Any:
-    """A bound as JSON; None for what isn't given, which is never wrong."""
+    """A bound as JSON; None to leave it out, which is always valid."""
     if pa.types.is_timestamp(kind):
         text = value.isoformat(timespec="microseconds").removesuffix("+00:00")
         return text + ("Z" if kind.tz else "")
@@ -279,7 +279,7 @@ def _shown(value: Any, kind: pa.DataType) -> Any:
 
 
 def with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with exactly the columns of ``schema``: null where it has none, cast where the type is a wider one."""
+    """The table with exactly the columns of ``schema``: missing ones are null, narrower types are cast."""
     found = []
     for one in schema:
         if one.name in table.column_names:

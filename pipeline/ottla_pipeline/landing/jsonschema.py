@@ -1,7 +1,7 @@
 """Columns from a JSON Schema: the properties of an object, by their types.
 
-Says what becomes of a value's shape only: ``minimum``, ``pattern`` and the like are not checked. ``required`` makes a
-column NOT NULL. Draft 4 to 2020-12, references within the document.
+Only a value's type counts: ``minimum``, ``pattern`` and the like are not checked. ``required`` makes a column NOT NULL.
+Supports drafts 4 to 2020-12, with references within the document.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _type(node: Any, root: Mapping[str, Any], where: str, depth: int) -> tuple[p
 
 
 def _resolved(node: Mapping[str, Any], root: Mapping[str, Any], where: str) -> tuple[Mapping[str, Any], bool]:
-    """The node behind references and behind a choice between something and null; whether null was a choice."""
+    """The node that references and a choice with null lead to; whether null was a choice."""
     nullable = False
     for _ in range(_DEEPEST):
         reference = node.get("$ref")

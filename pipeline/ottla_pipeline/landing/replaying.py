@@ -1,8 +1,8 @@
-"""Dead letters, parsed again: with another schema, say, or by a parser that was mended. What fits is landed.
+"""Parses dead letters again, for example with another schema, and lands those that fit.
 
-The commit that lands it notes what was replayed: the files of the table of dead letters that it was in, and those that
-hold what still fails; or up to where the topic was read. So it is landed exactly once, like a batch; after a crash the
-next run first does to the dead letters what the note says. No Spark: it runs in this process, with bounded memory.
+The commit that lands them notes what was replayed: for a table of dead letters the files that were read and those with
+what still fails, for a topic the offsets up to which it was read. So each is landed exactly once; after a crash the
+next run first carries out the note. It runs in this process, without Spark, in bounded memory.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from ottla_pipeline.source.options import Topics
 
 NOTE = "replayed"
 _ROWS = 10_000
-"""Dead letters that are parsed at a time."""
+"""Dead letters that are parsed together."""
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """What became of dead letters."""
+    """The result of a replay."""
 
     landed: int = 0
     failed: int = 0
-    """They are dead letters still, with the new errors."""
+    """Still dead letters, with the new errors."""
     files: int = 0
 
 
 def replay(landing: Landing) -> Replayed:
     """Parse the dead letters of a landing again, and land what fits.
 
-    In a table of dead letters only what still fails is left; in a topic that is sent again, behind what was replayed.
+    A table of dead letters then has only what still fails; in a topic, what still fails is sent again.
 
     :raises LandingError: a line that says what went wrong.
     """
@@ -97,7 +97,7 @@ class _Replay:
             self._sink.close()
 
     def _once(self, values: ParserSettings, before: Any) -> tuple[Replayed, pa.Schema | None]:
-        """One pass; with columns that the table has not got, nothing was landed."""
+        """One pass; if it finds columns that the table lacks, it returns them and lands nothing."""
         reading = (
             _FromTable(self._sink, self._table)
             if isinstance(self._sink, TableSink)
@@ -153,7 +153,7 @@ class _Pass:
         self.unknown: pa.Schema | None = None
 
     def take(self, rows: pa.Table) -> None:
-        """Some of them; what is of no use here (batches that can't be decoded) goes back as it is."""
+        """Parse some dead letters; batches that can't be decoded go back unchanged."""
         whole = pc.is_valid(rows.column("last_offset"))
         self._back(rows.filter(whole))
         rows = rows.filter(pc.invert(whole)).combine_chunks()
@@ -171,7 +171,7 @@ class _Pass:
             self.landed += len(parsed.columns)
 
     def close(self) -> tuple[list[DataFile], list[DataFile]]:
-        """Files for the table, and of what is still dead."""
+        """Files for the table, and files of what still fails."""
         return self._files.close(), self._dead.close()
 
     def abort(self) -> None:
@@ -196,7 +196,7 @@ class _Pass:
 
 
 class _FromTable:
-    """The dead letters of a table: those of topics that were landed in the main one."""
+    """The dead letters in a table, of topics that were landed in the main table."""
 
     def __init__(self, sink: TableSink, table: Table) -> None:
         self._table = sink.table
@@ -205,7 +205,7 @@ class _FromTable:
         self._topics = _topics(table)
 
     def rows(self) -> Iterator[pa.Table]:
-        """In pieces. Files that hold dead letters of other topics as well are left alone."""
+        """In pieces; skips files that also hold dead letters of other topics."""
         taken = []
         for one in self._files:
             dataset = self._table.dataset([one])
@@ -219,12 +219,12 @@ class _FromTable:
         self._files = taken
 
     def taken(self) -> list[str]:
-        """The files that were read, all of each."""
+        """The files that were read completely."""
         return [one.path for one in self._files]
 
 
 class _FromTopic:
-    """The dead letters in a topic, from where the last replay ended: those of topics that were landed in the table."""
+    """The dead letters in a topic, from where the last replay ended, of topics that were landed in the table."""
 
     def __init__(self, landing: Landing, table: Table, before: Any) -> None:
         self._landing = landing
@@ -265,7 +265,7 @@ class _FromTopic:
 
 
 def _topics(table: Table) -> pa.Array:
-    """What was landed in it."""
+    """The topics that were landed in a table."""
     return pa.array(sorted({topic for topic, _ in table.state().ledger.landed}), pa.string())
 
 

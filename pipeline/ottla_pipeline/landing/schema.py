@@ -1,4 +1,4 @@
-"""Columns: from DDL as Spark writes it, and what joins with what.
+"""Column types, and DDL as Spark writes it.
 
 ``flight INT NOT NULL, tailnum STRING, delays ARRAY<DOUBLE>, plane STRUCT<year: INT, model: STRING>``
 """
@@ -77,7 +77,7 @@ def type_name(kind: pa.DataType) -> str:
 
 
 def normalised(kind: pa.DataType) -> pa.DataType:
-    """The type that tables have for ``kind``: what has no name in DDL becomes the next that holds its values."""
+    """The type of a table's column for ``kind``: a type without a name in DDL becomes the next wider one."""
     if pa.types.is_timestamp(kind):
         return TIMESTAMP if kind.tz is not None else pa.timestamp("us")
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -100,10 +100,10 @@ def normalised(kind: pa.DataType) -> pa.DataType:
 
 
 def checked(schema: pa.Schema, where: str) -> pa.Schema:
-    """The schema as it is.
+    """The schema, unchanged.
 
-    :raises SchemaRefused: no column; one without a name, or two of one name (as Spark sees it: case does not matter),
-        among them or in a STRUCT.
+    :raises SchemaRefused: it has no column, one without a name, or two with the same name (case-insensitive, as in
+        Spark), at the top or in a STRUCT.
     """
     if not len(schema):
         raise SchemaRefused(f"the schema {where!r} has no columns")
@@ -118,8 +118,8 @@ def _check_names(fields: Iterable[pa.Field], where: str) -> None:
             raise SchemaRefused(f"{where} has a column without a name: give a schema that leaves it out")
         if one.name.lower() in seen:
             raise SchemaRefused(
-                f"{where} has two columns named {one.name!r}; case does not tell them apart: give a schema with one of"
-                " them, or Ottla's own columns other names"
+                f"{where} has two columns named {one.name!r}; case makes no difference: give a schema with one of"
+                " them, or rename Ottla's own columns"
             )
         seen.add(one.name.lower())
         kind = one.type
@@ -152,7 +152,7 @@ class _Reader:
         self._at = 0
 
     def columns(self, closing: str) -> list[pa.Field]:
-        """Declarations up to ``closing``; inside STRUCT<> a colon may stand behind the name."""
+        """Declarations up to ``closing``; inside STRUCT<> a colon may follow the name."""
         fields = []
         while True:
             name = self._take(("name", "word"), "a column's name")

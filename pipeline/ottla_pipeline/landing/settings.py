@@ -1,4 +1,4 @@
-"""What a landing job is told, checked before anything is asked of a broker; and what it tells of its batches."""
+"""The settings of a landing job, checked before any broker is asked, and its results."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _DATE = re.compile(r"date\((\w+)\)")
 class Landing:
     """A job: topics into one table. Every field has the meaning that docs/landing.md gives it.
 
-    :raises BadSetting: a value that nothing can be done with, or two that don't go together.
+    :raises BadSetting: a value is invalid, or two conflict.
     """
 
     bootstrap_servers: str
     table: str
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    """A regular expression that whole names of topics match, in place of :attr:`topics`."""
+    """A regular expression for whole names of topics, instead of :attr:`topics`."""
     format: str = "delta"
     values: str = "raw"
     schema: str | None = None
-    """DDL, a JSON Schema, an Avro schema, or the name of a file with one. None: inferred, or that of the table."""
+    """DDL, a JSON Schema, an Avro schema, or the name of a file with one. None: the table's, or inferred."""
     checkpoint: str | None = None
     """No effect; earlier versions kept Spark's checkpoint there. The table says where to go on."""
     group: str | None = None

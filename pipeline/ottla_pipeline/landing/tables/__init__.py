@@ -19,11 +19,11 @@ def open_table(
     catalog: Mapping[str, str] | None = None,
     storage: Mapping[str, str] | None = None,
 ) -> Table:
-    """The table of that format at that place, whether it exists or not.
+    """A table by its format and place, whether it exists or not.
 
     ``catalog``: properties of an Iceberg catalogue; ``storage``: options of an object store, for Delta.
 
-    :raises BadSetting: no such format, or something that the format has no use for.
+    :raises BadSetting: an unknown format, or an argument that the format doesn't take.
     """
     if catalog is not None and format != "iceberg":
         raise BadSetting(f"a catalogue is for Iceberg tables, not for {format}")

@@ -25,11 +25,11 @@ from ottla_pipeline.landing.errors import Collision, DataGone, LandingError
 from ottla_pipeline.landing.ledger import LandedRanges, Ledger, OffsetsByTopic, by_topic
 
 DEAD = "_dead"
-"""The folder below a table's root of dead letters that are on their way. Readers pass over it for its first letter."""
+"""The folder below a table's root for undelivered dead letters. Readers skip it for its leading underscore."""
 VERSIONS = 7 * 86_400.0
-"""Seconds for which versions of a table are kept where its format has them."""
+"""Seconds for which old versions of a table are kept, if its format has versions."""
 ATTEMPTS = 20
-"""Commits that lose to others' before the job gives up."""
+"""Commits that may lose to other writers before the job gives up."""
 
 
 class Stale(Exception):
@@ -169,14 +169,14 @@ class Table(ABC):
     """Whether files hold the columns that the table is partitioned by."""
 
     name: str
-    """As the user calls it."""
+    """The user's name for it."""
     fs: pafs.FileSystem
     root: str
     """The table's folder on ``fs``."""
 
     @property
     def staging(self) -> str:
-        """The folder on :attr:`fs` below which tasks write files, each where its path says."""
+        """The folder on :attr:`fs` below which tasks write files, at their paths."""
         return self.root
 
     @property
@@ -186,7 +186,7 @@ class Table(ABC):
 
     @property
     def dead_uri(self) -> str:
-        """Where tasks write dead letters, which the driver brings to where they go."""
+        """Where tasks write dead letters, for the driver to deliver."""
         return f"{self.root_uri}/{DEAD}"
 
     @property
@@ -196,19 +196,19 @@ class Table(ABC):
 
     @abstractmethod
     def exists(self) -> bool:
-        """Whether it was made already."""
+        """Whether the table exists."""
 
     @abstractmethod
     def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
-        """Make it, empty."""
+        """Create it, empty."""
 
     @abstractmethod
     def refresh(self) -> None:
-        """Look at its newest version."""
+        """Read its newest version."""
 
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """Its columns, at the version looked at."""
+        """Its columns, at the version read last."""
 
     @abstractmethod
     def partition_by(self) -> list[str]:
@@ -216,28 +216,28 @@ class Table(ABC):
 
     @abstractmethod
     def data_files(self) -> list[DataFile]:
-        """Its files, at the version looked at."""
+        """Its files, at the version read last."""
 
     @abstractmethod
     def state(self, topics: Sequence[str] = ()) -> State:
-        """What its metadata says was landed. ``topics`` are looked for where it does not say all by itself."""
+        """The state in its metadata. ``topics`` are looked up if the metadata doesn't list them."""
 
     @abstractmethod
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        """Add columns, which are null in the rows there are."""
+        """Add columns, which are null in existing rows."""
 
     @abstractmethod
     def _write(self, commit: Commit, state: State) -> None:
-        """One step from the version looked at to the next.
+        """Write the version after the one read last.
 
-        :raises Stale: that one is not the newest any more.
+        :raises Stale: another writer has done so already.
         """
 
     @abstractmethod
     def clean(self, older_than: float) -> tuple[int, int]:
-        """Delete files that no version needs and that are older than so many seconds: how many, and their bytes.
+        """Delete files older than ``older_than`` seconds that no version needs; returns their number and bytes.
 
-        Files of older versions of the table stay for :data:`VERSIONS`, for those who are reading them.
+        Files of older versions stay for :data:`VERSIONS` seconds, for readers that still use them.
         """
 
     def commit(self, commit: Commit) -> Committed:
@@ -258,7 +258,7 @@ class Table(ABC):
             except (Collision, DataGone):
                 if attempt:
                     raise
-                continue  # On the newest version, too, before it is an error.
+                continue  # The newest version decides.
             if state is None:
                 return Committed(old, already=True)
             written = True
@@ -307,7 +307,7 @@ class Table(ABC):
         return [posixpath.join(self.root, one.path) for one in self.data_files()]
 
     def dataset(self, some: Sequence[DataFile] | None = None) -> ds.Dataset:
-        """Its rows, or those of some of its files, for Arrow."""
+        """Its rows, or the rows of some of its files, as an Arrow dataset."""
         chosen = self.data_files() if some is None else some
         files = [posixpath.join(self.root, one.path) for one in chosen]
         if not files:
@@ -332,18 +332,18 @@ class Table(ABC):
                 yield batch.column(0)
 
     def waiting(self) -> set[str]:
-        """Dead letters that a commit names, and that may not have been brought away: paths below the root."""
+        """Files of dead letters that may be undelivered: paths below the root."""
         notes = self.state().notes
         found = [one["path"] for one in (notes.get("dead") or {}).get("files", ())]
         found += [one["path"] for one in (notes.get("replayed") or {}).get("kept", ())]
         return {f"{DEAD}/{path}" for path in found}
 
     def discard(self, files: Iterable[DataFile]) -> int:
-        """Delete files that are not to be committed: how many there were."""
+        """Delete files that won't be committed; returns how many."""
         return self.delete([one.path for one in files], self.staging)
 
     def delete(self, paths: Sequence[str], below: str | None = None) -> int:
-        """Delete files below the root, or another folder, those that are there: how many."""
+        """Delete files below the root, or another folder; returns how many existed."""
         gone = 0
         for path in paths:
             try:

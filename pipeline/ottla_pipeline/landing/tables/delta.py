@@ -1,9 +1,9 @@
 """Delta Lake, by deltalake.
 
-A commit carries the state in its commitInfo, under ``ottla``, and per partition an application transaction
-``ottla/<topic>/<partition>`` whose version is the next offset. The log's files with the former go with time (after
-thirty days); the latter stay in checkpoints: a table says after years where to go on, if not with which
-checksums. deltalake is told not to retry a commit.
+A commit has the state in its commitInfo, under ``ottla``, and for each partition an application transaction
+``ottla/<topic>/<partition>`` whose version is the next offset. Delta deletes log files, with the state, after thirty
+days; transactions stay in checkpoints. So even years later a table says where to go on, though without checksums.
+deltalake doesn't retry a commit: Table.commit decides.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ottla_pipeline.landing.tables.storage import place, unneeded
 
 _KEY = "ottla"
 _LOOK_BACK = 1
-"""Commits that are looked through for the last of ours at first; then ten times as many."""
+"""Commits to search for our last one at first; then ten times as many."""
 
 
 class DeltaTable(Table):
-    """A Delta table at a path or URI; ``options`` are handed to deltalake for object stores."""
+    """A Delta table at a path or URI; ``options`` are deltalake's for object stores."""
 
     format = "delta"
 
@@ -43,7 +43,7 @@ class DeltaTable(Table):
 
     @property
     def root_uri(self) -> str:
-        """The table's own."""
+        """The table's URI."""
         return self._uri
 
     def exists(self) -> bool:
@@ -53,7 +53,7 @@ class DeltaTable(Table):
         return bool(deltalake.DeltaTable.is_deltatable(self._uri, self._options))
 
     def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
-        """Make it, empty; that somebody else just did is fine."""
+        """Create it, empty, unless another job just has."""
         import deltalake
 
         if isinstance(self.fs, pafs.LocalFileSystem):
@@ -64,7 +64,7 @@ class DeltaTable(Table):
         self.refresh()
 
     def refresh(self) -> None:
-        """Look at its newest version."""
+        """Read its newest version."""
         import deltalake
 
         if self._table is None:
@@ -96,7 +96,7 @@ class DeltaTable(Table):
         return found
 
     def state(self, topics: Sequence[str] = ()) -> State:
-        """The last of our commits; where the log has it no more, the application transactions."""
+        """From our last commit; if the log no longer has it, from the application transactions."""
         table = self._open()
         limit = _LOOK_BACK
         while True:
@@ -163,7 +163,7 @@ class DeltaTable(Table):
             raise Stale(str(error)) from error
 
     def clean(self, older_than: float) -> tuple[int, int]:
-        """Files that no version has; and those of old versions that Delta's own retention (a week) lets go."""
+        """Files that no version has, and files of old versions beyond Delta's retention (a week)."""
         self.refresh()
         table = self._open()
         removed = table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=True)

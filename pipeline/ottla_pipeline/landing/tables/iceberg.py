@@ -1,9 +1,9 @@
-"""Apache Iceberg, by pyiceberg; the catalogue is one in SQLite beside the tables unless another is named.
+"""Apache Iceberg, by pyiceberg; without a named catalogue, it uses one in SQLite beside the tables.
 
-The state is in the table's properties, under ``ottla``, and changed in the commit that adds the files. Each snapshot's
-summary says where every partition ends, under ``ottla``, too: if the table was rolled back, the newest that says so is
-behind the properties, and counts. A commit asserts that the snapshot it was made on is still the table's; pyiceberg is
-told not to retry.
+The state is in the table's properties, under ``ottla``, and changes in the commit that adds the files. Each snapshot's
+summary also says where every partition ends, under ``ottla``: if the table was rolled back, its current snapshot is
+older than the properties, and overrides them. A commit asserts that its base snapshot is still the current one;
+pyiceberg doesn't retry: Table.commit decides.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ottla_pipeline.landing.tables.storage import place, unneeded
 
 _KEY = "ottla"
 CATALOG = "ottla"
-"""The catalogue's name, if its properties have none; one in SQL keeps tables by it."""
+"""The catalogue's name if its properties have none; an SQL catalogue stores it with each table."""
 _RETRIES = "commit.retry.num-retries"
 _PROPERTIES = {
-    # Each commit writes the whole metadata anew: older ones are for nobody after a while.
+    # Each commit writes the whole metadata again; old files become useless after a while.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
@@ -74,7 +74,7 @@ class IcebergTable(Table):
         return bool(self._catalogue().table_exists(self._identifier))
 
     def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
-        """Make it, empty; that somebody else just did is fine."""
+        """Create it, empty, unless another job just has."""
         from pyiceberg.exceptions import TableAlreadyExistsError
 
         catalog = self._catalogue()
@@ -92,7 +92,7 @@ class IcebergTable(Table):
         self.refresh()
 
     def refresh(self) -> None:
-        """Look at its newest version."""
+        """Read its newest version."""
         if self._table is None:
             self._table = self._catalogue().load_table(self._identifier)
         else:
@@ -113,7 +113,7 @@ class IcebergTable(Table):
         return [self._file(one.file) for one in self._open().scan().plan_files()]
 
     def state(self, topics: Sequence[str] = ()) -> State:
-        """What the properties say, if the newest snapshot of ours says so as well; else what that one says."""
+        """From the properties if our newest snapshot agrees; otherwise from that snapshot."""
         from pyiceberg.table.snapshots import ancestors_of
 
         metadata = self._open().metadata
@@ -183,7 +183,7 @@ class IcebergTable(Table):
                 snapshot.delete_data_file(known[path])
 
     def clean(self, older_than: float) -> tuple[int, int]:
-        """Files in the data folder that no snapshot has; snapshots of more than a week ago are let go."""
+        """Files in the data folder that no snapshot has; expires snapshots older than a week."""
         self.refresh()
         table = self._open()
         long_ago = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=VERSIONS)
@@ -229,7 +229,7 @@ class IcebergTable(Table):
 
 
 def _summary(state: State) -> str:
-    """Where every partition ends, as a snapshot says it: it is kept with each, so it has to be short."""
+    """Where every partition ends, for a snapshot's summary: short, since every snapshot has one."""
     offsets = by_topic(state.ledger.offsets())
     return json.dumps(
         {topic: {str(at): end for at, end in one.items()} for topic, one in offsets.items()},
@@ -246,7 +246,7 @@ def _beside(folder: str) -> dict[str, str]:
 
 
 def _iceberg(schema: pa.Schema) -> pa.Schema:
-    """Iceberg has no whole numbers below 32 bits."""
+    """Iceberg has no integers below 32 bits."""
     return pa.schema([one.with_type(_wide(one.type)) for one in schema])
 
 

@@ -1,12 +1,12 @@
 """Plain Parquet files in folders, with a log of commits beside them in ``_ottla/``.
 
-``_ottla/00000000000000000007.json`` is commit 7: files added and removed, the schema, the state after it. A commit is
-made by creating its file, which must not exist: that is where two writers meet, and only one gets it. Every fiftieth
-lists all files of the table (``checkpoint``), so that no reader needs all commits.
+``_ottla/00000000000000000007.json`` is commit 7: files added and removed, the schema, the state after it. A commit
+creates its file, which must not exist: of two writers only one succeeds. Every fiftieth commit lists all files of the
+table (``checkpoint``), so that no reader needs all commits.
 
-Tasks write to ``_staging/``, which Spark, Arrow and others pass over. Files are moved to their place after the commit,
-so a reader that just lists the folder sees no row that isn't committed, though a batch file by file; whoever was killed
-between commit and move has it done by the next who opens the table.
+Tasks write to ``_staging/``, which Spark, Arrow and others skip. After the commit, files are moved to their place. So a
+reader that only lists the folder sees no uncommitted row, though it may see a batch file by file. If a writer is killed
+between commit and move, the next one that opens the table moves the files.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ParquetTable(Table):
 
     @property
     def staging(self) -> str:
-        """Out of sight until the commit."""
+        """A folder that readers skip."""
         return posixpath.join(self.root, STAGING)
 
     @property
@@ -68,7 +68,7 @@ class ParquetTable(Table):
     def exists(self) -> bool:
         """Whether it has a log.
 
-        :raises LandingError: it has none, but there are files: whose are they?
+        :raises LandingError: it has files but no log, so another program wrote them.
         """
         if self._newest() >= 0:
             return True
@@ -80,7 +80,7 @@ class ParquetTable(Table):
         return False
 
     def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
-        """The first commit; that somebody else just made it is fine."""
+        """Make the first commit, unless another job just has."""
         self._log.mkdir(parents=True, exist_ok=True)
         first = {
             "schema": to_ddl(schema),
@@ -94,7 +94,7 @@ class ParquetTable(Table):
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the commits since the version looked at, and finish moves that a killed writer left."""
+        """Read the commits since the last one read, and finish moves that a killed writer left."""
         newest = self._newest()
         if newest < 0:
             raise LandingError(f"{self.name} is no table: there is no log in {LOG}/")
@@ -112,7 +112,7 @@ class ParquetTable(Table):
                     self._files[one["path"]] = DataFile.from_json(one)
             self._last = commit
         self._version = newest
-        # Moves of the last commit alone can be undone work: nothing is committed before those of the one before it.
+        # Only the last commit's moves can be missing: a writer finishes them before it commits again.
         self._move([one["path"] for one in self._last["add"]], self._last["remove"])
 
     def schema(self) -> pa.Schema:
@@ -181,16 +181,16 @@ class ParquetTable(Table):
             try:
                 os.replace(staged, final)
             except FileNotFoundError:
-                # Another process opened the table at this moment and was faster.
+                # Another process that opened the table was faster.
                 continue
             moved.add(final.parent)
         for folder in moved:
             _sync(folder)
-        # Whoever lists the folder must not see rows twice, so files that were compacted go at once.
+        # Readers that list the folder must not see rows twice, so compacted files are deleted at once.
         self.delete(removed)
 
     def clean(self, older_than: float) -> tuple[int, int]:
-        """What killed tasks left in staging, files of no commit, and commits that a checkpoint has made needless."""
+        """Files that killed tasks left in staging, files of no commit, and commits from before the last checkpoints."""
         self.refresh()
         staged = unneeded(self.fs, self.staging, set(), older_than)
         count = self.delete([path for path, _ in staged], self.staging)
@@ -210,7 +210,7 @@ class ParquetTable(Table):
         return max(self._versions(), default=-1)
 
     def _versions(self) -> list[int]:
-        """Numbers of the commits that there are; those from before may have been cleaned."""
+        """Numbers of the commits; early ones may have been deleted."""
         names = [entry.name for entry in self._log.glob("*.json")] if self._log.is_dir() else []
         return [int(name.removesuffix(".json")) for name in names if name[:1].isdigit()]
 
@@ -233,7 +233,7 @@ class ParquetTable(Table):
 
 
 def _create(path: Path, text: str) -> bool:
-    """Create a file with ``text`` in it, whole or not at all; False if there is one."""
+    """Create a file with this text, completely or not at all; False if it exists."""
     part = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     with part.open("x", encoding="utf-8") as file:
         file.write(text)
@@ -249,11 +249,11 @@ def _create(path: Path, text: str) -> bool:
 
 
 def _sync(path: Path) -> None:
-    """Bring a file, or a folder's entries, to the disk."""
+    """Flush a file, or a folder's entries, to the disk."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
-        return  # A file that was moved already, by the attempt before this one.
+        return  # The previous attempt has moved it.
     try:
         os.fsync(handle)
     finally:

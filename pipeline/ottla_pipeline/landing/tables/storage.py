@@ -1,4 +1,4 @@
-"""Where a table lives: a folder that all of Spark's machines see, or a place in an object store that Arrow knows."""
+"""A table's place: a folder that all of Spark's machines see, or an object store that Arrow supports."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pyarrow import fs as pafs
 from ottla_pipeline.landing.errors import BadSetting
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
-"""The folder of rows whose partition column is null, as Hive, Spark and Arrow call it."""
+"""The folder of rows whose partition column is null, as in Hive, Spark and Arrow."""
 
 
 def place(uri: str, options: Mapping[str, str] | None = None) -> tuple[pafs.FileSystem, str]:
-    """The file system and the path on it. With ``options`` of an object store it is deltalake that goes there.
+    """The file system and the path on it. With ``options`` of an object store, deltalake provides it.
 
-    :raises BadSetting: Arrow knows no such place.
+    :raises BadSetting: Arrow doesn't support the place.
     """
     if options:
         from deltalake.fs import DeltaStorageHandler
@@ -35,12 +35,12 @@ def place(uri: str, options: Mapping[str, str] | None = None) -> tuple[pafs.File
 
 
 def is_local(filesystem: pafs.FileSystem) -> bool:
-    """Whether files are made and moved by the operating system."""
+    """Whether it is a local file system."""
     return isinstance(filesystem, pafs.LocalFileSystem)
 
 
 def folder_of(partition: Iterable[tuple[str, str | None]]) -> str:
-    """``day=2013-01-01/carrier=UA``, as Hive names folders; an empty text for none."""
+    """``day=2013-01-01/carrier=UA``, as Hive names folders; empty without partition columns."""
     return "/".join(
         f"{quote(name, safe='')}={NULL if value is None else quote(value, safe=' ')}"
         for name, value in partition
@@ -50,7 +50,7 @@ def folder_of(partition: Iterable[tuple[str, str | None]]) -> str:
 def unneeded(
     filesystem: pafs.FileSystem, folder: str, needed: set[str], older_than: float
 ) -> list[tuple[str, int]]:
-    """Parquet files below ``folder``, as paths in it and sizes, that are not ``needed`` and old enough."""
+    """Paths and sizes of Parquet files below ``folder`` that are old enough and not ``needed``."""
     selector = pafs.FileSelector(folder, recursive=True, allow_not_found=True)
     oldest = time.time() - older_than
     found = []
