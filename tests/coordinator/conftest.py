@@ -1,4 +1,4 @@
-"""The coordinator tells of every rebalance; in the tests' output only what went wrong is of interest."""
+"""Only errors are logged: the coordinator logs every rebalance."""
 
 from __future__ import annotations
 

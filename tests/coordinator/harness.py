@@ -1,5 +1,4 @@
-"""A group coordinator in a box: a clock that tests move, and a log in memory that they can hold up or
-break."""
+"""A group coordinator with a clock that tests move, and a log in memory that they can delay or break."""
 
 from __future__ import annotations
 
@@ -62,7 +61,7 @@ class FakePartition:
         self.unreadable = False
         self.waiting: list[FakeFuture] = []
         self.clock: FakeClock | None = None
-        """With a clock, what is held up for too long times out."""
+        """With a clock, writes that are held for too long time out."""
 
     def append_internal(self, records: bytearray, now_ms: int) -> int:
         if self.refuse is not None:
@@ -88,7 +87,7 @@ class FakePartition:
             future.finish(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
 
     def release(self, error: ErrorCode | None = None) -> None:
-        """Commit what was held up, or fail it."""
+        """Commit the held writes, or fail them."""
         waiting, self.waiting = self.waiting, []
         for future in waiting:
             future.finish(None if error is None else KafkaError(error))
@@ -100,7 +99,7 @@ class FakePartition:
             yield memoryview(batch)
 
     def records(self) -> list[Record]:
-        """Everything in the log."""
+        """All records of the log."""
         return [
             record
             for batch in self.batches
@@ -110,7 +109,7 @@ class FakePartition:
 
 
 class Waiting:
-    """A request's answer, when it is there. Two answers to one request fail the test."""
+    """A request's answer, once it has one. A second answer fails the test."""
 
     def __init__(self) -> None:
         self.answer: Any = None
@@ -142,7 +141,7 @@ class Waiting:
 
 
 class SlowClock(FakeClock):
-    """Every look at it takes a millisecond."""
+    """Reading this clock takes a millisecond."""
 
     def monotonic(self) -> float:
         self.time += 0.001
@@ -207,7 +206,7 @@ class World:
         return str(waiting.answer.member_id)
 
     def new(self, **options: Any) -> Waiting:
-        """A new dynamic member's join: both rounds of it."""
+        """Both joins of a new dynamic member."""
         return self.join(self.member_id(**options), **options)
 
     def sync(
@@ -253,8 +252,7 @@ class World:
         commit_ms: int | None = None,
         expire_ms: int = -1,
     ) -> list[ErrorCode] | None:
-        """The error codes; None while the log has not committed it (the list then fills in
-        ``last_commit``)."""
+        """The error codes; None while the log has not committed it (``last_commit`` gets them later)."""
         answer: list[ErrorCode] = []
         self.last_commit = answer
         now = self.clock.now_ms() if commit_ms is None else commit_ms

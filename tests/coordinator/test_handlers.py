@@ -1,4 +1,4 @@
-"""The handlers of the group APIs, in every version that is served: what they make of requests and answers."""
+"""The handlers of the group APIs, in every served version."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class FakeController:
 
 
 class FakeBroker:
-    """What the handlers use of a broker, with topic ``t`` of two partitions."""
+    """The parts of a broker that the handlers use, with topic ``t`` of two partitions."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -84,7 +84,7 @@ class FakeBroker:
         self.clock.settle()
 
     def ask(self, api: ApiKey, version: int, request: Any, listener: str = "PLAINTEXT") -> Any:
-        """Send a request through its bytes; a Deferred comes back if the answer is not there yet."""
+        """Encode, decode and handle a request; returns a Deferred if there is no answer yet."""
         sent = type(request).decode(request.encode(version), version)
         given = services(
             clock=self.clock,
@@ -116,7 +116,7 @@ class Waiting:
 
 
 def received(answer: Any, api: ApiKey, version: int) -> Any:
-    """What the client makes of the answer's bytes."""
+    """The answer after encoding and decoding."""
     cls = response_class(api)
     assert isinstance(answer, cls)
     return cls.decode(answer.encode(version), version)
@@ -280,7 +280,7 @@ def test_commit(broker: FakeBroker, version: int) -> None:
     ]
 
 
-def test_commit_of_nothing_that_exists_makes_no_group(broker: FakeBroker) -> None:
+def test_a_commit_for_unknown_partitions_makes_no_group(broker: FakeBroker) -> None:
     request = commit_request()
     del request.topics[1]
     answer = broker.ask(ApiKey.OFFSET_COMMIT, 9, request)
@@ -419,7 +419,7 @@ async def test_find(broker: FakeBroker, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_coordinators_that_are_not_here(broker: FakeBroker, version: int) -> None:
+def test_coordinators_on_other_brokers(broker: FakeBroker, version: int) -> None:
     def ask(key_type: int) -> Code:
         answer = broker.ask(ApiKey.FIND_COORDINATOR, version, find_request(version, "x", key_type=key_type))
         [(code, node, _, _)] = found(answer, version)
@@ -433,7 +433,7 @@ def test_coordinators_that_are_not_here(broker: FakeBroker, version: int) -> Non
     assert ask(9) is Code.INVALID_REQUEST
 
 
-async def test_a_topic_that_cannot_be_made(broker: FakeBroker) -> None:
+async def test_a_topic_that_cannot_be_created(broker: FakeBroker) -> None:
     broker.controller.fails = True
     answer = await broker.ask(ApiKey.FIND_COORDINATOR, 6, find_request(6, "g"))
     assert found(answer, 6) == [(Code.COORDINATOR_NOT_AVAILABLE, -1, "", -1)]

@@ -1,5 +1,4 @@
-"""From the log to memory and back: replay, hand-over, records that make no sense, and the bytes
-themselves."""
+"""Loading groups from the log, handing them over, invalid records, and the bytes of records."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from ottla_protocol.records.record import encode_batch
 # Restart
 
 
-def test_a_group_goes_on_after_a_restart() -> None:
+def test_a_group_continues_after_a_restart() -> None:
     world = World()
     ids, generation = world.stable(3)
     world.commit(5, member_id=ids[0], generation=generation, metadata="m", leader_epoch=2)
@@ -59,7 +58,7 @@ def test_static_members_are_known_after_a_restart() -> None:
     assert third.heartbeat(member, generation, instance="one") is Code.FENCED_INSTANCE_ID
 
 
-def test_an_empty_group_keeps_its_generation_and_its_time() -> None:
+def test_an_empty_group_keeps_its_generation_and_timestamp() -> None:
     world = World()
     [member], generation = world.stable()
     world.commit(member_id=member, generation=generation)
@@ -86,7 +85,7 @@ def test_a_group_larger_than_allowed_is_rebalanced_when_loaded() -> None:
 # While it is loaded, and when it is given up
 
 
-def test_while_loading_clients_are_told_so() -> None:
+def test_requests_while_loading() -> None:
     world = World(load=False)
     assert world.join().code is Code.COORDINATOR_LOAD_IN_PROGRESS
     assert world.commit() == [Code.COORDINATOR_LOAD_IN_PROGRESS]
@@ -102,7 +101,7 @@ def test_while_loading_clients_are_told_so() -> None:
     assert world.coordinator.list([], [])[0] == Code.NONE
 
 
-def test_who_waits_is_sent_away_when_the_partition_goes() -> None:
+def test_waiting_members_are_answered_when_the_partition_moves() -> None:
     world = World()
     joins = [world.new(), world.new()]
     world.clock.advance(6)
@@ -119,7 +118,7 @@ def test_who_waits_is_sent_away_when_the_partition_goes() -> None:
     world.clock.advance(1000)
 
 
-def test_a_commit_under_way_is_answered_when_the_partition_goes() -> None:
+def test_a_pending_commit_is_answered_when_the_partition_moves() -> None:
     world = World()
     world.partition.hold = True
     world.commit()
@@ -128,7 +127,7 @@ def test_a_commit_under_way_is_answered_when_the_partition_goes() -> None:
     assert world.last_commit == [Code.NOT_COORDINATOR]
 
 
-def test_an_assignment_under_way_is_answered_once_when_the_partition_goes() -> None:
+def test_a_pending_assignment_is_answered_once_when_the_partition_moves() -> None:
     world = World()
     join = world.new()
     world.clock.advance(3)
@@ -139,7 +138,7 @@ def test_an_assignment_under_way_is_answered_once_when_the_partition_goes() -> N
     assert sync.code is Code.NOT_COORDINATOR
 
 
-def test_loading_can_be_broken_off_and_begun_again() -> None:
+def test_loading_can_be_cancelled_and_restarted() -> None:
     world = World()
     world.commit(5)
     partition = world.partition
@@ -154,7 +153,7 @@ def test_loading_can_be_broken_off_and_begun_again() -> None:
     assert world.offset() == 5
 
 
-def test_partitions_of_other_topics_do_not_concern_it() -> None:
+def test_partitions_of_other_topics_are_ignored() -> None:
     world = World()
     world.commit(5)
     world.coordinator.on_leader(FakePartition(1, "other"))
@@ -174,7 +173,7 @@ def test_a_log_that_cannot_be_read_is_not_served() -> None:
     assert world.commit() == [Code.NONE]
 
 
-def test_stopping_answers_everybody_and_leaves_no_timer() -> None:
+def test_stopping_answers_all_members_and_leaves_no_timer() -> None:
     world = World()
     world.stable(group="s")
     joining = world.new()
@@ -224,7 +223,7 @@ def test_shard_states_end_in_closed() -> None:
         (records.group_key("broken"), struct.pack(">h", 3) + b"\x7f\xff"),
     ],
 )
-def test_a_record_that_makes_no_sense_is_passed_over(key: bytes | None, value: bytes) -> None:
+def test_an_invalid_record_is_skipped(key: bytes | None, value: bytes) -> None:
     world = World()
     world.commit(1)
     world.partition.append_internal(encode_batch([(0, key, value, ())]), 0)
@@ -234,7 +233,7 @@ def test_a_record_that_makes_no_sense_is_passed_over(key: bytes | None, value: b
     assert again.offset(partition=7) == 2
 
 
-def test_a_batch_that_cannot_be_decoded_is_passed_over() -> None:
+def test_a_batch_that_cannot_be_decoded_is_skipped() -> None:
     world = World()
     world.commit(1)
     world.commit(2, partition=7)
@@ -270,7 +269,7 @@ def transactional(producer_id: int, offset: int, partition: int = 0) -> bytearra
     )
 
 
-def test_offsets_in_transactions_count_when_they_are_committed() -> None:
+def test_transactional_offsets_take_effect_at_the_commit_marker() -> None:
     partition = FakePartition()
     for batch in (
         transactional(1, 10, 0),
@@ -320,7 +319,7 @@ def test_bytes_of_a_committed_offset_with_an_expiry_of_its_own() -> None:
     assert records.read_offset(record.value, 0) == Committed(42, -1, "m", 1234, 5678, 0)
 
 
-def test_bytes_of_a_group_and_of_its_end() -> None:
+def test_bytes_of_a_group_and_of_its_tombstone() -> None:
     world = World()
     join = world.join(instance="one")
     world.clock.advance(3)

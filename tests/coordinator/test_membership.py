@@ -1,5 +1,4 @@
-"""Joining, syncing, heartbeats and leaving: what Kafka's GroupCoordinator does, and where home-made ones
-fail."""
+"""Joining, syncing, heartbeats and leaving, as in Kafka's GroupCoordinator."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ def world() -> World:
 # Ids and checks
 
 
-def test_first_join_is_given_an_id_and_the_second_joins_with_it(world: World) -> None:
+def test_the_first_join_gets_an_id_and_the_second_joins_with_it(world: World) -> None:
     first = world.join()
     assert first.code is Code.MEMBER_ID_REQUIRED
     assert first.answer.member_id.startswith("client-")
@@ -30,7 +29,7 @@ def test_first_join_is_given_an_id_and_the_second_joins_with_it(world: World) ->
     assert [m.metadata for m in second.joined.members] == [b"meta"]
 
 
-def test_before_version_4_the_first_join_joins(world: World) -> None:
+def test_before_version_4_the_first_join_makes_a_member(world: World) -> None:
     join = world.join(version=3)
     assert not join.done
     world.clock.advance(DELAY_MS / 1000)
@@ -43,7 +42,7 @@ def test_an_id_that_was_never_given_out_is_unknown(world: World) -> None:
     assert world.join("client-made-up").code is Code.UNKNOWN_MEMBER_ID
 
 
-def test_the_second_member_is_not_told_that_it_is_unknown(world: World) -> None:
+def test_the_second_member_is_not_unknown(world: World) -> None:
     [first], generation = world.stable()
     second = world.new()
     assert not second.done
@@ -55,7 +54,7 @@ def test_the_second_member_is_not_told_that_it_is_unknown(world: World) -> None:
     world.finish([again, second])
 
 
-def test_an_id_given_out_but_not_used_expires_and_holds_nobody_up(world: World) -> None:
+def test_an_unused_member_id_expires_and_does_not_block_the_others(world: World) -> None:
     [first], _ = world.stable()
     unused = world.member_id()
     joining = world.new()
@@ -121,7 +120,7 @@ def test_group_max_size() -> None:
     assert world.join().code is Code.MEMBER_ID_REQUIRED
 
 
-def test_group_max_size_while_preparing_lets_the_first_in() -> None:
+def test_group_max_size_while_preparing_admits_the_first() -> None:
     world = World(max_size=2)
     ids = [world.member_id() for _ in range(3)]
     joins = [world.join(member_id) for member_id in ids]
@@ -142,7 +141,7 @@ def test_the_first_rebalance_waits_its_delay(world: World) -> None:
     assert join.joined
 
 
-def test_members_that_keep_coming_extend_the_delay_up_to_the_rebalance_timeout(world: World) -> None:
+def test_new_members_extend_the_delay_up_to_the_rebalance_timeout(world: World) -> None:
     joins = [world.new(rebalance_ms=8_000)]
     for _ in range(7):
         world.clock.advance(1)
@@ -198,7 +197,7 @@ def test_a_waiting_member_that_leaves_is_answered(world: World) -> None:
     assert waiting.code is Code.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_that_beats_but_does_not_rejoin_is_removed_after_the_rebalance_timeout(world: World) -> None:
+def test_a_member_that_does_not_rejoin_is_removed_after_the_rebalance_timeout(world: World) -> None:
     ids, generation = world.stable(2, rebalance_ms=20_000)
     newcomer = world.new(rebalance_ms=20_000)
     rejoin = world.join(ids[0], rebalance_ms=20_000)
@@ -287,7 +286,7 @@ def test_sync_is_checked(world: World) -> None:
     assert world.sync(ids[1], generation).code is Code.REBALANCE_IN_PROGRESS
 
 
-def test_an_assignment_from_a_follower_is_not_taken(world: World) -> None:
+def test_an_assignment_from_a_follower_is_ignored(world: World) -> None:
     joins = [world.new(), world.new()]
     world.clock.advance(2 * DELAY_MS / 1000)
     leader = joins[0].joined.leader
@@ -298,7 +297,7 @@ def test_an_assignment_from_a_follower_is_not_taken(world: World) -> None:
     assert usurped.synced.assignment == b"F"
 
 
-def test_a_member_that_leaves_while_others_wait_for_the_assignment_sends_them_back(world: World) -> None:
+def test_a_member_that_leaves_while_others_wait_for_the_assignment_makes_them_rejoin(world: World) -> None:
     joins = [world.new(), world.new()]
     world.clock.advance(2 * DELAY_MS / 1000)
     leader = joins[0].joined.leader
@@ -334,7 +333,7 @@ def test_members_that_never_sync_are_removed(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("log", "told"),
+    ("log", "answer"),
     [
         (Code.NOT_LEADER_OR_FOLLOWER, Code.NOT_COORDINATOR),
         (Code.NOT_ENOUGH_REPLICAS, Code.COORDINATOR_NOT_AVAILABLE),
@@ -344,7 +343,7 @@ def test_members_that_never_sync_are_removed(world: World) -> None:
 )
 @pytest.mark.parametrize("late", [False, True])
 def test_an_assignment_that_cannot_be_written_begins_a_rebalance(
-    world: World, log: Code, told: Code, late: bool
+    world: World, log: Code, answer: Code, late: bool
 ) -> None:
     joins = [world.new(), world.new()]
     world.clock.advance(2 * DELAY_MS / 1000)
@@ -357,8 +356,8 @@ def test_an_assignment_that_cannot_be_written_begins_a_rebalance(
         world.partition.refuse = log
     brought = world.sync(leader, 1, {leader: b"L", follower: b"F"})
     world.partition.release(log)
-    assert brought.code is told
-    assert waiting.code is told
+    assert brought.code is answer
+    assert waiting.code is answer
     assert world.state() == "PreparingRebalance"
     world.partition.refuse, world.partition.hold = None, False
     world.finish([world.join(leader), world.join(follower)][::-1])
@@ -419,8 +418,7 @@ def test_rejoining_while_completing(world: World) -> None:
 
 
 def test_cooperative_members_settle_in_two_rebalances(world: World) -> None:
-    """Cooperative-sticky: the one that gives partitions up rejoins, as follower or as leader, and then it is
-    over."""
+    """Cooperative-sticky: the member that gives up partitions rejoins, and the next rebalance is the last."""
     options = {"protocols": (("cooperative-sticky", b"owns all"),)}
     [first], _ = world.stable(**options)
     second = world.new(**options)
@@ -455,7 +453,7 @@ def test_heartbeats_in_each_state(world: World) -> None:
     assert not second.done
 
 
-def test_heartbeats_keep_a_member_and_silence_loses_it(world: World) -> None:
+def test_a_member_stays_with_heartbeats_and_times_out_without(world: World) -> None:
     ids, generation = world.stable(2)
     for _ in range(10):
         world.clock.advance(SESSION_MS / 2000)
@@ -464,8 +462,8 @@ def test_heartbeats_keep_a_member_and_silence_loses_it(world: World) -> None:
     assert world.join(ids[0]).joined.generation_id == generation + 1
 
 
-def test_members_have_a_moment_more_after_the_process_was_frozen(world: World) -> None:
-    """What they have sent meanwhile waits to be read. Who has sent nothing goes."""
+def test_members_get_a_grace_period_after_the_process_was_frozen(world: World) -> None:
+    """Their heartbeats may still be unread. A member that has sent nothing is removed."""
     ids, generation = world.stable(2)
     world.clock.time += 2 * SESSION_MS / 1000
     world.clock.settle()
@@ -477,7 +475,7 @@ def test_members_have_a_moment_more_after_the_process_was_frozen(world: World) -
     assert world.heartbeat(ids[1], generation) is Code.UNKNOWN_MEMBER_ID
 
 
-def test_a_commit_is_a_sign_of_life(world: World) -> None:
+def test_a_commit_extends_the_session(world: World) -> None:
     [member], generation = world.stable()
     for _ in range(10):
         world.clock.advance(SESSION_MS / 2000)
@@ -512,7 +510,7 @@ def static(world: World, *instances: str, **options: int) -> dict[str, str]:
     return {by_id[member_id]: member_id for member_id in ids}
 
 
-def test_a_static_member_joins_at_once_under_an_id_with_its_name(world: World) -> None:
+def test_a_static_member_joins_at_once_with_its_instance_in_the_id(world: World) -> None:
     members = static(world, "one")
     assert members["one"].startswith("one-")
 
@@ -545,7 +543,7 @@ def test_a_static_follower_returns_without_rebalance(world: World, version: int)
     assert world.heartbeat(new_id, 1, instance="stranger") is Code.UNKNOWN_MEMBER_ID
 
 
-def test_a_static_leader_of_old_is_told_that_another_leads(world: World) -> None:
+def test_a_returning_static_leader_before_version_9_sees_another_leader(world: World) -> None:
     members = static(world, "a", "b")
     leader = next(iter(members))
     back = world.join(instance=leader, version=8)
@@ -553,7 +551,7 @@ def test_a_static_leader_of_old_is_told_that_another_leads(world: World) -> None
     assert back.joined.members == []
 
 
-def test_a_static_leader_is_told_to_skip_the_assignment(world: World) -> None:
+def test_a_returning_static_leader_skips_the_assignment(world: World) -> None:
     members = static(world, "a", "b")
     leader = next(iter(members))
     back = world.join(instance=leader, version=9)
@@ -562,7 +560,7 @@ def test_a_static_leader_is_told_to_skip_the_assignment(world: World) -> None:
     assert len(back.joined.members) == 2
 
 
-def test_a_static_member_that_returns_with_another_choice_of_protocol_rebalances(world: World) -> None:
+def test_a_static_member_that_returns_with_other_protocols_rebalances(world: World) -> None:
     joins = [
         world.join(instance="a", protocols=(("x", b""), ("y", b""))),
         world.join(instance="b", protocols=(("x", b""), ("y", b""))),
@@ -617,7 +615,7 @@ def test_a_rebalance_that_begins_while_a_static_member_is_written_answers_it(wor
     assert back.joined.generation_id == rejoin.joined.generation_id == 2
 
 
-def test_static_members_are_waited_for_past_the_rebalance_timeout(world: World) -> None:
+def test_a_rebalance_waits_for_static_members_past_its_timeout(world: World) -> None:
     members = static(world, "a", "b", rebalance_ms=5_000, session_ms=60_000)
     leader, follower = members
     newcomer = world.new(rebalance_ms=5_000)
@@ -627,7 +625,7 @@ def test_static_members_are_waited_for_past_the_rebalance_timeout(world: World) 
     assert {m.group_instance_id for m in newcomer.joined.members} == {leader, follower, None}
 
 
-def test_a_static_member_can_be_made_to_leave_by_name(world: World) -> None:
+def test_a_static_member_can_be_removed_by_its_instance(world: World) -> None:
     static(world, "a", "b")
     assert world.leave(instance="a") == (Code.NONE, [Code.NONE])
     assert world.leave(instance="a") == (Code.NONE, [Code.UNKNOWN_MEMBER_ID])

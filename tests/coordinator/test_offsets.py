@@ -32,7 +32,7 @@ def test_a_simple_consumer_commits_and_fetches(world: World) -> None:
     assert world.state() == "Empty"
 
 
-def test_all_partitions_are_fetched_where_none_is_named(world: World) -> None:
+def test_a_fetch_that_names_no_partitions_gets_all(world: World) -> None:
     world.commit(1, partition=1)
     world.commit(2, partition=2)
     world.commit(3, topic="u")
@@ -49,7 +49,7 @@ def test_the_group_without_a_name_can_commit(world: World) -> None:
     assert world.offset(group="") == 5
 
 
-def test_a_commit_counts_and_is_answered_when_the_log_has_it(world: World) -> None:
+def test_a_commit_takes_effect_and_is_answered_once_the_log_has_it(world: World) -> None:
     world.commit(1)
     world.partition.hold = True
     assert world.commit(2) is None
@@ -61,7 +61,7 @@ def test_a_commit_counts_and_is_answered_when_the_log_has_it(world: World) -> No
     assert world.offset(require_stable=True) == 2
 
 
-def test_commits_that_are_committed_in_another_order_leave_the_last_one(world: World) -> None:
+def test_the_last_of_several_commits_wins_whatever_the_order_of_acknowledgements(world: World) -> None:
     world.partition.hold = True
     world.commit(1)
     world.commit(2)
@@ -73,7 +73,7 @@ def test_commits_that_are_committed_in_another_order_leave_the_last_one(world: W
 
 
 @pytest.mark.parametrize(
-    ("log", "told"),
+    ("log", "answer"),
     [
         (Code.NOT_LEADER_OR_FOLLOWER, Code.NOT_COORDINATOR),
         (Code.KAFKA_STORAGE_ERROR, Code.NOT_COORDINATOR),
@@ -83,7 +83,9 @@ def test_commits_that_are_committed_in_another_order_leave_the_last_one(world: W
     ],
 )
 @pytest.mark.parametrize("late", [False, True])
-def test_what_the_log_refuses_is_not_committed(world: World, log: Code, told: Code, late: bool) -> None:
+def test_offsets_that_the_log_refuses_are_not_committed(
+    world: World, log: Code, answer: Code, late: bool
+) -> None:
     world.commit(1)
     if late:
         world.partition.hold = True
@@ -91,11 +93,11 @@ def test_what_the_log_refuses_is_not_committed(world: World, log: Code, told: Co
         world.partition.refuse = log
     world.commit(2)
     world.partition.release(log)
-    assert world.last_commit == [told]
+    assert world.last_commit == [answer]
     assert world.offset(require_stable=True) == 1
 
 
-def test_metadata_has_a_limit_and_the_other_partitions_go_on(world: World) -> None:
+def test_too_long_metadata_fails_only_its_partition(world: World) -> None:
     assert world.commit(metadata="x" * 4096) == [Code.NONE]
     assert world.commit(metadata="x" * 4097) == [Code.OFFSET_METADATA_TOO_LARGE]
     assert world.commit(metadata="é" * 4096) == [Code.NONE]
@@ -110,7 +112,7 @@ def test_metadata_has_a_limit_and_the_other_partitions_go_on(world: World) -> No
 def test_who_may_commit(world: World) -> None:
     assert world.commit(generation=1, member_id="m") == [Code.ILLEGAL_GENERATION]  # no such group
     [member], generation = world.stable()
-    assert world.commit() == [Code.UNKNOWN_MEMBER_ID]  # somebody is in it
+    assert world.commit() == [Code.UNKNOWN_MEMBER_ID]  # the group has a member
     assert world.commit(member_id="other", generation=generation) == [Code.UNKNOWN_MEMBER_ID]
     assert world.commit(member_id=member, generation=generation + 1) == [Code.ILLEGAL_GENERATION]
     assert world.commit(member_id=member, generation=generation) == [Code.NONE]
@@ -171,7 +173,7 @@ def test_offsets_of_a_group_expire_after_the_group_is_empty(world: World) -> Non
     assert tombstones(world) == 2
 
 
-def test_offsets_of_topics_that_nobody_reads_any_more_expire_in_a_live_group() -> None:
+def test_offsets_of_topics_without_subscribers_expire_in_a_live_group() -> None:
     world = World(offsets_retention_ms=3_600_000)
     [member], generation = world.stable(protocols=SUBSCRIBED_TO_T)
     for topic in ("t", "left-behind"):
@@ -183,13 +185,13 @@ def test_offsets_of_topics_that_nobody_reads_any_more_expire_in_a_live_group() -
     assert world.offset(topic="left-behind") == -1
 
 
-def test_an_expiry_of_its_own_beats_the_brokers(world: World) -> None:
+def test_an_offsets_own_expiry_overrides_the_brokers(world: World) -> None:
     world.commit(expire_ms=WALL_START_MS + 60_000)
     expire(world)
     assert world.offset() == -1
 
 
-def test_a_write_under_way_keeps_an_offset_and_its_group(world: World) -> None:
+def test_a_pending_write_keeps_an_offset_and_its_group(world: World) -> None:
     world.commit(expire_ms=WALL_START_MS + 1)
     world.partition.hold = True
     world.commit(43)
@@ -199,7 +201,7 @@ def test_a_write_under_way_keeps_an_offset_and_its_group(world: World) -> None:
     assert world.offset() == 43
 
 
-def test_what_cannot_be_written_is_not_forgotten(world: World) -> None:
+def test_offsets_whose_tombstones_fail_stay(world: World) -> None:
     world.commit(expire_ms=WALL_START_MS + 1)
     world.partition.refuse = Code.KAFKA_STORAGE_ERROR
     expire(world)
@@ -209,7 +211,7 @@ def test_what_cannot_be_written_is_not_forgotten(world: World) -> None:
     assert world.offset() == -1
 
 
-def test_an_empty_group_without_offsets_goes(world: World) -> None:
+def test_an_empty_group_without_offsets_is_removed(world: World) -> None:
     [member], _ = world.stable()
     world.leave(member)
     assert world.state() == "Empty"
@@ -218,7 +220,7 @@ def test_an_empty_group_without_offsets_goes(world: World) -> None:
     assert world.restart().coordinator.list([], []) == (0, [])
 
 
-def test_a_group_that_somebody_is_about_to_join_stays(world: World) -> None:
+def test_a_group_with_a_pending_member_stays(world: World) -> None:
     member = world.member_id(session_ms=1_000_000)
     expire(world)
     world.join(member, session_ms=1_000_000)
@@ -266,7 +268,7 @@ def test_deleting_waits_for_the_log(world: World) -> None:
     assert answers == {"g": 0}
 
 
-def test_a_commit_under_way_does_not_survive_the_deletion_of_its_group(world: World) -> None:
+def test_a_pending_commit_does_not_survive_the_deletion_of_its_group(world: World) -> None:
     world.partition.hold = True
     world.commit()
     delete(world, "g")
@@ -321,17 +323,17 @@ def test_deleting_an_offset_of_an_empty_group_without_offsets_removes_the_group(
     assert world.restart().state() == "Dead"
 
 
-def test_deleting_offsets_where_subscriptions_are_not_known(world: World) -> None:
+def test_deleting_offsets_with_unknown_subscriptions(world: World) -> None:
     world.stable(protocols=(("range", b"?"),))
     assert delete_offsets(world, ("t", 0)) == (Code.NONE, {("t", 0): Code.GROUP_SUBSCRIBED_TO_TOPIC})
 
 
-def test_deleting_offsets_of_a_group_that_does_not_consume(world: World) -> None:
+def test_deleting_offsets_of_a_group_of_another_protocol_type(world: World) -> None:
     world.stable(protocol_type="connect")
     assert delete_offsets(world, ("t", 0)) == (Code.NON_EMPTY_GROUP, {})
 
 
-def test_a_deleted_topic_takes_its_offsets_along(world: World) -> None:
+def test_deleting_a_topic_removes_its_offsets(world: World) -> None:
     world.commit(topic="gone", partition=0)
     world.commit(topic="gone", partition=1, group="other")
     world.commit(topic="stays", group="other")

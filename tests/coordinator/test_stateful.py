@@ -1,5 +1,4 @@
-"""Random members in random order on a clock of their own: nobody waits for ever, and there is one truth at a
-time."""
+"""Random members on a virtual clock: no request waits forever, and all members of a generation agree."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from ottla_protocol.errors import ErrorCode as Code
 SESSION_MS = 10_000
 REBALANCE_MS = 20_000
 COMMIT_TIMEOUT_MS = 5_000
-# What a join may wait for: the first delay, everybody's rebalance timeout, and a write on the way.
+# What a join may wait for: the first delay, the members' rebalance timeout, and a write.
 LONGEST_WAIT = (DELAY_MS + REBALANCE_MS + COMMIT_TIMEOUT_MS) / 1000 + 1
 PROTOCOLS = [
     (("range", b"1"),),
@@ -56,7 +55,7 @@ class Groups(RuleBasedStateMachine):
         self.offered = 0
         self.commits: list[tuple[int, list[Code]]] = []
 
-    # What clients do
+    # Clients
 
     @rule(
         instance=st.sampled_from(INSTANCES),
@@ -75,7 +74,7 @@ class Groups(RuleBasedStateMachine):
 
     @precondition(lambda self: self.clients)
     @rule(protocols=st.sampled_from(PROTOCOLS))
-    def everybody_rejoins(self, protocols: Any) -> None:
+    def all_rejoin(self, protocols: Any) -> None:
         for client in list(self.clients):
             self.send_join(client, 9, protocols)
 
@@ -100,12 +99,12 @@ class Groups(RuleBasedStateMachine):
 
     @precondition(lambda self: self.clients)
     @rule()
-    def everybody_syncs(self) -> None:
+    def all_sync(self) -> None:
         for client in list(self.clients):
             self.send_sync(client)
 
     def send_sync(self, client: Client) -> None:
-        # Everybody brings an assignment; only the leader's may be taken.
+        # All bring an assignment; only the leader's may be accepted.
         shares = {
             name: f"{client.generation} {client.member_id}".encode()
             for name in [*client.others, client.member_id]
@@ -145,7 +144,7 @@ class Groups(RuleBasedStateMachine):
         )
         self.commits.append((self.offered, self.world.last_commit))
 
-    # What else happens
+    # Other events
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 3.0, 9.0, 21.0]))
     def time_goes_by(self, seconds: float) -> None:
@@ -171,11 +170,11 @@ class Groups(RuleBasedStateMachine):
         self.hear()
         world.coordinator.on_leader(world.partition)
         world.clock.settle()
-        # Generations whose assignment did not reach the log are forgotten, and numbered anew.
+        # Generations whose assignment did not reach the log are forgotten, and their numbers used again.
         self.generation = 0
         self.protocols.clear()
 
-    # What clients hear
+    # Answers
 
     def hear(self) -> None:
         for entry in list(self.waiting):
@@ -213,14 +212,14 @@ class Groups(RuleBasedStateMachine):
             assert leader in self.leaders[int(generation)]
             assert int(generation) == client.generation
 
-    # What must hold
+    # Invariants
 
     @property
     def group(self) -> Group | None:
         return self.world.coordinator._groups.get("g")
 
     @invariant()
-    def nobody_waits_too_long(self) -> None:
+    def no_request_waits_too_long(self) -> None:
         for since, _, waiting in self.waiting:
             assert waiting.done or self.world.clock.time - since <= LONGEST_WAIT
 
@@ -263,7 +262,7 @@ class Groups(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
-        # Everybody falls silent: everything that waits is answered, everybody is lost, and the log agrees.
+        # All clients fall silent: every request is answered, all members time out, and the log agrees.
         world = self.world
         world.partition.refuse, world.partition.hold = None, False
         world.partition.release()

@@ -44,7 +44,7 @@ def test_every_state_has_an_answer_in_each_table() -> None:
     assert {E, C, S} == CAN_REBALANCE
 
 
-def test_an_event_out_of_place_is_an_error_and_changes_nothing() -> None:
+def test_an_invalid_event_is_an_error_and_changes_nothing() -> None:
     for state, events in TRANSITIONS.items():
         for event in set(Event) - set(events):
             machine = GroupStateMachine(state, 5)
@@ -87,7 +87,7 @@ class Item(Deadline):
         self.name = name
 
 
-def test_a_deadline_that_is_moved_is_met_and_one_that_is_not_is_missed() -> None:
+def test_only_a_deadline_that_is_not_moved_is_missed() -> None:
     clock = FakeClock()
     missed: list[tuple[str, float]] = []
     deadlines = Deadlines(clock, lambda item: missed.append((item.name, clock.time - 1000)))  # type: ignore[attr-defined]
