@@ -1,5 +1,5 @@
-"""Ottla beside Apache Kafka 3.9.1: same client, same machine, in turn in one run.
+"""Compares Ottla with Apache Kafka 3.9.1: the same client, the same machine, alternating in one run.
 
-``python -m bench`` runs every measurement; ``--only`` and ``--quick`` narrow it. What each measures stands at
-the top of its module under :mod:`bench.measures`. The demo (``make demo``) is :mod:`bench.demo`.
+``python -m bench`` runs every measurement; ``--only`` and ``--quick`` run less. Each module under
+:mod:`bench.measures` describes its measurement at the top. The demo (``make demo``) is :mod:`bench.demo`.
 """

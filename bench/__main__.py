@@ -1,4 +1,4 @@
-"""``python -m bench``: run measurements, print ratios and bars, write JSON to ``bench/results/``."""
+"""``python -m bench``: runs measurements, prints ratios and bars, and writes JSON to ``bench/results/``."""
 
 from __future__ import annotations
 
@@ -23,17 +23,24 @@ _KINDS: dict[str, type[Broker]] = {"ottla": Ottla, "kafka": Kafka}
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", metavar="NAMES", help=f"comma-separated, of: {', '.join(MEASURES)}")
     parser.add_argument(
-        "--brokers", metavar="NAMES", default="ottla,kafka", help="comma-separated: ottla,kafka"
+        "--only",
+        metavar="NAMES",
+        help=f"run only these measurements, separated by commas: {', '.join(MEASURES)}",
     )
     parser.add_argument(
-        "--quick", action="store_true", help="small loads: a check of the harness, not a result"
+        "--brokers",
+        metavar="NAMES",
+        default="ottla,kafka",
+        help="run only these brokers, separated by commas (ottla,kafka)",
+    )
+    parser.add_argument("--quick", action="store_true", help="use small loads, to check the harness")
+    parser.add_argument(
+        "--repeats", type=int, metavar="N", help="take each figure this many times (3; quick: 1)"
     )
     parser.add_argument(
-        "--repeats", type=int, metavar="N", help="how often each figure is taken (3; quick: 1)"
+        "--folder", type=Path, help="put the brokers' folders here (default: a temporary folder)"
     )
-    parser.add_argument("--folder", type=Path, help="where the brokers' folders go (a temporary folder)")
     parsed = parser.parse_args()
     parsed.only = parsed.only.split(",") if parsed.only else list(MEASURES)
     parsed.brokers = parsed.brokers.split(",")
@@ -47,9 +54,9 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """0 when everything asked for was measured, 1 when a measurement failed; missed bars do not count."""
+    """Return 0 if every measurement succeeded, else 1. Missed bars don't count."""
     arguments = _arguments()
-    # What is installed has been compiled; so shall be what runs from here, however the environment is set.
+    # Installed packages are compiled, so compile the sources here too, whatever the environment says.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     kinds = [_KINDS[name] for name in arguments.brokers]
     java = True
@@ -58,7 +65,7 @@ def main() -> int:
             maven.kafka_jars()
         except Unavailable as lack:
             java = False
-            print(f"Apache Kafka {maven.KAFKA_VERSION} and its tools are left out: {lack}")
+            print(f"leaving out Apache Kafka {maven.KAFKA_VERSION} and its tools: {lack}")
             kinds = [kind for kind in kinds if kind is not Kafka]
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=arguments.folder) as folder:

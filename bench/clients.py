@@ -1,10 +1,10 @@
-"""Client libraries beside each other: each job in a process of its own, with the same settings.
+"""Compares client libraries: each job runs in its own process, with the same settings.
 
-``python -m bench.clients NAME JSON`` does one job and writes one line of JSON, a ``load.Done``. Names are those of
-``JOBS``. All produce with acks=all, a linger of 5 ms and batches of 128 KiB, uncompressed, each with the partitioner it
-has for records without a key; whether it is idempotent is the client's default. All consume assigned partitions from
-the beginning, without a group. Libraries are imported and payloads built before the clock starts; connecting counts
-for consumers.
+``python -m bench.clients NAME JSON`` does one job and writes one line of JSON, a ``load.Done``. The names are those
+of ``JOBS``. Producers use acks=all, a linger of 5 ms and batches of 128 KiB, uncompressed, with each library's own
+partitioner for records without a key, and its own default for idempotence. Consumers read assigned partitions from
+the beginning, without a group. The clock starts after the imports and after the payloads are built; it includes a
+consumer's connecting.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from bench.load import BATCH, Done, payloads
 
 LINGER_MS = 5
 BATCH_SIZE = 128 * 1024
-# How long nothing may come before a consumer's job fails.
+# The longest wait for records before a consumer's job fails.
 PATIENCE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a client is to do; ``records`` is a multiple of BATCH where it produces."""
+    """A client's job; ``records`` is a multiple of BATCH for producers."""
 
     address: str
     topic: str
@@ -43,7 +43,7 @@ class Job:
 
 
 def run(name: str, job: Job) -> Done:
-    """Do a job in a process of its own; RuntimeError with the client's last lines when it fails."""
+    """Do a job in its own process. Raises RuntimeError with the client's last lines if it fails."""
     command = [sys.executable, "-m", "bench.clients", name, json.dumps(asdict(job))]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
     if done.returncode:
@@ -52,7 +52,7 @@ def run(name: str, job: Job) -> Done:
 
 
 class Clock:
-    """Seconds since it was made."""
+    """A stopwatch."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
@@ -287,7 +287,7 @@ def kafka_python_poll(job: Job) -> Done:
 
 
 def _confluent_produce(job: Job, rounds: Callable[[Any, list[bytes]], Callable[[], None]]) -> Done:
-    """``rounds`` gives what is done for each BATCH of records."""
+    """``rounds`` yields the work for each BATCH of records."""
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -387,7 +387,7 @@ JOBS = {**PRODUCE, **CONSUME}
 
 
 def _check_all_there(job: Job) -> None:
-    """RuntimeError unless the topic, which was new, has as many records as were sent."""
+    """Raise RuntimeError unless the new topic has as many records as were sent."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": job.address, "group.id": "bench"})

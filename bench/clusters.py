@@ -1,4 +1,4 @@
-"""Three brokers of a kind on a ZooKeeper of their own, with Kafka's defaults but for where things are."""
+"""Three brokers of one kind on their own ZooKeeper, with Kafka's defaults except for folders and ports."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ BROKERS = 3
 
 
 def _kafkas_zookeeper(folder: Path) -> ZooKeeper:
-    """The server that comes with Kafka 3.9, alone. Raises Unavailable without Java or Maven."""
+    """Start the ZooKeeper that comes with Kafka 3.9. Raises Unavailable without Java or Maven."""
     return ZooKeeper(
         folder / "zoo.cfg",
         folder / "data",
         folder / "out",
         free_port(),
-        # ZooKeeper ends sessions at its ticks: with the usual 2 s, up to that much later than they were to last.
+        # ZooKeeper ends sessions at ticks, so with the usual 2 s they could last that much longer.
         tick_ms=500,
         settings={"maxSessionTimeout": 40_000},
         java=find_java(),
@@ -38,7 +38,7 @@ def _kafkas_zookeeper(folder: Path) -> ZooKeeper:
 
 
 class Cluster:
-    """``brokers`` by their numbers. :func:`running` starts and ends it."""
+    """A cluster with ``brokers`` by number. :func:`running` starts and ends it."""
 
     def __init__(self, kind: type[Broker], folder: Path) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class Cluster:
         return ",".join(broker.address for broker in self.brokers.values())
 
     def start(self, timeout: float = 120.0) -> float:
-        """Start the brokers at once; the seconds until each of them knows all, and who is the controller."""
+        """Start all brokers. Returns the seconds until each of them knows all others and the controller."""
         began = time.perf_counter()
         for broker in self.brokers.values():
             broker.spawn()
@@ -77,7 +77,7 @@ class Cluster:
         return False
 
     def metadata(self) -> ClusterMetadata:
-        """As a broker tells it that runs."""
+        """Return the metadata from a running broker."""
         for broker in self.brokers.values():
             with suppress(KafkaException):
                 return AdminClient({"bootstrap.servers": broker.address, "log_level": 0}).list_topics(
@@ -90,11 +90,11 @@ class Cluster:
         return found
 
     def leaders(self, topic: str) -> dict[int, int]:
-        """By partition."""
+        """Return the leaders by partition."""
         return {number: each.leader for number, each in self.metadata().topics[topic].partitions.items()}
 
     def create(self, topic: str, partitions: int) -> None:
-        """Three replicas, two of which acks=all waits for at least; comes back when all are in sync."""
+        """Create a topic with three replicas and min.insync.replicas=2, and wait until all are in sync."""
         new = NewTopic(topic, partitions, BROKERS, config={"min.insync.replicas": "2"})
         admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
         admin.create_topics([new], operation_timeout=30)[topic].result(60)
@@ -105,7 +105,7 @@ class Cluster:
         admin.delete_topics([topic], operation_timeout=30)[topic].result(60)
 
     def wait_in_sync(self, topic: str, partitions: int, timeout: float = 120.0) -> None:
-        """Until all partitions are led, and have all their replicas in sync."""
+        """Wait until all partitions have a leader and all replicas in sync."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             found = self.metadata().topics.get(topic)
@@ -131,7 +131,7 @@ class Cluster:
 
 @contextmanager
 def running(kind: type[Broker], folder: Path) -> Iterator[Cluster]:
-    """A cluster whose ZooKeeper serves, and whose brokers are not started; all is gone after the block."""
+    """Start a cluster's ZooKeeper, but not its brokers, for the block; then remove everything."""
     cluster = Cluster(kind, folder)
     try:
         try:

@@ -1,4 +1,4 @@
-"""What every measurement is given: which brokers, how much, where, and where its figures go."""
+"""What every measurement gets: the brokers, the size of loads, a folder, and the results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.results import Results, number
 
 @dataclass(slots=True)
 class Bench:
-    """One run. ``repeats`` is how often each figure is taken; ``quick`` shrinks loads about tenfold."""
+    """One run, which takes each figure ``repeats`` times; ``quick`` makes loads about ten times smaller."""
 
     kinds: list[type[Broker]]
     folder: Path
@@ -29,20 +29,20 @@ class Bench:
         return quick if self.quick else full
 
     def broker(self, kind: type[Broker], settings: dict[str, str] | None = None) -> Broker:
-        """A broker on a new folder, not started."""
+        """Make a broker with a new folder, without starting it."""
         return kind(self.folder / f"{kind.name}-{next(self._numbers)}", settings)
 
     @contextmanager
     def all_up(self, settings: dict[str, str] | None = None) -> Iterator[list[Broker]]:
-        """All brokers under test at once, so that repeats can alternate between them while both are warm.
+        """Start all brokers, so that repeats alternate between them while both are warm.
 
-        Only one is loaded at a time; what an idle one costs the other is within the noise.
+        Only one is loaded at a time; the cost of the idle one is within the noise.
         """
         with ExitStack() as stack:
             yield [stack.enter_context(running(self.broker(kind, settings))) for kind in self.kinds]
 
     def topic(self, broker: Broker, partitions: int = 4, configs: dict[str, str] | None = None) -> str:
-        """A new topic with leaders on all its partitions."""
+        """Create a topic, and wait until all its partitions have leaders."""
         name = f"bench-{next(self._numbers)}"
         connection = wire.Connection(HOST, broker.port)
         connection.create(name, partitions, configs)
@@ -56,6 +56,6 @@ class Bench:
         connection.close()
 
     def add(self, measure: str, name: str, unit: str, better: str, broker: Broker, value: float) -> None:
-        """Keep a figure, and say it."""
+        """Record a figure and print it."""
         self.results.add(measure, name, unit, better, broker.name, value)
         print(f"  {broker.name:6} {name}: {number(value, unit)}", flush=True)

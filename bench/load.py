@@ -1,7 +1,7 @@
-"""The load client: confluent-kafka (librdkafka, in C) in a process of its own.
+"""The load client: confluent-kafka (librdkafka, in C) in its own process.
 
-``python -m bench.load JSON`` does one job and writes one line of JSON: how long it took and how many records
-went by. Payloads are built before the clock starts.
+``python -m bench.load JSON`` does one job and writes one line of JSON with its time and number of records. Payloads
+are built before the clock starts.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 BATCH = 10_000
-# Records of the client that may be under way: enough to keep it busy, few enough not to swap memory for
-# speed.
+# Records in flight: enough to keep the client busy without excessive memory.
 _UNDER_WAY = 400_000
 
 _WORDS = (
@@ -41,7 +40,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a job took: seconds, records that went by, and for ``latency`` each round trip in ms."""
+    """The result of a job: seconds, records, and for ``latency`` each round trip in ms."""
 
     seconds: float
     records: int
@@ -53,7 +52,7 @@ class Done:
 
 
 def payloads(size: int, count: int) -> list[bytes]:
-    """Different payloads of one size, of words and numbers, that compress about as records do."""
+    """Make different payloads of one size, of words and numbers, that compress about as records do."""
     chance = random.Random(size)
     made = []
     for _ in range(count):
@@ -65,7 +64,7 @@ def payloads(size: int, count: int) -> list[bytes]:
 
 
 def run(job: Job) -> Done:
-    """Do a job in a process of its own; RuntimeError with the client's last lines when it fails."""
+    """Do a job in its own process. Raises RuntimeError with the client's last lines if it fails."""
     command = [sys.executable, "-m", "bench.load", json.dumps(asdict(job))]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
@@ -140,13 +139,13 @@ def _consume(job: Job) -> Done:
 
 
 def _latency(job: Job) -> Done:
-    """One record at a time, from before it is produced to when the consumer has it."""
+    """Measure one record at a time, from before it is produced until the consumer has it."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": job.address, "linger.ms": 0, "acks": job.acks})
     consumer = _consumer(job)
     values = payloads(job.size, 1000)
-    # The consumer stands at the end of the topic once the first records come through.
+    # Once the first records arrive, the consumer is at the end of the topic.
     for _ in range(60):
         producer.produce(job.topic, values[0], partition=0)
         producer.flush(10)

@@ -1,8 +1,8 @@
-"""``make cluster``: a ZooKeeper and three brokers on this machine, in the foreground, until Ctrl-C.
+"""``make cluster``: runs ZooKeeper and three brokers on this machine, in the foreground, until Ctrl-C.
 
-ZooKeeper's jars come with pyspark; Java 17 or later runs them. All data, logs and the brokers' properties are in one
-folder, so that the cluster goes on where it was when it is started again. A process that dies is started again after
-a while, long enough to see how the others do without it.
+ZooKeeper's jars come with pyspark; Java 17 or later runs them. One folder holds all data, logs and broker properties,
+so the next start continues with the same cluster. A process that dies restarts after a while, so that you can watch
+the others cope without it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ottla_client.sync import Admin
 
 _START_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 30.0
-# How long a process that has died stays away.
+# The delay before a dead process restarts.
 _AWAY_SECONDS: Final = 10.0
 
 _BROKER: Final = """broker.id={number}
@@ -48,18 +48,18 @@ the cluster serves at {bootstrap}
   ottla topics create flights --partitions 6
   seq 100000 | ottla produce flights
   ottla consume flights --exit | wc -l
-  kill -9 {pid}{blank}a broker dies; it comes back after {away:.0f} s
+  kill -9 {pid}{blank}kills a broker, which restarts after {away:.0f} s
 
-data and logs are in {folder}; Ctrl-C stops it all
+data and logs are in {folder}; Ctrl-C stops everything
 """
 
 
 class Stopped(Exception):
-    """Ctrl-C, SIGTERM, or the terminal has gone."""
+    """SIGINT, SIGTERM or SIGHUP arrived."""
 
 
 class Member:
-    """A process of the cluster: ``serves`` says whether it does, ``log`` has its output."""
+    """A process of the cluster. ``serves`` returns whether it serves; ``log`` is the file with its output."""
 
     def __init__(self, name: str, command: list[str], log: Path, serves: Callable[[], bool]) -> None:
         self.name, self.log = name, log
@@ -73,7 +73,7 @@ class Member:
 
     def spawn(self) -> None:
         with self.log.open("ab") as log:
-            # A session of its own: the terminal's Ctrl-C is for this process, which stops the others in order.
+            # In its own session, so that Ctrl-C reaches only this process, which stops the others in order.
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
@@ -85,7 +85,7 @@ class Member:
         self._died = None
 
     def wait_until_serving(self) -> None:
-        """Raises Unavailable if it ends or takes too long."""
+        """Wait until it serves. Raises Unavailable if it ends or takes too long."""
         deadline = time.monotonic() + _START_SECONDS
         while not self._serves():
             if self._process is None or self._process.poll() is not None:
@@ -94,27 +94,27 @@ class Member:
                 raise Unavailable(f"{self.name} does not serve after {_START_SECONDS:.0f} s (see {self.log})")
             time.sleep(0.05)
 
-    def look_after(self) -> None:
-        """Tell when it has died, and start it again later. Raises Unavailable if it doesn't start."""
+    def supervise(self) -> None:
+        """Report its death, and restart it later. Raises Unavailable if it doesn't start."""
         if self._process is None or self._process.poll() is None:
             return
         if self._died is None:
             self._died = time.monotonic()
             code = self._process.returncode
             how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-            say(f"{self.name} has died ({how}); it is started again in {_AWAY_SECONDS:.0f} s")
+            say(f"{self.name} has died ({how}); restarting in {_AWAY_SECONDS:.0f} s")
         elif time.monotonic() - self._died > _AWAY_SECONDS:
             self.spawn()
             self.wait_until_serving()
             say(f"{self.name} is back (pid {self.pid})")
 
     def stop(self) -> None:
-        """SIGTERM; `wait` waits for its end."""
+        """Send SIGTERM without waiting."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
 
     def wait(self) -> None:
-        """Until it has ended, by SIGKILL if it takes too long."""
+        """Wait for its end, and kill it if that takes too long."""
         if self._process is None:
             return
         try:
@@ -130,11 +130,11 @@ class Member:
 
     def _last_line(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
-        return lines[-1].strip() if lines else "it said nothing"
+        return lines[-1].strip() if lines else "it printed nothing"
 
 
 class LocalCluster:
-    """A ZooKeeper and brokers 1, 2, 3, … on successive ports."""
+    """ZooKeeper, and brokers 1, 2, 3, … on successive ports."""
 
     def __init__(self, folder: Path, brokers: int, port: int, zookeeper_port: int) -> None:
         self.folder = folder
@@ -169,7 +169,7 @@ class LocalCluster:
             self.brokers.append(_broker(number, config, folder / f"broker-{number}.log", each))
 
     def start(self) -> None:
-        """Raises Unavailable."""
+        """Start all processes. Raises Unavailable."""
         self.zookeeper.spawn()
         self.zookeeper.wait_until_serving()
         say("ZooKeeper serves")
@@ -182,22 +182,22 @@ class LocalCluster:
         say(f"{len(self.brokers)} brokers serve, {time.monotonic() - began:.1f} s after ZooKeeper")
 
     def _wait_until_complete(self) -> None:
-        """Until the brokers know of each other, and of a controller."""
+        """Wait until the brokers know each other and a controller."""
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             with suppress(ClientError), Admin(self.bootstrap) as admin:
-                told = admin.describe_cluster(timeout=5)
-                if len(told.nodes) == len(self.brokers) and told.controller_id is not None:
+                found = admin.describe_cluster(timeout=5)
+                if len(found.nodes) == len(self.brokers) and found.controller_id is not None:
                     return
             time.sleep(0.05)
-        raise Unavailable(f"the brokers did not find each other within {_START_SECONDS:.0f} s")
+        raise Unavailable(f"the brokers did not form a cluster within {_START_SECONDS:.0f} s")
 
-    def look_after(self) -> None:
+    def supervise(self) -> None:
         for member in self.members():
-            member.look_after()
+            member.supervise()
 
     def stop(self) -> None:
-        """The brokers first: each hands over what it leads, as long as there is another."""
+        """Stop the brokers first: each hands over its partitions while others run."""
         for broker in self.brokers:
             broker.stop()
         for broker in self.brokers:
@@ -224,14 +224,11 @@ def _broker(number: int, config: Path, log: Path, port: int) -> Member:
     return Member(f"broker {number}", [sys.executable, "-m", "ottla_broker", str(config)], log, serves)
 
 
-# What has to be there -------------------------------------------------------------------------------------------------
-
-
 def _check_free(port: int) -> None:
     if not 0 < port < 65_536:
-        raise Unavailable(f"{port} is no port")
+        raise Unavailable(f"{port} is not a port")
     with socket.socket() as probe:
-        # Connections of an earlier run that are not quite over don't count.
+        # Ignore connections of an earlier run that are still closing.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -240,9 +237,6 @@ def _check_free(port: int) -> None:
                 f"port {port} of {HOST}: {error.strerror}; choose others: "
                 'make cluster ARGS="--port 19092 --zookeeper-port 12181"'
             ) from None
-
-
-# The command ----------------------------------------------------------------------------------------------------------
 
 
 def say(line: str) -> None:
@@ -255,12 +249,20 @@ def _stopped(number: int, frame: FrameType | None) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make cluster", description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path("ottla-cluster"), help="folder (ottla-cluster)")
-    parser.add_argument("--brokers", type=int, default=3, help="how many (3)")
     parser.add_argument(
-        "--port", type=int, default=9092, help="of the first broker; the next ones follow (9092)"
+        "--data",
+        type=Path,
+        default=Path("ottla-cluster"),
+        help="keep data and logs in this folder (ottla-cluster)",
     )
-    parser.add_argument("--zookeeper-port", type=int, default=2181, help="(2181)")
+    parser.add_argument("--brokers", type=int, default=3, help="run this many brokers (3)")
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=9092,
+        help="give the first broker this port, and the others the next ones (9092)",
+    )
+    parser.add_argument("--zookeeper-port", type=int, default=2181, help="give ZooKeeper this port (2181)")
     options = parser.parse_args()
     if not 1 <= options.brokers <= 100:
         parser.error(f"--brokers is from 1 to 100, not {options.brokers}")
@@ -281,7 +283,7 @@ def main() -> int:
             )
         )
         while True:
-            cluster.look_after()
+            cluster.supervise()
             time.sleep(0.2)
     except Unavailable as lack:
         print(f"make cluster: {lack}", file=sys.stderr)
@@ -295,7 +297,7 @@ def main() -> int:
 
 
 def _stop(cluster: LocalCluster) -> None:
-    """Cleanly; another Ctrl-C doesn't wait for that."""
+    """Stop the cluster cleanly, or at once after another Ctrl-C."""
     try:
         cluster.stop()
     except Stopped:

@@ -1,4 +1,4 @@
-"""What was measured: rows by broker, medians, ratios, the bars, and the JSON of a run."""
+"""The results of a run: figures by broker, medians, ratios, bars, and JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 @dataclass(slots=True)
 class Row:
-    """One figure for each broker; ``better`` is ``higher`` or ``lower``."""
+    """One figure per broker; ``better`` is ``higher`` or ``lower``."""
 
     measure: str
     name: str
@@ -33,7 +33,7 @@ class Row:
 
 
 class Results:
-    """The rows of a run in the order in which they first came."""
+    """The rows of a run, in the order of their first figures."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], Row] = {}
@@ -48,7 +48,7 @@ class Results:
         return None if row is None else row.median(broker)
 
     def write(self, folder: Path, options: dict[str, object]) -> Path:
-        """Write the run as JSON and give back the file."""
+        """Write the run as JSON, making the folder. Returns the file."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
         rows = [
@@ -84,9 +84,9 @@ def _cpu() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A figure to reach: Ottla's median under a ``limit``, or its ratio to Kafka's under (or over) one.
+    """A target for Ottla's median, or for its ratio to Kafka's.
 
-    With ``own`` the limit is absolute; otherwise it is for Ottla's median over Kafka's.
+    With ``own``, ``limit`` is for the median itself, otherwise for the ratio.
     """
 
     text: str
@@ -103,7 +103,7 @@ class Bar:
         return row.median("ottla") if self.own else row.ratio
 
     def met(self, results: Results) -> bool | None:
-        """None where it was not measured."""
+        """Whether the target is met; None if it was not measured."""
         value = self.value(results)
         if value is None:
             return None
@@ -122,9 +122,9 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class PeerBar:
-    """A figure to reach beside another one of the same run, on every broker that both were taken on.
+    """A target relative to other figures of the same run, on every broker that has both.
 
-    ``limit`` is for the median over the best one of the rows ``peers``; it may be no more, with ``at_least`` no less.
+    ``limit`` is for the median over the best of the rows ``peers``: a maximum, or a minimum with ``at_least``.
     """
 
     text: str
@@ -135,7 +135,7 @@ class PeerBar:
     at_least: bool = False
 
     def ratios(self, results: Results) -> dict[str, float]:
-        """By broker."""
+        """Return the ratios by broker."""
         own = results.rows.get((self.measure, self.name))
         ratios: dict[str, float] = {}
         for broker in () if own is None else own.values:
@@ -147,7 +147,7 @@ class PeerBar:
         return ratios
 
     def met(self, results: Results) -> bool | None:
-        """None where it was not measured."""
+        """Whether the target is met; None if it was not measured."""
         ratios = self.ratios(results).values()
         if not ratios:
             return None
@@ -232,7 +232,7 @@ BARS: list[Bar | PeerBar] = [
 
 
 def number(value: float, unit: str) -> str:
-    """A figure with its unit, to three digits or so."""
+    """Format a figure with its unit, to about three digits."""
     if value >= 1_000_000:
         text = f"{value / 1_000_000:.2f} M"
     elif value >= 10_000:
@@ -245,7 +245,7 @@ def number(value: float, unit: str) -> str:
 
 
 def table(head: list[str], lines: list[list[str]], right: Callable[[int], bool]) -> str:
-    """Text in columns; ``right`` says which of them are ranged right."""
+    """Align text in columns; ``right`` marks the right-aligned ones."""
     widths = [max(len(line[index]) for line in [head, *lines]) for index in range(len(head))]
 
     def one(cells: list[str]) -> str:
@@ -259,7 +259,7 @@ def table(head: list[str], lines: list[list[str]], right: Callable[[int], bool])
 
 
 def report(results: Results, brokers: list[str]) -> str:
-    """The rows with ratios, then the bars."""
+    """Format the rows with their ratios, then the bars."""
     lines = []
     for row in results.rows.values():
         medians = [row.median(broker) for broker in brokers]

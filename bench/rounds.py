@@ -1,10 +1,9 @@
-"""Round trips of clients beside each other: a process for each, which takes them in turns as it is told.
+"""Compares round trips of clients: one process per client, which take turns.
 
-A trip takes a few tenths of a millisecond to a few milliseconds, and what else the machine does in a second matters
-more than the client. So the clients under comparison are all there at once, and take short turns. ``python -m
-bench.rounds NAME JSON`` is one of the processes: for each line with a number it makes so many trips, one at a time, and
-writes their times in milliseconds as a line of JSON. Names are those of ``TRIPS``. Records go to partition 0, with
-acks=all and no linger.
+A trip takes between a few tenths of a millisecond and a few milliseconds, and other load on the machine matters more
+than the client. So all clients run at once and take short turns. ``python -m bench.rounds NAME JSON`` is one of the
+processes: for each line with a number it makes that many trips, one at a time, and writes their times in milliseconds
+as a line of JSON. The names are those of ``TRIPS``. Records go to partition 0, with acks=all and no linger.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Trip = Callable[[bytes], Coroutine[Any, Any, Any]]
 Open = Callable[..., AbstractAsyncContextManager[Any]]
 
 FIRST = 10
-"""Trips at the start of each turn that are not counted: another process has had the processor's caches."""
+"""Uncounted trips at the start of each turn, after another process used the processor's caches."""
 
 
 @asynccontextmanager
@@ -44,7 +43,7 @@ async def _came_back(producing: Open, consuming: Open, job: Job) -> AsyncIterato
 
 
 async def _there_and_back(job: Job, producer: Any, consumer: Any) -> Trip:
-    # The position is the log's end before the first record is sent.
+    # Fix the position at the log's end before the first record is sent.
     for partition in sorted(consumer.assignment()):
         await consumer.position(partition)
 
@@ -82,7 +81,7 @@ class Traveller:
         )
 
     def take(self, count: int) -> list[float]:
-        """Make so many trips; their times in milliseconds. RuntimeError with the client's last lines when one fails."""
+        """Make this many trips, and return their times in ms. Raises RuntimeError with the client's last lines."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -102,7 +101,7 @@ class Traveller:
         return taken
 
     def close(self) -> None:
-        """End the process; by force where it doesn't come to an end."""
+        """End the process, by SIGKILL if necessary."""
         try:
             self._process.communicate("", PATIENCE)
         except subprocess.TimeoutExpired:
@@ -112,7 +111,7 @@ class Traveller:
 
 @contextmanager
 def travellers(jobs: dict[str, Job], folder: Path) -> Iterator[dict[str, Traveller]]:
-    """A process for each of ``jobs``, by the client's name; they are gone after the block."""
+    """Start a process for each of ``jobs``, by the client's name, and end them after the block."""
     with ExitStack() as stack:
         started: dict[str, Traveller] = {}
         for name, job in jobs.items():

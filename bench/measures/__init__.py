@@ -1,4 +1,4 @@
-"""The measurements, by the names that ``--only`` takes, in the order in which they run."""
+"""The measurements by their names for ``--only``, in running order."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""``ottla produce`` of lines from a file and ``ottla consume`` of them to a file, beside kcat.
+"""``ottla produce`` of lines from a file, and ``ottla consume`` to a file, compared with kcat.
 
-A million lines of 100 B, from the start of the process to its end, acks=all, four partitions. Where there is no kcat
-(Debian has it as a package) only Ottla's is measured.
+A million lines of 100 B, from the start of the process to its end, with acks=all and four partitions. Without kcat (a
+Debian package) only Ottla is measured.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TIMEOUT = 300
 
 
 def _seconds(command: list[str], output: Path | None = None) -> float:
-    """How long a command takes; RuntimeError with its last lines when it fails."""
+    """Return the seconds of a command. Raises RuntimeError with its last lines if it fails."""
     began = time.perf_counter()
     with open(output or "/dev/null", "wb") as stdout:
         done = subprocess.run(

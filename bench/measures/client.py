@@ -1,7 +1,7 @@
-"""Client libraries on the same broker, 100 B, uncompressed, four partitions: records a second in and out.
+"""Client libraries on the same broker, 100 B, uncompressed, four partitions: records per second in and out.
 
-What each does stands in ``bench.clients``. The slow ones get fewer records: it is a rate that is taken. Clients
-alternate on each broker and brokers with each client, and both brokers are warm.
+``bench.clients`` has the jobs. Slow libraries get fewer records. Clients alternate on each broker and brokers with
+each client, and both brokers are warm.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""100 B records by the C client, uncompressed, acks=1, 4 partitions: rates, and broker CPU a million records.
+"""100 B records by the C client, uncompressed, acks=1, 4 partitions: rates, and broker CPU per million records.
 
-The CPU is read from /proc before and after, so it does not depend on how fast the client is. Kafka's falls as
-its JVM compiles what is hot, so both brokers are warmed up by millions of records first; repeats alternate.
+The CPU is read from /proc before and after, so it doesn't depend on the client's speed. Kafka's falls as its JVM
+compiles hot code, so millions of records warm up both brokers first; repeats alternate.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bench.context import Bench
 
 
 def loaded(bench: Bench, broker: Broker, measure: str, label: str, job: load.Job) -> None:
-    """Run a job and keep its rate and the broker's CPU for a million records."""
+    """Run a job, and record its rate and the broker's CPU per million records."""
     before = procstat.cpu_seconds(broker.pid)
     done = load.run(job)
     spent = procstat.cpu_seconds(broker.pid) - before
@@ -22,7 +22,7 @@ def loaded(bench: Bench, broker: Broker, measure: str, label: str, job: load.Job
 
 
 def warm_up(bench: Bench, broker: Broker, records: int, step: int = 2_000_000) -> None:
-    """Produce and consume ``records`` of 100 B, in topics of their own that are gone afterwards."""
+    """Produce and consume ``records`` of 100 B in temporary topics."""
     for _ in range(0, records, step):
         topic = bench.topic(broker)
         load.run(load.Job("produce", broker.address, topic, min(step, records)))

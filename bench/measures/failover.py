@@ -1,12 +1,11 @@
-"""Clusters of three on ZooKeeper: what a producer waits for when a leader dies, stops or freezes; start, memory, rate.
+"""Clusters of three on ZooKeeper: a producer's wait when a leader dies, stops or freezes; start, memory, rate.
 
-The producer is librdkafka's, idempotent, acks=all, all else as it comes. It sends a record of 100 B every 2 ms to one
-partition of a topic with three replicas, and the figure is the longest time between two acknowledgements. What was
-acknowledged is read back afterwards: a figure that cost a record fails the measure.
+The producer is librdkafka's, idempotent, with acks=all and defaults otherwise. It sends a record of 100 B every 2 ms
+to one partition with three replicas. The figure is the longest time between two acknowledgements. Acknowledged
+records are read back afterwards; if one is lost, the measurement fails.
 
-To a leader that is frozen librdkafka's requests are open for ``socket.timeout.ms``, a minute, and an idempotent
-producer sends nothing to the next leader before they have ended. So there it is half a second, for the figure to be the
-brokers'.
+librdkafka's requests to a frozen leader stay open for ``socket.timeout.ms``, a minute, and an idempotent producer
+sends nothing to the next leader before they end. So it is half a second here, to measure the brokers.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _SHORT_PATIENCE_MS = 500
 
 
 class Stream:
-    """One producer in a thread: how long it has waited between two acknowledgements at most."""
+    """One producer in a thread: records its longest wait between two acknowledgements."""
 
     def __init__(self, address: str, topic: str, partition: int, patience_ms: int = 60_000) -> None:
         self.longest = 0.0
@@ -73,7 +72,7 @@ class Stream:
         self.acked.add(int(message.value() or b"-1"))
 
     def wait_for_more(self, count: int = 200) -> None:
-        """Until so many more have been acknowledged. Raises RuntimeError when that takes too long."""
+        """Wait for this many more acknowledgements. Raises RuntimeError if that takes too long."""
         wanted = len(self.acked) + count
         deadline = time.monotonic() + _LIMIT
         while len(self.acked) < wanted:
@@ -82,7 +81,7 @@ class Stream:
             time.sleep(0.01)
 
     def begin(self) -> None:
-        """Count from now."""
+        """Start counting."""
         self.wait_for_more()
         time.sleep(_WARM_UP)
         self.longest = 0.0
@@ -95,7 +94,7 @@ class Stream:
 
 
 def check(cluster: Cluster, topic: str, partition: int, acked: set[int]) -> None:
-    """Raise RuntimeError unless all that was acknowledged is there, once."""
+    """Raise RuntimeError unless every acknowledged record is there once."""
     consumer = Consumer({"bootstrap.servers": cluster.address, "group.id": "check", "log_level": 0})
     place = TopicPartition(topic, partition, OFFSET_BEGINNING)
     seen: list[int] = []
@@ -116,7 +115,7 @@ def check(cluster: Cluster, topic: str, partition: int, acked: set[int]) -> None
 
 
 def gap(bench: Bench, cluster: Cluster, kind: Broker, what: str, of_controller: bool | None) -> None:
-    """One leader is struck; ``of_controller``: whether it is to be the controller, None: whichever."""
+    """Break one leader: the controller or not, by ``of_controller``; None allows either."""
     topic = f"gap-{time.monotonic_ns()}"
     cluster.create(topic, BROKERS)
     controller, leaders = cluster.controller(), cluster.leaders(topic)
@@ -172,7 +171,7 @@ def measure(bench: Bench) -> None:
                 cluster.create(topic, 4)
                 job = load.Job("produce", cluster.address, topic, records, acks="all")
                 done = load.run(job)
-                # The first warms up.
+                # The first round warms up.
                 if number:
                     bench.add("failover", "produce acks=all", "rec/s", "higher", broker, done.rate)
                 cluster.drop(topic)

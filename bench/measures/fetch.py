@@ -1,9 +1,8 @@
-"""Bytes a second of cached data that a broker hands out, beside a bare ``os.sendfile`` loop over loopback.
+"""Bytes per second of cached data that a broker sends, compared with a bare ``os.sendfile`` loop over loopback.
 
-The client drains responses into one buffer and decodes nothing. A first pass, not timed, walks the batch
-headers to learn which offset each response ends at; the timed passes then keep two requests under way with
-the same offsets. The bare loop sends a file of the same size from a process of its own in pieces of the same
-size.
+The client drains responses into one buffer and decodes nothing. An untimed first pass walks the batch headers to
+learn the end offset of each response. The timed passes then keep two requests in flight with the same offsets. The
+bare loop, in its own process, sends a file of the same size in pieces of the same size.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def _serve(path: str, size: int, listener: socket.socket) -> None:
 
 @contextmanager
 def bare_sendfile(path: Path) -> Iterator[Callable[[], float]]:
-    """A bare loop that serves one file; calling what it gives takes one pass, in bytes a second."""
+    """Start a bare loop that serves one file; the returned function runs one pass and returns bytes per second."""
     size = path.stat().st_size
     listener = socket.create_server((HOST, 0))
     address = listener.getsockname()
@@ -69,7 +68,7 @@ def bare_sendfile(path: Path) -> Iterator[Callable[[], float]]:
 
 
 def _plan(broker: Broker, topic: str, end: int) -> list[int]:
-    """The offsets at which successive fetches begin, found by walking the batches of each response."""
+    """Find the offsets of successive fetches by walking the batches of each response."""
     connection = wire.Connection(HOST, broker.port)
     offsets: list[int] = []
     offset = 0
@@ -98,7 +97,7 @@ def _plan(broker: Broker, topic: str, end: int) -> list[int]:
 
 
 def _drain(broker: Broker, topic: str, offsets: list[int]) -> float:
-    """Bytes a second over one pass, two requests under way."""
+    """Run one pass with two requests in flight, and return bytes per second."""
     connection = wire.Connection(HOST, broker.port)
     requests = [wire.frame(wire.FETCH, wire.fetch(topic, 0, offset, PIECE)) for offset in offsets]
     view = memoryview(bytearray(PIECE + (1 << 20)))
@@ -139,7 +138,7 @@ def measure(bench: Bench) -> None:
                 out.write(b"\x5a" * PIECE)
         with bare_sendfile(bare_file) as bare:
             for _ in range(bench.repeats):
-                # Pass by pass in turn, the best of each: what else the machine does hits all alike.
+                # Alternate passes and take the best, so that other load on the machine affects all alike.
                 best = dict.fromkeys(["bare", *plans], 0.0)
                 for _ in range(passes):
                     best["bare"] = max(best["bare"], bare())

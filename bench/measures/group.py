@@ -1,11 +1,10 @@
-"""Many consumers join one group at once: how long until all are stable, and how heartbeats fare then.
+"""Many consumers join one group at once: time until all are stable, and heartbeat latency then.
 
-Each consumer has a connection of its own and does what a client library does: FindCoordinator, JoinGroup
-(again with the member id it is given), SyncGroup, then a heartbeat every three seconds, and joins again when
-told to. They are asyncio coroutines in this process that pack their requests by hand. Stable means: every
-consumer holds an assignment of one and the same generation. Twice: without
-``group.initial.rebalance.delay.ms``, where the broker's and the clients' work is all there is, and with
-Kafka's default of 3 s, most of which is waiting.
+Each consumer has its own connection and acts like a client library: FindCoordinator, JoinGroup (again with the member
+id that it gets), SyncGroup, then a heartbeat every three seconds, and another join when the group rebalances. They
+are asyncio coroutines in this process that pack their requests by hand. The group is stable when every consumer has
+an assignment of the same generation. It runs twice: without ``group.initial.rebalance.delay.ms``, so that only work
+counts, and with Kafka's default of 3 s, most of which is waiting.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _RETRY = {wire.COORDINATOR_LOAD_IN_PROGRESS, wire.COORDINATOR_NOT_AVAILABLE, wir
 
 
 class _Member:
-    """One consumer: its connection and where it stands."""
+    """One consumer: its connection and state."""
 
     def __init__(self, crowd: _Crowd) -> None:
         self._crowd = crowd
@@ -88,7 +87,7 @@ class _Member:
                 raise RuntimeError(f"SyncGroup answered error {error}")
 
     async def _stay(self) -> None:
-        """Heartbeats until the group rebalances."""
+        """Send heartbeats until the group rebalances."""
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             sent = time.perf_counter()
@@ -102,7 +101,7 @@ class _Member:
 
 
 class _Crowd:
-    """All consumers of one group; knows when they have become stable."""
+    """All consumers of one group."""
 
     def __init__(self, port: int, group: str, topic: str, partitions: int, size: int) -> None:
         self.port, self.group, self.topic, self.partitions, self.size = port, group, topic, partitions, size
@@ -120,7 +119,7 @@ class _Crowd:
         self._stable.clear()
 
     async def run(self, then: float) -> float:
-        """The seconds until all are stable; heartbeats are gathered for ``then`` seconds more."""
+        """Return the seconds until all are stable; collect heartbeats for ``then`` seconds more."""
         began = time.perf_counter()
         tasks = [asyncio.create_task(_Member(self).run()) for _ in range(self.size)]
         stable = asyncio.create_task(self._stable.wait())
@@ -147,10 +146,10 @@ def measure(bench: Bench) -> None:
         with bench.all_up(settings) as brokers:
             for broker in brokers:
                 topic = bench.topic(broker, PARTITIONS)
-                # One consumer first, so that __consumer_offsets is there and code is loaded.
+                # One consumer first, to create __consumer_offsets and load code.
                 asyncio.run(_Crowd(broker.port, "warm-up", topic, PARTITIONS, 1).run(0))
-            # Without the delay, members that came too late learn of the next round by their heartbeats: the figure
-            # jumps by seconds from run to run, and needs more of them.
+            # Without the delay, late members learn of the next rebalance by their heartbeats. So the figure
+            # varies by seconds between runs, and needs more of them.
             for index in range(bench.repeats if delay != "0" else bench.scaled(2 * bench.repeats + 1, 1)):
                 for broker in brokers:
                     _one(bench, broker, f"bench-group-{index}", size, label)

@@ -1,4 +1,4 @@
-"""The same by Kafka's own Java tools: ProducerPerformance (batches of 64 KiB) and ConsumerPerformance."""
+"""Like ``throughput``, with Kafka's Java tools: ProducerPerformance (batches of 64 KiB) and ConsumerPerformance."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""End to end, one 100 B record at a time, acks=all: from before it is produced to when a consumer has it.
+"""End-to-end latency, one 100 B record at a time, acks=all: from before it is produced until a consumer has it.
 
-By the C client in one thread of one process, and by Kafka's own EndToEndLatency, whose percentiles are whole
-milliseconds.
+Measured with the C client in one thread, and with Kafka's EndToEndLatency, whose percentiles are whole milliseconds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Many partitions on one broker: the restart, until metadata shows a leader for each, and what idling costs.
+"""Many partitions on one broker: the restart, until metadata has a leader for each, and the CPU when idle.
 
-Restarts are taken after a clean stop and after SIGKILL. Idle CPU is that of ten seconds, five after the
-restart, as a share of one core.
+Restarts follow a clean stop, and SIGKILL. Idle CPU is that of ten seconds, beginning five seconds after the restart,
+as a share of one core.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PATIENCE = 900.0
 
 
 def _ready(broker: Broker, topics: dict[str, int]) -> float:
-    """Start the broker; seconds until it accepts clients and shows a leader for every partition."""
+    """Start the broker. Returns the seconds until it reports a leader for every partition."""
     broker.spawn()
     while True:
         broker.wait_until_accepting(timeout=_PATIENCE)
@@ -47,7 +47,7 @@ def measure(bench: Bench) -> None:
                 connection.close()
             bench.add("partitions", label + "create", "s", "lower", broker, time.perf_counter() - began)
             broker.stop(_PATIENCE)
-            # The bars are Ottla's own; once is enough for Kafka, which takes minutes.
+            # The bars concern only Ottla, and Kafka takes minutes, so measure it once.
             for _ in range(bench.repeats if kind is Ottla else 1):
                 bench.add("partitions", label + "restart", "s", "lower", broker, _ready(broker, topics))
                 time.sleep(5)

@@ -1,8 +1,8 @@
-"""One record of 100 B at a time, acks=all, no linger: until it is acknowledged, and until a consumer has it.
+"""One record of 100 B at a time, acks=all, no linger: time until it is acknowledged, and until a consumer has it.
 
-Clients take turns of a hundred trips, so that what the machine does besides concerns all alike, and brokers and what is
-compiled in them are as warm for one as for the other. Percentiles are of a thousand trips each, and the median of those
-counts: a 99th percentile over a stretch in which the machine was busy elsewhere says nothing of a client.
+Clients take turns of a hundred trips, so that other load, and the warmth of brokers and code, affect all alike.
+Percentiles are of a thousand trips each, and their median counts: a 99th percentile while the machine was busy
+elsewhere says nothing about a client.
 """
 
 from __future__ import annotations

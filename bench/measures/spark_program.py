@@ -1,7 +1,7 @@
-"""The queries of ``bench.measures.spark``, in one Spark session: ``python -m bench.measures.spark_program JSON``.
+"""The queries of ``bench.measures.spark`` in one Spark session: ``python -m bench.measures.spark_program JSON``.
 
-Prints a line of JSON for each figure, and for each kind of query that failed. Numbers that two ways of reading should
-have in common are compared: a figure of a query that read something else is none.
+Prints a line of JSON per figure, and per failed kind of query. Results that two ways of reading share are compared,
+because a figure of a query that read something else is worthless.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ def session(plan: Plan) -> SparkSession:
 
 
 class Workers:
-    """The Python processes in which Spark runs tasks, and the memory that is their own."""
+    """Spark's Python worker processes, and their private memory."""
 
     def __init__(self) -> None:
         self.peak = 0.0
-        """MB (10**6 bytes) of the largest."""
+        """Return the MB (10**6 bytes) of the largest."""
 
     @staticmethod
     def largest() -> float:
@@ -84,7 +84,7 @@ class Workers:
         for process in psutil.Process().children(recursive=True):
             with suppress(psutil.Error, OSError):
                 if "pyspark.daemon" in " ".join(process.cmdline()):
-                    # Pages of files that are mapped are the kernel's to take back.
+                    # The kernel can reclaim pages of mapped files.
                     status = Path(f"/proc/{process.pid}/status").read_text()
                     anonymous = status.partition("RssAnon:")[2].split()[0]
                     largest = max(largest, int(anonymous) * 1024 / 1e6)
@@ -109,7 +109,7 @@ class Workers:
 
 
 class Queries:
-    """All of them, on one session."""
+    """Run all queries in one session."""
 
     def __init__(self, plan: Plan, spark: SparkSession) -> None:
         self.plan = plan
@@ -131,7 +131,7 @@ class Queries:
     # ---- memory
 
     def memory(self) -> None:
-        """Of a task that reads all columns of a partition, beyond one that reads next to nothing."""
+        """Measure a task that reads all columns of a partition, minus one that reads almost nothing."""
         workers = Workers()
         end = json.dumps({self.plan.large: dict.fromkeys(map(str, range(4)), 100)})
         for name, way in (("over the wire", WIRE), ("from segments", SEGMENTS)):
@@ -175,7 +175,7 @@ class Queries:
         work: Callable[[Callable[[], Any]], None],
         records: int,
     ) -> None:
-        """One way after the other, over and over; the first round doesn't count."""
+        """Alternate between the ways; the first round doesn't count."""
         for number in range(1 + self.plan.repeats):
             for name, way in ways.items():
                 taken = seconds(lambda way=way: work(way))  # type: ignore[misc]
@@ -254,7 +254,7 @@ class Queries:
                     say(f"micro-batch of 10,000, {name}", "ms", "lower", median)
 
     def _micro_batch(self, kind: str) -> float:
-        """The median's milliseconds."""
+        """Return the median in milliseconds."""
         options = self._options(self.plan.small, maxOffsetsPerTrigger=str(MICRO_BATCH))
         frame = self.spark.readStream.format(kind).options(**options).load()
         writer = frame.writeStream.format("noop").option("checkpointLocation", self._fresh(f"micro-{kind}"))
@@ -293,7 +293,7 @@ def main() -> None:
     plan = Plan(**json.loads(sys.argv[1]))
     spark = session(plan)
     queries = Queries(plan, spark)
-    # Memory first: what workers have had once they don't give back.
+    # Memory first, because workers keep what they allocated.
     for work in (
         queries.memory,
         queries.scans,

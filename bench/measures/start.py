@@ -1,8 +1,8 @@
 """From the start of the process to the first acknowledged produce.
 
-A client polls the port every millisecond, asks for the topic's leader and sends one record with acks=1
-until it is acknowledged. Twice: on a folder that holds the topic already, as after a restart, and on a new
-one, where the topic is made on the way. Files are warm: each broker has been started before.
+A client polls the port every millisecond, asks for the topic's leader, and sends one record with acks=1 until it is
+acknowledged. It runs twice: on a folder that has the topic, as after a restart, and on a new one, which creates the
+topic. Files are warm, because each broker was started before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bench.context import Bench
 
 
 def first_ack(broker: Broker, topic: str, timeout: float = 120.0) -> float:
-    """Start the broker and give back the seconds until a record is acknowledged."""
+    """Start the broker. Returns the seconds until a record is acknowledged."""
     request = wire.produce(topic, 0, wire.record_batch([b"first"]), acks=1)
     broker.spawn()
     deadline = broker.spawned_at + timeout

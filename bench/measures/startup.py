@@ -1,8 +1,8 @@
-"""What a test or a script waits for before its first line: ``import ottla_client``, and a broker of its own.
+"""The wait of a test or script before its first line: ``import ottla_client``, and its own broker.
 
-Each in a fresh process, files warm. The broker's time counts from the process's first line, with the import of
-``ottla_broker``, to the end of ``EmbeddedBroker``'s start, when it has answered; and until a first record in a topic
-of its own is acknowledged to ``ottla_client``.
+Each runs in a new process with warm files. The broker's time counts from the process's first line, including the
+import of ``ottla_broker``, to the end of ``EmbeddedBroker``'s start; and until ``ottla_client`` gets a first record
+in a new topic acknowledged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ with EmbeddedBroker() as broker:
 
 
 def _times(program: str) -> list[float]:
-    """What a program prints: seconds, one a line."""
+    """Run a program that prints seconds, one per line."""
     done = subprocess.run(
         [sys.executable, "-c", program], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
     )
@@ -44,7 +44,7 @@ def _times(program: str) -> list[float]:
 
 
 def _add(bench: Bench, measure: str, name: str, seconds: float) -> None:
-    """As ``Bench.add``, for what no broker under test has a part in."""
+    """Like ``Bench.add``, for a figure without a broker."""
     bench.results.add(measure, name, "s", "lower", "ottla", seconds)
     print(f"  {name}: {number(seconds, 's')}", flush=True)
 

@@ -1,7 +1,6 @@
-"""Records of 100 B and 1 KiB by the C client, each codec, acks=1 and acks=all, 4 partitions.
+"""Records of 100 B and 1 KiB by the C client, with each codec, acks=1 and acks=all, 4 partitions.
 
-Rates are the client's, and with most codecs it is the client that is the limit; the broker's CPU is beside
-them.
+Rates are the client's, which is the limit with most codecs, so the broker's CPU is recorded too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A cluster of three with 2,000 partitions of three replicas each: the controller killed, and what idling costs.
+"""A cluster of three with 2,000 partitions of three replicas each: a killed controller, and the CPU when idle.
 
-The figure is the time from SIGKILL to the moment when the leaders of all partitions have answered a client's
-ListOffsets: librdkafka asks each leader, and again after new metadata where one isn't it any more.
+The figure is the time from SIGKILL until the leaders of all partitions answered a client's ListOffsets. librdkafka
+asks each leader, and again after new metadata if that isn't the leader any more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _IDLE = 10.0
 
 
 def _all_serve(cluster: Cluster, partitions: int, dead: int) -> float:
-    """Seconds until every partition's leader has answered, and none of them is the one that died."""
+    """Return the seconds until every partition's leader has answered, none of which is the killed one."""
     alive = ",".join(broker.address for number, broker in cluster.brokers.items() if number != dead)
     asked = {TopicPartition(TOPIC, number): _latest() for number in range(partitions)}
     admin = AdminClient(
