@@ -34,10 +34,10 @@ Check = Callable[[str, str, str], None]
 
 
 class ClusterConfigs:
-    """Owned by the loop thread. ``changed`` is told of every change, in order.
+    """Owned by the loop thread. ``changed`` is called for every change, in order.
 
-    What comes into force has been through ``check``: anybody may have written it, of any version. Kafka's brokers have
-    settings that it knows no more, or that only they can change at runtime.
+    Only settings that pass ``check`` come into force: a broker of any version may have written them, and Kafka's have
+    settings that Ottla doesn't have, or can't change at runtime.
     """
 
     def __init__(self, store: ClusterStore, changed: Changed, check: Check) -> None:

@@ -23,7 +23,7 @@ ZERO_ID: Final = bytes(16)
 
 
 class ResourceType(IntEnum):
-    """What configs are of, by Kafka's numbers (``ConfigResource.Type``)."""
+    """The kinds of entities with configs, by Kafka's numbers (``ConfigResource.Type``)."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -34,7 +34,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigOperation(IntEnum):
-    """What IncrementalAlterConfigs does to a value (``AlterConfigOp.OpType``)."""
+    """The operations of IncrementalAlterConfigs (``AlterConfigOp.OpType``)."""
 
     SET = 0
     DELETE = 1
@@ -52,9 +52,9 @@ class Outcome:
 
 @dataclass(slots=True)
 class NewTopic:
-    """A topic to create; -1 leaves a number to the broker.
+    """A topic to create. -1 means the broker's default.
 
-    ``assignments`` names each partition's replicas by hand; both numbers are -1 then.
+    ``assignments`` optionally lists each partition's replicas; both numbers are -1 then.
     """
 
     name: str
@@ -66,7 +66,7 @@ class NewTopic:
 
 @dataclass(slots=True)
 class CreatedTopic(Outcome):
-    """``configs`` are the topic's own settings; what is in force follows from them and the broker's."""
+    """``configs`` are the topic's own settings, without the broker's defaults."""
 
     name: str = ""
     topic_id: bytes = ZERO_ID
@@ -77,7 +77,7 @@ class CreatedTopic(Outcome):
 
 @dataclass(slots=True)
 class TopicToDelete:
-    """By name, or (``name`` is ``None``) by id."""
+    """A topic by name, or by id if ``name`` is ``None``."""
 
     name: str | None
     topic_id: bytes = ZERO_ID
@@ -85,7 +85,7 @@ class TopicToDelete:
 
 @dataclass(slots=True)
 class DeletedTopic(Outcome):
-    """``name`` is ``None`` where an id was unknown."""
+    """``name`` is ``None`` for an unknown id."""
 
     name: str | None = None
     topic_id: bytes = ZERO_ID
@@ -93,7 +93,7 @@ class DeletedTopic(Outcome):
 
 @dataclass(slots=True)
 class MorePartitions:
-    """A topic's new number of partitions; ``assignments`` names the replicas of the new ones by hand."""
+    """A topic's new number of partitions; ``assignments`` optionally lists the new ones' replicas."""
 
     name: str
     count: int
@@ -117,20 +117,19 @@ class Controller(Protocol):
     """Owned by the loop thread. Outcomes come in the order of the request. Timeouts are in seconds."""
 
     async def create_topics(self, topics: Sequence[NewTopic], validate_only: bool) -> list[CreatedTopic]:
-        """Create topics, or only say whether they could be. When this returns, they are led and known."""
+        """Create topics, or only check the request. When this returns, the topics have leaders that clients see."""
         ...
 
     async def ensure_topic(self, name: str) -> TopicInfo:
-        """The topic, created with the broker's defaults if it isn't there: auto-creation, and internal
-        topics.
+        """The topic, created on first use if it doesn't exist (auto-creation, internal topics).
 
         Raises:
-            KafkaError: it isn't there and can't be created.
+            KafkaError: the topic can't be created.
         """
         ...
 
     async def delete_topics(self, topics: Sequence[TopicToDelete]) -> list[DeletedTopic]:
-        """Delete topics. When this returns nobody can reach them; their files go later."""
+        """Delete topics. When this returns clients can't reach them; their files are removed later."""
         ...
 
     async def create_partitions(self, topics: Sequence[MorePartitions], validate_only: bool) -> list[Outcome]:
@@ -140,13 +139,13 @@ class Controller(Protocol):
     async def replace_configs(
         self, kind: ResourceType, name: str, configs: Mapping[str, str | None], validate_only: bool
     ) -> Outcome:
-        """AlterConfigs: what isn't named goes back to its default."""
+        """AlterConfigs: settings that aren't named go back to their defaults."""
         ...
 
     async def alter_configs(
         self, kind: ResourceType, name: str, changes: Sequence[ConfigChange], validate_only: bool
     ) -> Outcome:
-        """IncrementalAlterConfigs: what isn't named stays."""
+        """IncrementalAlterConfigs: settings that aren't named stay."""
         ...
 
     async def elect_leaders(

@@ -71,8 +71,8 @@ async def settle_cluster_id(store: Store, given: str | None, new_id: Callable[[]
     return known
 
 
-async def take_over(store: Store, broker_id: int, now_ms: int) -> int:
-    """Become the controller; returns its new epoch."""
+async def become_controller(store: Store, broker_id: int, now_ms: int) -> int:
+    """Become the controller of a standalone broker's store. Returns the new controller epoch."""
     path = ControllerEpochNode.PATH
     epoch = 1
     change: Operation = Create(path, ControllerEpochNode.encode(epoch))

@@ -31,10 +31,10 @@ from ottla_broker.controller.api import (
     TopicToDelete,
 )
 from ottla_broker.controller.bootstrap import (
+    become_controller,
     ensure_paths,
     register_broker,
     settle_cluster_id,
-    take_over,
     warn_of_strays,
 )
 from ottla_broker.controller.config_admin import ConfigAdmin, entity_of, outcome_of
@@ -145,7 +145,7 @@ class StandaloneController:
             "put back the meta.properties and the store that belong together",
         )
         self._metadata.controller_id = self._config.broker_id
-        self._epoch = await take_over(self._store, self._config.broker_id, self._clock.now_ms())
+        self._epoch = await become_controller(self._store, self._config.broker_id, self._clock.now_ms())
         default = await self._broker_configs(DEFAULT_ENTITY)
         own = await self._broker_configs(str(self._config.broker_id))
         self._config.apply_dynamic(default, own)

@@ -1,1 +1,1 @@
-"""The controller of a cluster: one broker decides who leads what, and tells the others."""
+"""The controller of a cluster: one broker elects the partitions' leaders and informs the others."""

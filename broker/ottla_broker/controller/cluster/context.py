@@ -37,9 +37,7 @@ class PartitionView(NamedTuple):
 
 
 class Topic:
-    """A topic as ``/brokers/topics/T`` has it, and the states of its partitions; a partition without one never had
-    a leader.
-    """
+    """A topic in ``/brokers/topics/T``, and its partitions' states. A partition without a state never had a leader."""
 
     __slots__ = ("assignments", "id", "name", "partitions", "version")
 
