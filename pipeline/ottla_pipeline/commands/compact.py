@@ -82,7 +82,7 @@ def compact(
 
 def _said(table: str, done: Any) -> str:
     if done.rewritten:
-        joined = f"{count(done.rows, 'row')} written anew, {done.before:,} files are {done.after:,} now"
+        joined = f"{count(done.rows, 'row')} rewritten, {done.before:,} files are {done.after:,} now"
     else:
         joined = f"nothing to join in {count(done.after, 'file')}"
     if done.orphans:

@@ -90,7 +90,7 @@ def test_from_land_to_audit(
 
     compacted = run("compact", "--table", table, "--older-than", "0s")
     assert compacted.exit_code == 0, compacted.output
-    assert "111 rows written anew" in compacted.output
+    assert "111 rows rewritten" in compacted.output
     assert run("audit", topic, "--table", table, "--dead-letters", f"topic:{dead}").exit_code == 0
 
 
