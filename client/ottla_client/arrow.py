@@ -1,6 +1,6 @@
-"""Decoded batches as Arrow tables: numpy and Arrow copy the fields, no Python object is made for a record.
+"""Decoded batches as Arrow tables. numpy and Arrow copy the fields; no Python object is made for a record.
 
-The columns are those of Spark's Kafka source, with its names and types:
+The columns have the names and types of Spark's Kafka source:
 
   key            binary
   value          binary
@@ -9,9 +9,9 @@ The columns are those of Spark's Kafka source, with its names and types:
   offset         int64
   timestamp      timestamp[ms, UTC]
   timestampType  int32     0: set by the producer, 1: by the broker (TimestampType)
-  headers        list<struct<key: string, value: binary>>, null where there are none; only if asked for
+  headers        list<struct<key: string, value: binary>>, null without headers; only on request
 
-``topic`` is plain, not dictionary-encoded: that costs 5 ns a record, and Spark and others take no dictionaries.
+``topic`` isn't dictionary-encoded: that costs 5 ns per record, but Spark and others accept no dictionaries.
 
 This module needs the extra ``arrow``: pyarrow and numpy.
 """
@@ -28,10 +28,10 @@ from .errors import ConfigurationError
 try:
     import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc  # pyarrow would do it at the first take, for longer than a table takes
+    import pyarrow.compute as pc  # pyarrow would import it at the first take, which takes longer than a table
 except ImportError as missing:
     raise ConfigurationError(
-        f"Arrow tables need a package that isn't installed ({missing.name}): pip install 'ottla[arrow]'"
+        f"Arrow tables need the package {missing.name}: pip install 'ottla[arrow]'"
     ) from missing
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 _MAX_DATA = 1 << 30
-"""Bytes of data that one chunk of a table is made of at most: Arrow's offsets into it have 31 bits."""
+"""The most bytes of data in one chunk of a table: Arrow's offsets have 31 bits."""
 
 
 @cache
 def schema(headers: bool = False) -> pa.Schema:
-    """The schema of the tables that ``to_arrow`` makes."""
+    """The schema of the tables from ``to_arrow``."""
     fields = [
         ("key", pa.binary()),
         ("value", pa.binary()),
@@ -77,9 +77,9 @@ class Part(NamedTuple):
 
 
 def to_arrow(parts: Iterable[Part], *, headers: bool = False) -> pa.Table:
-    """The records of ``parts``, in that order, as one table; it may have several chunks.
+    """The records of ``parts`` in order, as one table, perhaps with several chunks.
 
-    Header names that are not UTF-8 have ``?`` for what can't be written.
+    In header names that aren't UTF-8, ``?`` replaces invalid bytes.
     """
     chunks: list[pa.RecordBatch] = []
     filled = (part for part in parts if part.records)
@@ -92,7 +92,7 @@ def to_arrow(parts: Iterable[Part], *, headers: bool = False) -> pa.Table:
 
 
 def _portions(parts: Iterable[Part]) -> Iterator[list[Part]]:
-    """``parts`` in lists whose data together is no larger than one chunk's may be."""
+    """``parts`` in lists with the data of one chunk each."""
     portion: list[Part] = []
     size = 0
     for part in parts:
@@ -114,7 +114,7 @@ def _spans(part: Part) -> Spans:
 
 
 def _from_spans(parts: list[Part], headers: bool) -> pa.RecordBatch:
-    """One chunk of parts that are places in their batches' data."""
+    """One chunk from parts whose fields are positions in their batches' data."""
     every = [_spans(part) for part in parts]
     data = every[0].data if len(every) == 1 else b"".join(spans.data for spans in every)
     buffer = pa.py_buffer(data)
@@ -173,15 +173,14 @@ def _cut(
 ) -> pa.Array:
     """The fields at ``starts`` in ``buffer``, in order, as an array of binary.
 
-    The buffer itself is an array whose elements are the fields and what lies between them; Arrow takes every
-    second one of these.
+    The buffer is taken as an array of the fields and the bytes between them, of which Arrow takes every second element.
     """
     count = len(starts)
     edges = np.empty(2 * count, np.int32)
     edges[0::2] = starts
     edges[1::2] = starts + sizes
     all_of_it = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(edges), buffer])
-    # pa.array would do for these, but it imports pandas where that is installed: 0.4 s.
+    # pa.array would import pandas if that is installed, which takes 0.4 s.
     seconds = _numbers(pa.int64(), np.arange(0, 2 * count - 1, 2))
     taken = pc.take(all_of_it, seconds, boundscheck=False)
     if nulls is None:
@@ -213,7 +212,7 @@ def _timestamp_types(parts: list[Part], counts: list[int]) -> pa.Array:
 
 
 def _from_lists(parts: list[Part], headers: bool) -> pa.RecordBatch:
-    """One chunk of parts that were read record by record."""
+    """One chunk from parts that were decoded record by record."""
     counts = [part.records for part in parts]
 
     def column(lists: Iterable[list[Any]], type_: pa.DataType) -> pa.Array:
@@ -235,7 +234,7 @@ def _from_lists(parts: list[Part], headers: bool) -> pa.RecordBatch:
 
 
 def _headers(rows: dict[int, Headers], count: int) -> pa.Array:
-    """The column ``headers`` of ``count`` records, of which those in ``rows`` have some; rows are in order."""
+    """The column ``headers`` of ``count`` records; ``rows`` has the headers by index, in order."""
     sizes = np.zeros(count + 1, np.int32)
     sizes[1:][list(rows)] = [len(headers) for headers in rows.values()]
     names = [name.encode("utf-8", "replace") for headers in rows.values() for name, _ in headers]

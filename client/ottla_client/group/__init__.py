@@ -1,4 +1,4 @@
-"""Consumer groups: members, their assignors, and the offsets that groups commit."""
+"""Consumer groups: members, assignors, and committed offsets."""
 
 from ..requests.group_offsets import ConsumerGroupMetadata as ConsumerGroupMetadata
 from .assignors import Assignor as Assignor

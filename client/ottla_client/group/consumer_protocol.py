@@ -1,7 +1,7 @@
-"""What members put into JoinGroup and SyncGroup for each other: subscriptions and assignments in bytes.
+"""Subscriptions and assignments as bytes, which members exchange in JoinGroup and SyncGroup.
 
-As Java does, the newest version is written always, since versions only grow at their end and older clients read
-as much as they know; of what others write, versions 0 to 3 and all newer ones are understood.
+Like Java, always writes the newest version: versions only add fields at the end, and older clients read the fields that
+they know. Reads versions 0 to 3 and all newer ones.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ..types import TopicPartition
 from .assignors.base import NO_GENERATION, Subscription
 
 PROTOCOL_TYPE = "consumer"
-"""What groups of consumers call their protocol; other kinds of groups have others."""
+"""The protocol type of consumer groups."""
 
 VERSION = 3
-"""The version that is written, the same for both."""
+"""The version to write, the same for both."""
 
 
 def grouped(partitions: Iterable[TopicPartition]) -> list[TopicPartitions]:
-    """Partitions by topic, both in the order in which they come."""
+    """Partitions by topic, in the given order."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
@@ -42,7 +42,7 @@ def spread(topics: Iterable[TopicPartitions]) -> tuple[TopicPartition, ...]:
 
 
 def subscription_bytes(subscription: Subscription) -> bytes:
-    """What a member says in JoinGroup; the group knows the instance id already."""
+    """A member's metadata in JoinGroup, without the instance id, which the request has."""
     message = ConsumerProtocolSubscription(
         topics=sorted(subscription.topics),
         user_data=subscription.user_data,
@@ -54,7 +54,7 @@ def subscription_bytes(subscription: Subscription) -> bytes:
 
 
 def read_subscription(data: bytes, instance_id: str | None = None) -> Subscription:
-    """What another member said. Raises ProtocolError for bytes that are no subscription."""
+    """Another member's metadata. Raises ProtocolError for invalid bytes."""
     message = decode_subscription(data)
     return Subscription(
         topics=frozenset(message.topics),
@@ -67,11 +67,11 @@ def read_subscription(data: bytes, instance_id: str | None = None) -> Subscripti
 
 
 def assignment_bytes(partitions: Iterable[TopicPartition]) -> bytes:
-    """What the leader gives a member in SyncGroup."""
+    """A member's assignment in SyncGroup."""
     message = ConsumerProtocolAssignment(assigned_partitions=grouped(partitions))
     return encode_assignment(message, VERSION)
 
 
 def read_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """What the leader has given. Raises ProtocolError for bytes that are no assignment."""
+    """The partitions that the leader assigned. Raises ProtocolError for invalid bytes."""
     return spread(decode_assignment(data).assigned_partitions)

@@ -1,4 +1,4 @@
-"""The way to the broker that coordinates a group."""
+"""Requests to the broker that coordinates a group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Coordinator:
-    """Asks a group's coordinator, on a connection of its own: nothing of a group waits behind fetches."""
+    """Sends requests to a group's coordinator on a connection of its own, so that they don't wait behind fetches."""
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:
         self.cluster = cluster
@@ -24,9 +24,9 @@ class Coordinator:
     async def connection(self, deadline: Deadline, *, aside: bool = False) -> Connection:
         """The connection to the coordinator.
 
-        Brokers answer a connection's requests one after the other, and JoinGroup only when all have come. What must
-        not wait for that goes ``aside`` while there is something on the way: on the connection that all share.
-        Raises what is retriable where the coordinator isn't found or reached: the next call looks for it again.
+        Brokers answer a connection's requests in order, and JoinGroup only when all members have joined. With
+        ``aside``, a request that must not wait uses the shared connection while another one is in flight. Raises a
+        retriable error if the coordinator isn't found or reached; the next call looks it up again.
         """
         node = await self.cluster.coordinator(self.group_id, deadline)
         try:
@@ -41,16 +41,16 @@ class Coordinator:
     async def ask(
         self, request: Message, deadline: Deadline, *, timeout: float | None = None, aside: bool = False
     ) -> Any:
-        """The coordinator's answer; one attempt."""
+        """Send a request once and return the response."""
         return await self.submit(await self.connection(deadline, aside=aside), request, deadline, timeout)
 
     async def submit(
         self, connection: Connection, request: Message, deadline: Deadline, timeout: float | None = None
     ) -> Any:
-        """Send on ``connection`` and wait for the answer.
+        """Send on ``connection`` and wait for the response.
 
-        After ``timeout`` seconds (usually the cluster's request timeout) the connection is given up; at the deadline
-        the answer alone. Raises RequestTimeoutError for both, ConnectionLostError, UnsupportedApiError.
+        After ``timeout`` seconds (by default the cluster's request timeout) the connection is closed; at the deadline
+        only this wait ends. Raises RequestTimeoutError for both, ConnectionLostError, UnsupportedApiError.
         """
         try:
             answer = connection.submit(request, timeout=timeout or self.cluster.request_timeout)
@@ -71,5 +71,5 @@ class Coordinator:
             raise
 
     def moved(self) -> None:
-        """Another broker may be the coordinator now."""
+        """Forget the coordinator: another broker may be it now."""
         self.cluster.forget_coordinator(self.group_id)

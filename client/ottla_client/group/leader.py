@@ -1,4 +1,4 @@
-"""What the leader of a group does for all: it divides the partitions, and watches whether their number changes."""
+"""The leader's part in a group: it divides the partitions, and watches their number."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ log = logging.getLogger("ottla_client")
 
 
 class Leader:
-    """One member's part as a leader, taken up and laid down from rebalance to rebalance."""
+    """Used while the member leads its group, which may change with each rebalance."""
 
     def __init__(self, cluster: Cluster, changed: Callable[[], None]) -> None:
-        """``changed`` is called when partitions have come or gone since the assignment."""
+        """``changed`` is called when partitions were added or removed since the assignment."""
         self._cluster = cluster
         self._changed = changed
         self._topics: frozenset[str] = frozenset()
@@ -38,11 +38,11 @@ class Leader:
         *,
         skip: bool,
     ) -> list[SyncGroupRequestAssignment]:
-        """Everybody's assignment for SyncGroup, and watch the topics from now on.
+        """All members' assignments for SyncGroup; watches the topics from now on.
 
-        ``skip``: the coordinator has the assignment still, as this leader is a static member that is back (KIP-814);
-        there is only to watch then. Topics that don't exist are left out. Raises ProtocolError for a member whose
-        subscription can't be read, RequestTimeoutError where the cluster doesn't tell of the topics.
+        With ``skip`` the coordinator keeps the assignment, because this leader is a static member that came back
+        (KIP-814). Topics that don't exist are left out. Raises ProtocolError for an invalid subscription, and
+        RequestTimeoutError if the topics can't be looked up.
         """
         subscriptions = {
             each.member_id: read_subscription(each.metadata, each.group_instance_id) for each in members
@@ -56,7 +56,7 @@ class Leader:
             return []
         missing = sorted(topics - counts.keys())
         if missing:
-            log.warning("topics that members subscribe to and that don't exist: %s", ", ".join(missing))
+            log.warning("members subscribe to topics that don't exist: %s", ", ".join(missing))
         assignment = assignor.assign(counts, subscriptions)
         return [
             SyncGroupRequestAssignment(member_id=member, assignment=assignment_bytes(partitions))
@@ -64,11 +64,11 @@ class Leader:
         ]
 
     def outdated(self) -> bool:
-        """Whether partitions have come or gone since the assignment."""
+        """Whether partitions were added or removed since the assignment."""
         return self._counts is not None and self._counts != self._count()
 
     def resign(self) -> None:
-        """Somebody else leads, or nobody: watch nothing."""
+        """Stop watching: this member doesn't lead."""
         self._counts = None
         self._watch(frozenset())
 

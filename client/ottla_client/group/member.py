@@ -50,17 +50,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla_client")
 
 JOIN_LAPSE = 5.0
-"""Seconds that the answer to JoinGroup may take beyond the time that the group waits for its members."""
+"""Seconds for the response to JoinGroup, on top of the time that the group waits for its members."""
 LEAVE_SECONDS = 5.0
-"""How long a member that stalls waits for the answer to its LeaveGroup."""
+"""How long a member that left after max_poll_interval_ms waits for the response to LeaveGroup."""
 LONGEST_REASON = 255
-"""Characters of a reason that brokers take (KIP-800)."""
+"""The most characters of a reason that brokers accept (KIP-800)."""
 _LEAVES_SEVERAL = 3
-"""The first version of LeaveGroup that names members in a list."""
+"""The first version of LeaveGroup with a list of members."""
 
 
 class GroupMember:
-    """Made by a consumer that subscribes; belongs to one event loop."""
+    """Made by a consumer that subscribes. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -72,17 +72,17 @@ class GroupMember:
         callbacks: MemberCallbacks,
         offsets: OffsetsClient | None = None,
     ) -> None:
-        """``assignors`` in order of preference, this member's own (see ``assignors_named``).
+        """``assignors`` in order of preference, used by this member only (see ``assignors_named``).
 
-        Raises ConfigurationError for a group without a name, and for assignors that don't go together.
+        Raises ConfigurationError for an empty group id, and for assignors that share no rebalance protocol.
         """
         if not group_id:
             raise ConfigurationError("a group member needs a group_id")
         self.group_id = group_id
         self.assignment: frozenset[TopicPartition] = frozenset()
-        """What the member may read now. Changed before ``on_assigned``, after ``on_revoked`` and ``on_lost``."""
+        """The partitions to read. Changes before ``on_assigned``, and after ``on_revoked`` and ``on_lost``."""
         self.failure: ClientError | None = None
-        """What has gone wrong and was not told yet: ``polled`` raises it."""
+        """An error that was not raised yet; ``polled`` raises it."""
         self.protocol = common_protocol(assignors)
         self._settings = settings
         self._assignors = {assignor.name: assignor for assignor in assignors}
@@ -94,7 +94,7 @@ class GroupMember:
         self._machine = MemberStateMachine()
         self._topics: frozenset[str] | None = None
         self._joined_topics: frozenset[str] | None = None
-        self._waits_for_poll = False  # waits for the application to poll before it joins again
+        self._waits_for_poll = False  # joins again after the next poll
         self._polled_at = monotonic()
         self._join_task: asyncio.Task[None] | None = None
         self._heartbeat_task: asyncio.Task[None] | None = None
@@ -104,15 +104,15 @@ class GroupMember:
         self._idle.set()
         self._closed = False
 
-    # ---- what the consumer calls
+    # ---- calls from the consumer
 
     def subscribe(self, topics: Collection[str]) -> None:
-        """Be assigned partitions of these topics from now on; a change makes the member join again."""
+        """Read these topics; a change makes the member join again."""
         self._topics = frozenset(topics)
         self._wake_join_task()
 
     def start(self) -> None:
-        """Join as soon as there is a subscription. To be called in the event loop; a second call does nothing."""
+        """Join as soon as there is a subscription. Call it in the event loop; a second call does nothing."""
         if self._join_task is not None or self._closed:
             return
         self._polled_at = monotonic()
@@ -122,9 +122,9 @@ class GroupMember:
         )
 
     def polled(self) -> None:
-        """The application polled, or waits in a poll: call it at least every ``max_poll_interval_ms`` then.
+        """The application polled. Call it at least every ``max_poll_interval_ms``, also during a long poll.
 
-        Raises ``failure``, once; the member then tries again by itself. Only FencedInstanceError is final, and raised
+        Raises ``failure`` once; then the member tries again by itself. Only FencedInstanceError is final, and raised
         each time.
         """
         self._polled_at = monotonic()
@@ -139,7 +139,7 @@ class GroupMember:
 
     @property
     def group_metadata(self) -> ConsumerGroupMetadata | None:
-        """Who this member is while it has an assignment; None while it has not joined, or joins again."""
+        """The member's id and generation; None while it is not joined."""
         if self._machine.state is not MemberState.STABLE:
             return None
         generation = self._machine.generation
@@ -147,14 +147,14 @@ class GroupMember:
 
     @property
     def state(self) -> MemberState:
-        """Where the member stands with its group."""
+        """The member's state in its group."""
         return self._machine.state
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
         """Commit as a member.
 
-        Raises as ``OffsetsClient.commit``: CommitFailedError where the member isn't in the group any more, GroupError
-        with REBALANCE_IN_PROGRESS while it joins again.
+        Raises the errors of ``OffsetsClient.commit``: CommitFailedError if the member isn't in the group any more,
+        GroupError with REBALANCE_IN_PROGRESS while it joins again.
         """
         if not offsets:
             return
@@ -170,11 +170,11 @@ class GroupMember:
                 self._fail(error)
             self._wake_join_task()
             if reaction is Reaction.GO_ON and not self._machine.lost:
-                # The answer was for a generation that is over; the member is in, or on its way into, a new one.
+                # The response was for an earlier generation; the member is in, or joining, a new one.
                 raise GroupError(
                     ErrorCode.REBALANCE_IN_PROGRESS,
-                    f"group {self.group_id!r}: the group has rebalanced while this was committed;"
-                    " commit again what is still assigned",
+                    f"group {self.group_id!r}: the group rebalanced during the commit; commit again for"
+                    " the partitions that are still assigned",
                 ) from error
             raise
 
@@ -185,12 +185,14 @@ class GroupMember:
         *,
         require_stable: bool = False,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The group's offsets, as ``OffsetsClient.fetch``."""
+        """The group's offsets; see ``OffsetsClient.fetch``."""
         return await self._offsets.fetch(partitions, deadline, require_stable=require_stable)
 
     async def close(self, deadline: Deadline) -> None:
-        """Give up the assignment, with its callback, and leave the group, all by the deadline; a second call does
-        nothing. Static members don't leave: the group waits for them to come back (KIP-345)."""
+        """Give up the assignment, with its callback, and leave the group, by the deadline.
+
+        Static members don't leave: the group waits for them to come back (KIP-345). A second call does nothing.
+        """
         if self._closed:
             return
         self._closed = True
@@ -204,7 +206,9 @@ class GroupMember:
                 except TimeoutError:
                     if not limit.expired():
                         raise
-                    log.warning("group %s: the callback was not done before the deadline", self.group_id)
+                    log.warning(
+                        "group %s: the rebalance callback did not finish before the deadline", self.group_id
+                    )
                 self.assignment = frozenset()
             await self._leave("the consumer is being closed", deadline)
         finally:
@@ -222,16 +226,14 @@ class GroupMember:
     # ---- joining
 
     async def _join_forever(self) -> None:
-        """Join whenever there is a reason to."""
+        """Join whenever there is a reason."""
         failures = 0
         while not self._closed:
             await self._until_due()
             try:
                 reaction = await self._join()
             except ProtocolError as error:
-                self._fail(
-                    ClientError(f"group {self.group_id!r}: a member's metadata can't be read: {error}")
-                )
+                self._fail(ClientError(f"group {self.group_id!r}: a member's metadata is invalid: {error}"))
                 continue
             except ClientError as error:
                 self._machine.ask_to_rejoin(f"rebalance failed due to {type(error).__name__}")
@@ -244,7 +246,7 @@ class GroupMember:
                 failures = 0
                 continue
             failures += 1
-            # What is answered at once is tried again at once, unless it fails over and over.
+            # After an immediate response, retry the first time without a back-off.
             at_once = reaction not in (Reaction.WAIT, Reaction.FIND_COORDINATOR)
             await asyncio.sleep(self._cluster.backoff.after(failures - at_once))
 
@@ -252,7 +254,7 @@ class GroupMember:
         while True:
             self._join_wanted.clear()
             if self._machine.lost and self.assignment:
-                # Told at once, even where the application has to poll before the member joins again.
+                # Give up at once, even if the member joins again only after the next poll.
                 await self._give_up(self.assignment, lost=True)
                 continue
             reason = self._reason_to_join()
@@ -269,7 +271,7 @@ class GroupMember:
         return self._machine.rejoin
 
     async def _join(self) -> Reaction:
-        """One attempt: JoinGroup, SyncGroup, and what comes of it. Raises ClientError, ProtocolError."""
+        """One attempt of JoinGroup and SyncGroup. Raises ClientError, ProtocolError."""
         machine = self._machine
         if machine.unprepared:
             machine.unprepared = False
@@ -291,7 +293,7 @@ class GroupMember:
         sent = Generation(answer.generation_id, answer.member_id, answer.protocol_name)
         if not machine.complete_join(sent):
             return Reaction.JOIN_AGAIN
-        self._polled_at = monotonic()  # the application has its full interval from here, as in Java
+        self._polled_at = monotonic()  # the poll interval starts here, as in Java
         self._heartbeat_wanted.set()
         return await self._sync(sent, answer)
 
@@ -320,16 +322,16 @@ class GroupMember:
         )
 
     def _check_protocol(self, protocol_type: str | None, protocol: str | None) -> None:
-        """Raises GroupError for a group of another kind, and for an assignor that was not offered."""
+        """Raise GroupError for another protocol type, or an assignor that this member doesn't have."""
         if protocol_type not in (None, PROTOCOL_TYPE) or protocol not in self._assignors:
             raise GroupError(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                f"group {self.group_id!r} goes by {protocol_type or PROTOCOL_TYPE!r} and {protocol!r};"
-                f" this member knows {PROTOCOL_TYPE!r} and {', '.join(map(repr, self._assignors))}",
+                f"group {self.group_id!r} uses {protocol_type or PROTOCOL_TYPE!r} and {protocol!r};"
+                f" this member has {PROTOCOL_TYPE!r} and {', '.join(map(repr, self._assignors))}",
             )
 
     async def _sync(self, sent: Generation, joined: JoinGroupResponse) -> Reaction:
-        """SyncGroup, as leader with everybody's assignment, and the member's own out of its answer."""
+        """Send SyncGroup, as leader with all assignments, and take the member's own from the response."""
         assert sent.protocol is not None
         assignor = self._assignors[sent.protocol]
         request = SyncGroupRequest(
@@ -360,7 +362,7 @@ class GroupMember:
         return Reaction.GO_ON
 
     def _react(self, step: Step, code: ErrorCode, sent: Generation) -> Reaction:
-        """What an answer means; failures are noted for the application."""
+        """Handle a response; ``polled`` raises failures."""
         reaction = self._machine.react(step, code, sent)
         if reaction is not Reaction.GO_ON:
             log.info("group %s: %s answered with %s", self.group_id, step.name.lower(), code.name)
@@ -370,18 +372,18 @@ class GroupMember:
             self._fail(
                 FencedInstanceError(
                     code,
-                    f"group {self.group_id!r}: another member has joined with the group_instance_id"
-                    f" {self._settings.group_instance_id!r} and taken this one's place; each process needs its own",
+                    f"group {self.group_id!r}: another member joined with the group_instance_id"
+                    f" {self._settings.group_instance_id!r} and replaced this one; each process needs its own",
                 )
             )
         elif reaction is Reaction.GIVE_UP:
             self._fail(GroupError(code, f"group {self.group_id!r}: {_REFUSED.get(code, code.name)}"))
         return reaction
 
-    # ---- changing hands
+    # ---- changes of the assignment
 
     async def _on_join_prepare(self) -> None:
-        """Before JoinGroup: give up what the protocol asks for. Java's onJoinPrepare."""
+        """Before JoinGroup, give up partitions as the protocol says. Java's onJoinPrepare."""
         self._leader.resign()
         if self._machine.lost:
             await self._give_up(self.assignment, lost=True)
@@ -400,7 +402,7 @@ class GroupMember:
     async def _on_join_complete(
         self, assignor: Assignor, partitions: Collection[TopicPartition], generation: int
     ) -> None:
-        """Take over a new assignment. Java's onJoinComplete."""
+        """Apply a new assignment. Java's onJoinComplete."""
         assigned = frozenset(partitions)
         topics = self._topics or frozenset()
         if any(each.topic not in topics for each in assigned):
@@ -413,7 +415,7 @@ class GroupMember:
         assignor.on_assignment(tuple(partitions), generation)
         new = assigned - self.assignment
         if self._machine.lost:
-            return  # while the callback ran; what is left is given up before the next join
+            return  # lost during the callback; the rest is given up before the next join
         self.assignment = assigned
         await self._call(self._callbacks.on_assigned, new)
 
@@ -437,10 +439,10 @@ class GroupMember:
         finally:
             self._idle.set()
         if self._closed and not was_closed and asyncio.current_task() is self._join_task:
-            raise asyncio.CancelledError  # the callback has closed the consumer
+            raise asyncio.CancelledError  # the callback closed the consumer
 
     def _fail(self, failure: ClientError) -> None:
-        """Let the application know at its next poll, and do nothing before."""
+        """Have the next poll raise ``failure``, and do nothing before."""
         if self.failure is None:
             log.error("%s", failure)
         self.failure = failure
@@ -451,22 +453,22 @@ class GroupMember:
         self._join_wanted.set()
 
     def _short(self) -> Deadline:
-        """For what is answered at once."""
+        """The deadline of requests that are answered at once."""
         return Deadline(self._cluster.request_timeout)
 
     def _not_a_member(self) -> GroupError:
-        """Why nothing can be committed now."""
+        """The reason why commits fail now."""
         start = f"group {self.group_id!r}: nothing was committed: "
         if self._machine.state in (MemberState.PREPARING, MemberState.COMPLETING):
             return GroupError(
                 ErrorCode.REBALANCE_IN_PROGRESS,
-                f"{start}the member is joining a rebalance; commit again when it is done",
+                f"{start}the member is joining a rebalance; commit again after it",
             )
         why = KICKED_OUT if self._joined_topics is not None else "the member has not joined the group yet"
         return CommitFailedError(ErrorCode.UNKNOWN_MEMBER_ID, start + why)
 
     async def _stop_joining(self, deadline: Deadline) -> None:
-        """End the task that joins; a callback that runs may come to its end until the deadline."""
+        """Stop the join task; a running callback may finish until the deadline."""
         if self._join_task is None or self._join_task is asyncio.current_task():
             return
         try:
@@ -476,16 +478,16 @@ class GroupMember:
         except TimeoutError:
             if not limit.expired():
                 raise
-            log.warning("group %s: a rebalance callback was cut short by the close", self.group_id)
+            log.warning("group %s: the close interrupted a rebalance callback", self.group_id)
         self._join_task.cancel()
         await asyncio.wait((self._join_task,))
 
-    # ---- heartbeats, and leaving
+    # ---- heartbeats and leaving
 
     async def _heartbeat_forever(self) -> None:
-        """Send heartbeats while the member is in a generation; leave when the application has stopped polling."""
+        """Send heartbeats while the member is in a generation; leave when the application stops polling."""
         interval = self._settings.heartbeat_interval_ms / 1000
-        patience = self._settings.max_poll_interval_ms / 1000
+        poll_interval = self._settings.max_poll_interval_ms / 1000
         next_heartbeat = 0.0
         while True:
             self._heartbeat_wanted.clear()
@@ -494,7 +496,7 @@ class GroupMember:
                 next_heartbeat = monotonic() + interval
                 continue
             now = monotonic()
-            stalls_at = self._polled_at + patience
+            stalls_at = self._polled_at + poll_interval
             if now >= stalls_at:
                 await self._stall()
             elif now < next_heartbeat:
@@ -505,7 +507,7 @@ class GroupMember:
                 await self._pause(self._cluster.backoff.initial)
 
     async def _pause(self, seconds: float) -> None:
-        """Until then, or until the member is in a new generation."""
+        """Sleep for ``seconds``, or until the member is in a new generation."""
         try:
             async with asyncio.timeout(seconds):
                 await self._heartbeat_wanted.wait()
@@ -513,7 +515,7 @@ class GroupMember:
             pass
 
     async def _heartbeat(self) -> bool:
-        """One heartbeat; False: try again soon."""
+        """Send one heartbeat; False asks for a retry soon."""
         sent = self._machine.generation
         request = HeartbeatRequest(
             group_id=self.group_id,
@@ -521,7 +523,7 @@ class GroupMember:
             member_id=sent.member_id,
             group_instance_id=self._settings.group_instance_id,
         )
-        # No answer for a session's length: the coordinator must be looked for anew, as Java does.
+        # Without a response for a session timeout, look up the coordinator again, as Java does.
         timeout = min(self._settings.session_timeout_ms / 1000, self._cluster.request_timeout)
         try:
             answer = await self._coordinator.ask(request, Deadline(timeout), timeout=timeout)
@@ -535,25 +537,25 @@ class GroupMember:
         return reaction not in (Reaction.FIND_COORDINATOR, Reaction.WAIT)
 
     async def _stall(self) -> None:
-        """The application doesn't poll: give others the partitions."""
+        """The application doesn't poll: leave, so that others get the partitions."""
         interval = self._settings.max_poll_interval_ms
         failure = PollIntervalExceededError(
-            f"group {self.group_id!r}: the application did not poll for more than max_poll_interval_ms ({interval} ms),"
-            " so the member left the group and its partitions go to others; it joins again now. Make"
-            " max_poll_interval_ms longer, or max_poll_records smaller"
+            f"group {self.group_id!r}: the application did not poll for max_poll_interval_ms ({interval} ms), so the"
+            " member left the group and others get its partitions; it joins again now. Raise max_poll_interval_ms, or"
+            " lower max_poll_records"
         )
         self._fail(failure)
         await self._leave("consumer poll timeout has expired.", Deadline(LEAVE_SECONDS))
 
     async def _leave(self, reason: str, deadline: Deadline) -> None:
-        """Leave; static members only stop. What fails is logged: the session timeout does the same, later."""
+        """Leave the group; static members only stop. Errors are logged: the session will time out."""
         machine = self._machine
         member_id = machine.generation.member_id
         static = self._settings.group_instance_id is not None
-        told = not static and bool(member_id) and machine.state is not MemberState.UNJOINED
+        leaves = not static and bool(member_id) and machine.state is not MemberState.UNJOINED
         joining = machine.state in (MemberState.PREPARING, MemberState.COMPLETING)
         machine.lose(reason)
-        if not told:
+        if not leaves:
             return
         try:
             connection = await self._coordinator.connection(deadline, aside=joining)
@@ -563,27 +565,27 @@ class GroupMember:
                 request = LeaveGroupRequest(group_id=self.group_id, member_id=member_id)
             answer = await self._coordinator.submit(connection, request, deadline)
         except ClientError as error:
-            log.warning("group %s: LeaveGroup was not answered: %s", self.group_id, error)
+            log.warning("group %s: LeaveGroup failed: %s", self.group_id, error)
             return
         codes = [answer.error_code, *(each.error_code for each in answer.members)]
         failed = [error_code(code).name for code in codes if code]
         if failed:
-            log.info("group %s: LeaveGroup was answered with %s", self.group_id, ", ".join(failed))
+            log.info("group %s: LeaveGroup failed with %s", self.group_id, ", ".join(failed))
 
 
 _REFUSED = {
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
-        "the group's other members have none of this one's assignment strategies (INCONSISTENT_GROUP_PROTOCOL);"
-        " give it one that they all have in partition_assignment_strategy"
+        "the group's members share no assignment strategy with this one (INCONSISTENT_GROUP_PROTOCOL); add one of"
+        " theirs to partition_assignment_strategy"
     ),
     ErrorCode.INVALID_SESSION_TIMEOUT: (
-        "the broker doesn't take this session_timeout_ms (INVALID_SESSION_TIMEOUT); it has to be within the broker's"
+        "the broker refuses this session_timeout_ms (INVALID_SESSION_TIMEOUT); it must be within the broker's"
         " group.min.session.timeout.ms and group.max.session.timeout.ms"
     ),
-    ErrorCode.INVALID_GROUP_ID: "the broker doesn't take this group_id (INVALID_GROUP_ID)",
+    ErrorCode.INVALID_GROUP_ID: "the broker refuses this group_id (INVALID_GROUP_ID)",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: ("this user may not join the group (GROUP_AUTHORIZATION_FAILED)"),
     ErrorCode.GROUP_MAX_SIZE_REACHED: (
-        "the group has as many members as the broker allows, group.max.size (GROUP_MAX_SIZE_REACHED)"
+        "the group has the most members that the broker allows, group.max.size (GROUP_MAX_SIZE_REACHED)"
     ),
 }
 """What the codes of refusals mean, and what to do."""

@@ -1,10 +1,10 @@
-"""Where a member stands with its group, and what every answer of the coordinator means for it; no I/O.
+"""A member's state in its group, and what each response of the coordinator does to it; no I/O.
 
     UNJOINED ----> PREPARING ----> COMPLETING ----> STABLE
     in no          JoinGroup is    SyncGroup is     has its assignment
-    generation     on its way      on its way
+    generation     in flight       in flight
 
-PREPARING may be begun from everywhere; who loses the generation is UNJOINED. Java's AbstractCoordinator.
+PREPARING can begin in every state; a member that loses its generation is UNJOINED. Java's AbstractCoordinator.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class MemberState(Enum):
 
 
 class Step(Enum):
-    """What was asked of the coordinator."""
+    """The request that a response answers."""
 
     JOIN = auto()
     SYNC = auto()
@@ -34,25 +34,25 @@ class Step(Enum):
 
 
 class Reaction(Enum):
-    """What an answer makes a member do."""
+    """What a member does after a response."""
 
     GO_ON = auto()
     TAKE_ID = auto()
-    """Join again at once, with the id that the answer has (KIP-394)."""
+    """Join again at once, with the id in the response (KIP-394)."""
     JOIN_AGAIN = auto()
-    """The group rebalances: give up what the protocol asks for, and join again with the same id."""
+    """The group rebalances: give up partitions as the protocol says, and join again with the same id."""
     LOSE_GENERATION = auto()
-    """What the member had is lost; its id is still good. Join again."""
+    """The assignment is lost; the id is valid. Join again."""
     LOSE_ID = auto()
-    """As LOSE_GENERATION, with the id lost as well."""
+    """Like LOSE_GENERATION, and the id is lost."""
     FIND_COORDINATOR = auto()
-    """Another broker is in charge now, or soon: look for it, and ask again."""
+    """Another broker is the coordinator, or will be soon: look it up and ask again."""
     WAIT = auto()
-    """Ask again in a while."""
+    """Ask again after a back-off."""
     GIVE_UP = auto()
-    """Tell the application, and try again when it has been told."""
+    """Report the error to the application, and try again after its next poll."""
     FENCED = auto()
-    """Another process has taken the place of this static member: tell the application, and stop for good."""
+    """Another process has this static member's instance id: report the error and stop for good."""
 
 
 REACTIONS: dict[Step, dict[ErrorCode, Reaction]] = {
@@ -93,15 +93,15 @@ REACTIONS: dict[Step, dict[ErrorCode, Reaction]] = {
         ErrorCode.FENCED_INSTANCE_ID: Reaction.FENCED,
     },
 }
-"""By what was asked. Of codes that aren't here, a commit's are its caller's alone; all others are GIVE_UP."""
+"""By request. Other codes of a commit concern its caller only; all other codes mean GIVE_UP."""
 
 LOSSES = frozenset({Reaction.LOSE_GENERATION, Reaction.LOSE_ID, Reaction.FENCED})
 JOINED = frozenset({MemberState.COMPLETING, MemberState.STABLE})
-"""In a generation, so that heartbeats are due."""
+"""States in a generation, in which heartbeats are due."""
 
 
 class Generation(NamedTuple):
-    """What a member signs its requests with, and the assignor that the generation goes by."""
+    """The generation in a member's requests, and the name of its assignor."""
 
     id: int = NO_GENERATION
     member_id: str = ""
@@ -109,9 +109,9 @@ class Generation(NamedTuple):
 
 
 class MemberStateMachine:
-    """A member's state. ``rejoin`` is why it has to join (None: it needn't).
+    """A member's state. ``rejoin`` is the reason to join, None without one.
 
-    ``unprepared``: what the protocol asks for has to be given up before the next JoinGroup; done once a rebalance.
+    ``unprepared``: partitions must be given up, as the protocol says, before the next JoinGroup; once per rebalance.
     """
 
     def __init__(self) -> None:
@@ -126,24 +126,24 @@ class MemberStateMachine:
 
     @property
     def lost(self) -> bool:
-        """Whether what the member had may be another's by now."""
+        """Whether other members may have the partitions."""
         return self.generation.id == NO_GENERATION
 
     def ask_to_rejoin(self, reason: str) -> None:
-        """Join again soon; the reason that was first given stays."""
+        """Join again soon; keeps an earlier reason."""
         if not self.rejoin:
             self.rejoin = reason
 
     def begin_join(self) -> Generation:
-        """JoinGroup is being sent; what it is signed with. Until all is done there is a reason to join."""
+        """JoinGroup is being sent. Returns the generation for it; a reason to join remains until it is complete."""
         self.state = MemberState.PREPARING
         self.rejoin = self.rejoin or ""
         return self.generation
 
     def react(self, step: Step, code: ErrorCode, sent: Generation) -> Reaction:
-        """What an answer to a request that was signed with ``sent`` means; the state is changed by it.
+        """Update the state for the response to a request of generation ``sent``; returns what to do.
 
-        An answer for a generation that the member has left since says nothing of the new one.
+        A response for an earlier generation doesn't concern the current one.
         """
         reaction = REACTIONS[step].get(code, Reaction.GIVE_UP)
         stale = sent != self.generation
@@ -157,7 +157,7 @@ class MemberStateMachine:
             and reaction is Reaction.JOIN_AGAIN
             and self.state is not MemberState.STABLE
         ):
-            return Reaction.GO_ON  # the member joins already
+            return Reaction.GO_ON  # the member is joining already
         reason = f"{step.name.lower()} failed with {code.name}"
         if reaction in LOSSES:
             self.lose(reason, keep_id=reaction is Reaction.LOSE_GENERATION)
@@ -168,12 +168,12 @@ class MemberStateMachine:
         return reaction
 
     def take_id(self, member_id: str) -> None:
-        """The coordinator wants the member to come back with an id that it has made for it."""
+        """The coordinator gave the member an id: join again with it."""
         self.generation = Generation(member_id=member_id)
         self.rejoin = "need to re-join with the given member-id"
 
     def complete_join(self, generation: Generation) -> bool:
-        """JoinGroup went well. False where the member was told in between that it is out: join again."""
+        """JoinGroup succeeded. False if the member was removed meanwhile: join again."""
         if self.state is not MemberState.PREPARING:
             self.ask_to_rejoin("the member was removed from the group while it joined")
             return False
@@ -182,7 +182,7 @@ class MemberStateMachine:
         return True
 
     def complete_sync(self, sent: Generation) -> bool:
-        """SyncGroup went well. False where the generation was lost in between: join again."""
+        """SyncGroup succeeded. False if the generation was lost meanwhile: join again."""
         if self.state is not MemberState.COMPLETING or sent != self.generation:
             self.ask_to_rejoin("the member was removed from the group while it waited for its assignment")
             return False
@@ -192,7 +192,7 @@ class MemberStateMachine:
         return True
 
     def lose(self, reason: str, *, keep_id: bool = False) -> None:
-        """The member is in no generation any more."""
+        """The member is no longer in a generation."""
         self.state = MemberState.UNJOINED
         self.generation = Generation(member_id=self.generation.member_id if keep_id else "")
         self.rejoin = reason

@@ -1,4 +1,4 @@
-"""Committing a group's offsets and reading them back, with or without being a member."""
+"""Commits and reads a group's offsets, as a member or from outside."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _MOVED = frozenset(
 )
 
 KICKED_OUT = (
-    "the group has gone on without this member and given its partitions to others. That happens when the application"
-    " does not poll for longer than max_poll_interval_ms: make that longer, or max_poll_records smaller, so that"
-    " what one poll returns is done in time. It happens too when no heartbeat gets through for session_timeout_ms"
+    "the group removed this member and gave its partitions to others. This happens when the application does not poll"
+    " for max_poll_interval_ms: raise that, or lower max_poll_records, so that the records of one poll are processed"
+    " in time. It also happens when no heartbeat arrives for session_timeout_ms"
 )
 
 
 class OffsetsClient:
-    """Offsets of one group. Any number of calls may be on their way at once."""
+    """The offsets of one group. Any number of calls may run at once."""
 
     def __init__(self, cluster: Cluster, group_id: str) -> None:
         """Raises ConfigurationError for a group without a name."""
@@ -61,11 +61,11 @@ class OffsetsClient:
         *,
         member: ConsumerGroupMetadata | None = None,
     ) -> None:
-        """Commit the offsets of the next records to read; ``member`` None: from outside, to a group without members.
+        """Commit the offsets of the next records to read. ``member`` None commits to a group without members.
 
-        Tries again while that may help, until the deadline: RequestTimeoutError. Raises CommitFailedError where the
-        group has members, and ``member`` isn't one of them any more; FencedInstanceError; GroupError with the code
-        REBALANCE_IN_PROGRESS where the group rebalances: commit again when the member has joined.
+        Retries until the deadline, then raises RequestTimeoutError. Raises CommitFailedError if ``member`` isn't in the
+        group any more; FencedInstanceError; GroupError with REBALANCE_IN_PROGRESS during a rebalance: commit again
+        after the member has joined.
         """
         if not offsets:
             return
@@ -91,7 +91,7 @@ class OffsetsClient:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         member: ConsumerGroupMetadata | None,
     ) -> None:
-        """Raises the error of the first partition that has one."""
+        """Raise the error of the first partition that has one."""
         for partition, number in commit_codes(answer).items():
             if number:
                 code = error_code(number)
@@ -108,11 +108,11 @@ class OffsetsClient:
         *,
         require_stable: bool = False,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The committed offsets of these partitions, None: of all; those without one are left out.
+        """The committed offsets of these partitions (None: all), without partitions that have none.
 
-        With ``require_stable`` offsets that an open transaction may change are waited for; brokers before 2.5 can't
-        do that, and tell what was committed last (as with Java's consumer). Tries again until the deadline:
-        RequestTimeoutError. Raises GroupError for what doesn't pass by itself.
+        With ``require_stable``, waits for open transactions; brokers before 2.5 return the last offset without waiting
+        (as with Java's consumer). Retries until the deadline, then raises RequestTimeoutError. Raises GroupError for
+        errors that retries don't solve.
         """
         if partitions is not None and not partitions:
             return {}
@@ -130,14 +130,14 @@ class OffsetsClient:
         version = connection.version_of(ApiKey.OFFSET_FETCH)
         if partitions is None and version < ALL_SINCE:
             raise UnsupportedApiError(
-                f"{connection.host}:{connection.port} is older than Kafka 0.10.2, and can't tell all offsets of a group"
+                f"{connection.host}:{connection.port} is older than Kafka 0.10.2 and can't list all offsets of a group"
             )
         request = fetch_request(self.group_id, partitions, version, require_stable=require_stable)
         answer = await self._coordinator.submit(connection, request, deadline)
         found = fetched_offsets(answer, self.group_id, version)
         if found is None:
             raise GroupError(
-                ErrorCode.UNKNOWN_SERVER_ERROR, f"group {self.group_id!r}: the answer has no offsets of it"
+                ErrorCode.UNKNOWN_SERVER_ERROR, f"group {self.group_id!r}: the response lacks its offsets"
             )
         self._check_fetch(found.error_code, "")
         for partition, code in found.codes.items():
@@ -145,7 +145,7 @@ class OffsetsClient:
         return found.offsets
 
     def _check_fetch(self, number: int, of: str) -> None:
-        """Raises GroupError, retriable where Kafka says so: UNSTABLE_OFFSET_COMMIT is."""
+        """Raise GroupError, which is retriable for UNSTABLE_OFFSET_COMMIT and others."""
         if not number:
             return
         code = error_code(number)
@@ -159,13 +159,13 @@ class OffsetsClient:
 def commit_error(
     group_id: str, code: ErrorCode, what: str, member: ConsumerGroupMetadata | None
 ) -> GroupError:
-    """What a commit that was answered with ``code`` raises."""
+    """The exception for a commit that failed with ``code``."""
     start = f"group {group_id!r}: {what} was not committed: "
     if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
         if member is None:
             return CommitFailedError(
                 code,
-                f"{start}the group has members, and only they may commit ({code.name}); close them first",
+                f"{start}the group has members, and only members may commit ({code.name}); close them first",
             )
         return CommitFailedError(code, f"{start}{KICKED_OUT} ({code.name})")
     if code is ErrorCode.FENCED_INSTANCE_ID:

@@ -1,4 +1,4 @@
-"""How a group's leader divides partitions: Kafka's four assignors, by their names."""
+"""Kafka's four assignors, by which a group's leader divides partitions."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ ASSIGNORS: dict[str, Callable[[], Assignor]] = {
 
 
 def assignors_named(strategies: Iterable[str | Assignor]) -> list[Assignor]:
-    """One member's assignors, in order of preference: Kafka's by name, others as they are.
+    """A member's assignors in order of preference: Kafka's by name, or objects.
 
-    Raises ConfigurationError for a name that isn't known, for two alike, and where there is none.
+    Raises ConfigurationError for an unknown name, a name given twice, and an empty list.
     """
     chosen: list[Assignor] = []
     for strategy in strategies:
         if isinstance(strategy, str):
             if strategy not in ASSIGNORS:
                 known = ", ".join(ASSIGNORS)
-                raise ConfigurationError(f"there is no assignment strategy {strategy!r}; there are {known}")
+                raise ConfigurationError(f"unknown assignment strategy {strategy!r}; known are {known}")
             strategy = ASSIGNORS[strategy]()
         if any(strategy.name == other.name for other in chosen):
-            raise ConfigurationError(f"the assignment strategy {strategy.name!r} is named twice")
+            raise ConfigurationError(f"the assignment strategy {strategy.name!r} is given twice")
         chosen.append(strategy)
     if not chosen:
         raise ConfigurationError("a group member needs at least one assignment strategy")
@@ -53,13 +53,13 @@ def assignors_named(strategies: Iterable[str | Assignor]) -> list[Assignor]:
 
 
 def common_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
-    """How the member rebalances: in the newest way that all of its assignors know.
+    """The highest rebalance protocol that all assignors of a member support.
 
-    So a group goes from eager to cooperative in two rolling restarts: first with both assignors, then without
-    the eager one (KIP-429). Raises ConfigurationError where there is no common way.
+    So a group changes from eager to cooperative in two rolling restarts: first with both assignors, then without the
+    eager one (KIP-429). Raises ConfigurationError if the assignors share none.
     """
     common = frozenset.intersection(*(assignor.protocols for assignor in assignors))
     if not common:
         names = ", ".join(assignor.name for assignor in assignors)
-        raise ConfigurationError(f"no way of rebalancing is common to the assignment strategies {names}")
+        raise ConfigurationError(f"the assignment strategies {names} share no rebalance protocol")
     return max(common)

@@ -1,4 +1,4 @@
-"""What an assignor is, and what it is told of a group's members."""
+"""The interface of assignors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Protocol
 from ...types import TopicPartition
 
 NO_GENERATION = -1
-"""The generation of a member that has never been in one, or has lost it."""
+"""The generation of a member that is in none."""
 
 Assignment = dict[str, list[TopicPartition]]
-"""Member ids, each with its partitions."""
+"""The partitions of each member id."""
 
 
 class RebalanceProtocol(IntEnum):
-    """How a group changes hands (KIP-429); of several that can be spoken the highest is.
+    """How members give up partitions (KIP-429). A member uses the highest that its assignors share.
 
-    ``EAGER``: every member gives up all it has before it joins again. ``COOPERATIVE``: members keep what they
-    have; what has to move is given up after one rebalance and handed out in the next.
+    ``EAGER``: every member gives up all partitions before it joins again. ``COOPERATIVE``: members keep their
+    partitions; those that move are given up after one rebalance and assigned in the next.
     """
 
     EAGER = 0
@@ -29,10 +29,10 @@ class RebalanceProtocol(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member said of itself when it joined.
+    """What a member sends when it joins.
 
-    ``owned`` is what it has and need not give up, with ``generation`` the last one that it took part in
-    (KIP-792; NO_GENERATION: not said). ``user_data`` is the assignor's own.
+    ``owned`` are the partitions that it keeps, ``generation`` is the last one it was part of (KIP-792; NO_GENERATION if
+    it doesn't say). ``user_data`` belongs to the assignor.
     """
 
     topics: Collection[str]
@@ -44,29 +44,29 @@ class Subscription:
 
 
 class Assignor(Protocol):
-    """Divides partitions among a group's members; the leader's is asked. One object belongs to one member."""
+    """Divides partitions among a group's members, in its leader. One object belongs to one member."""
 
     name: str
-    """What members agree on by: the same name means the same rules and the same user data."""
+    """Members agree on an assignor by name: the same name means the same rules and user data."""
     protocols: frozenset[RebalanceProtocol]
 
     def user_data(self, topics: Collection[str]) -> bytes | None:
-        """What to tell the leader's assignor at the next join."""
+        """User data for the leader's assignor, sent at the next join."""
 
     def assign(self, partitions: Mapping[str, int], members: Mapping[str, Subscription]) -> Assignment:
-        """Each member's partitions; ``partitions`` has the number of every topic that exists.
+        """Each member's partitions; ``partitions`` has the number of partitions of every existing topic.
 
-        Every member is in the result, and every partition that somebody subscribes to at most once.
+        The result has every member, and every partition at most once.
         """
 
     def on_assignment(self, partitions: Collection[TopicPartition], generation: int) -> None:
-        """The member has been given these."""
+        """The member was assigned these partitions."""
 
 
 def in_order(members: Mapping[str, Subscription]) -> list[str]:
-    """Member ids in the order that Kafka's assignors go by: static members first, by their instance ids.
+    """Member ids in the order of Kafka's assignors: static members first, by instance id.
 
-    Instance ids outlive restarts, so that static members get the same again.
+    Instance ids survive restarts, so that static members get the same partitions again.
     """
 
     def key(member: str) -> tuple[bool, str]:
@@ -77,6 +77,6 @@ def in_order(members: Mapping[str, Subscription]) -> list[str]:
 
 
 def subscribed(partitions: Mapping[str, int], members: Mapping[str, Subscription]) -> dict[str, int]:
-    """The topics that exist and that somebody reads, in order."""
+    """The existing topics that members subscribe to, in order."""
     wanted = {topic for subscription in members.values() for topic in subscription.topics}
     return {topic: partitions[topic] for topic in sorted(wanted) if partitions.get(topic, 0) > 0}

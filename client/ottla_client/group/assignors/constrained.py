@@ -1,4 +1,4 @@
-"""Sticky assignment where every member reads the same topics: each one's share is known beforehand."""
+"""Sticky assignment for members with the same topics: each one's share is known from the start."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .previous_owners import Owned
 def assign_constrained(
     topics: Mapping[str, int], owned: Owned
 ) -> tuple[Assignment, dict[TopicPartition, str]]:
-    """The assignment, and what changes hands in it: partitions that another has or may have, and who gets them.
+    """The assignment, and the partitions in it that another member has or may have, with their new owners.
 
-    Everybody gets the floor of the average or its ceiling, and keeps as much of what it had as fits in. Java's
+    Each member gets the average, rounded down or up, and keeps as many of its partitions as fit. Java's
     AbstractStickyAssignor.ConstrainedAssignmentBuilder.
     """
     return _Builder(topics, owned).build()
@@ -27,9 +27,9 @@ class _Builder:
         self.owned = owned
         self.least, self.above = divmod(sum(topics.values()), len(owned.by_member))
         self.most = self.least + (self.above > 0)
-        self.filled_above = 0  # members that have `most`, where that is more than `least`
+        self.filled_above = 0  # members with `most` partitions, if that is more than `least`
         self.assignment: Assignment = {member: [] for member in owned.by_member}
-        self.below: list[str] = []  # members that have to get some to reach `least`
+        self.below: list[str] = []  # members that need more to reach `least`
         self.at_least: list[str] = []  # members that may get one more
         self.given_up: dict[TopicPartition, str] = {}
         self.moved: dict[TopicPartition, str] = {}
@@ -48,7 +48,7 @@ class _Builder:
         return self.assignment, self.moved
 
     def _keep(self, member: str, partitions: list[TopicPartition]) -> None:
-        """Leave a member what it had, up to its share."""
+        """Let a member keep its partitions, up to its share."""
         mine = sorted(set(partitions) - self.owned.contested, key=lambda one: (one.partition, one.topic))
         if len(mine) < self.least:
             keep = len(mine)
@@ -64,7 +64,7 @@ class _Builder:
             self.given_up[partition] = member
 
     def _hand_out(self, free: list[TopicPartition]) -> None:
-        """Deal out what nobody keeps: first to bring all up to ``least``, then one more to as many as it takes."""
+        """Assign the free partitions: first until all members have ``least``, then one more each."""
         below = deque(sorted(self.below))
         at_least = deque(sorted(self.at_least))
         for partition in free:

@@ -1,4 +1,4 @@
-"""Sticky assignment where members read different topics: move partitions until no move makes it more even."""
+"""Sticky assignment for members with different topics: move partitions until no move makes it more even."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def assign_general(
 
 
 class _Ranking:
-    """Members by how much they have, least first. A member is taken out while what it has changes."""
+    """Members by number of partitions, fewest first. A member is removed while its number changes."""
 
     def __init__(self, current: Assignment) -> None:
         self._current = current
@@ -37,7 +37,7 @@ class _Ranking:
         insort(self._ranked, (len(self._current[member]), member))
 
     def spread(self) -> int:
-        """How much more the one with most has than the one with least."""
+        """The difference between the most and the fewest partitions."""
         return self._ranked[-1][0] - self._ranked[0][0] if self._ranked else 0
 
 
@@ -55,14 +55,14 @@ class _Builder:
                 self.readers[topic].add(member)
         self.current: Assignment = {}
         self.owner: dict[TopicPartition, str] = {}
-        self.unsubscribed = False  # whether a member has something that it doesn't read any more
+        self.unsubscribed = False  # whether a member has partitions of topics that it no longer reads
         for member, partitions in owned.by_member.items():
             self.current[member] = [one for one in partitions if member in self.readers[one.topic]]
             self.unsubscribed |= len(self.current[member]) < len(partitions)
             for partition in self.current[member]:
                 self.owner[partition] = member
         self.ranking = _Ranking(self.current)
-        self.even: bool | None = None  # what `_balanced` has found, until something moves
+        self.even: bool | None = None  # the result of `_balanced`, until a partition moves
 
     def build(self) -> Assignment:
         by_readers = sorted(self.topics, key=lambda topic: (len(self.readers[topic]), topic))
@@ -71,7 +71,7 @@ class _Builder:
         from_nothing = not self.owner
         for partition in free:
             self._give(partition)
-        # What one member alone can have, and who alone can have it, takes no part in what follows.
+        # Partitions with a single reader stay, and so do members that can only have those.
         everything = [one for one in everything if len(self.readers[one.topic]) > 1]
         free = [one for one in free if len(self.readers[one.topic]) > 1]
         fixed = {member: has for member, has in self.current.items() if not self._negotiable(member)}
@@ -88,7 +88,7 @@ class _Builder:
         return self.current | fixed
 
     def _give(self, partition: TopicPartition) -> None:
-        """To whoever has least of those that read the topic."""
+        """Assign a partition to the topic's reader with the fewest."""
         for member in self.ranking:
             if member in self.readers[partition.topic]:
                 self.ranking.remove(member)
@@ -98,13 +98,13 @@ class _Builder:
                 return
 
     def _negotiable(self, member: str) -> bool:
-        """Whether the member could get more, or lose something."""
+        """Whether the member could get or lose a partition."""
         has = self.current[member]
         could_have = sum(self.topics[topic] for topic in self.reads[member])
         return len(has) < could_have or any(len(self.readers[one.topic]) > 1 for one in has)
 
     def _even_out(self, partitions: Sequence[TopicPartition]) -> bool:
-        """Move partitions to members with less, as long as it helps. Whether any was moved."""
+        """Move partitions to members with fewer while that helps. Returns whether any was moved."""
         moved = False
         again = True
         while again:
@@ -119,7 +119,7 @@ class _Builder:
         return moved
 
     def _better_owner(self, partition: TopicPartition) -> str | None:
-        """A member with at least two fewer: the one that had the partition before, or the one with least."""
+        """A member with at least two fewer: the previous owner, or the one with the fewest."""
         readers = self.readers[partition.topic]
         has = len(self.current[self.owner[partition]])
         former = self.former.get(partition)
@@ -140,7 +140,7 @@ class _Builder:
         self.ranking.add(target)
 
     def _undo_exchanges(self, before: Assignment) -> None:
-        """Where one of a topic's partitions went from A to B and another from B to A, let both stay."""
+        """If partitions of a topic moved from A to B and from B to A, let both stay."""
         moved: dict[tuple[str, str, str], list[TopicPartition]] = {}
         for source, had in before.items():
             for partition in had:
@@ -160,13 +160,13 @@ class _Builder:
             self.owner[partition] = target
 
     def _balanced(self) -> bool:
-        """Whether nobody can get a partition from someone who has two more."""
+        """Whether no member can get a partition from one that has two more."""
         if self.even is None:
             self.even = self.ranking.spread() <= 1 or not self._improvable()
         return self.even
 
     def _improvable(self) -> bool:
-        least: dict[str, int] = {}  # of each topic, the least that any of its readers has in all
+        least: dict[str, int] = {}  # by topic, the fewest partitions of any of its readers
         for member in reversed(list(self.ranking)):
             has = self.current[member]
             for topic in {partition.topic for partition in has}:
@@ -179,6 +179,6 @@ class _Builder:
 
 
 def _score(assignment: Assignment) -> int:
-    """How uneven it is: the differences of all pairs added up."""
+    """How uneven an assignment is: the sum of the differences of all pairs."""
     sizes = sorted(map(len, assignment.values()))
     return sum(size * (2 * index - len(sizes) + 1) for index, size in enumerate(sizes))

@@ -1,4 +1,4 @@
-"""Who had what before a rebalance, as far as the members' own words go together."""
+"""The owners of partitions before a rebalance, from the members' claims."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .base import NO_GENERATION, Subscription
 
 
 class Claim(NamedTuple):
-    """What a member says it had, and in which generation; None: it doesn't say."""
+    """The partitions that a member says it had, and in which generation; None if it doesn't say."""
 
     partitions: tuple[TopicPartition, ...]
     generation: int | None
@@ -19,10 +19,10 @@ class Claim(NamedTuple):
 
 @dataclass(slots=True)
 class Owned:
-    """What each member had.
+    """The partitions of each member.
 
-    ``contested`` was claimed by several of one generation, which can't be, so that nobody has it. ``former``
-    has the owners by claims of older generations, newest first: whoever said so last may get it back.
+    ``contested`` were claimed by several members of one generation, so no member owns them. ``former`` has the owners
+    by the newest of the claims from older generations: they may get the partitions back.
     """
 
     by_member: dict[str, list[TopicPartition]] = field(default_factory=dict)
@@ -38,8 +38,8 @@ def previous_owners(
 ) -> tuple[Owned, int]:
     """The owners, and the newest generation of all claims, at least ``newest``.
 
-    A member that was cut off may claim what has gone to another since: the claim of the newer generation
-    holds (KIP-792).
+    A member that was disconnected may claim partitions that another has since: the claim of the newer generation
+    counts (KIP-792).
     """
     owned = Owned()
     claims = {member: claim_of(subscription) for member, subscription in members.items()}

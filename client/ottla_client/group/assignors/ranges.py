@@ -1,4 +1,4 @@
-"""The assignor "range": of each topic, every member a run of neighbouring partitions."""
+"""The assignor "range": each member gets neighbouring partitions of each topic."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .base import Assignment, RebalanceProtocol, Subscription, in_order, subscri
 
 
 class RangeAssignor:
-    """Topic by topic: members in order, the first ones one partition more where it doesn't come out even.
+    """Divides each topic among its readers in order; the first members get the remainder, one partition each.
 
-    Topics with equally many partitions are divided alike, so that one member gets the same partition of each
-    (Java's RangeAssignor, without its matching of racks).
+    Topics with the same number of partitions are divided alike, so that a member gets the same partition of each
+    (Java's RangeAssignor without rack matching).
     """
 
     name = "range"

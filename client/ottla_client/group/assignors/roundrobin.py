@@ -1,4 +1,4 @@
-"""The assignor "roundrobin": all partitions of all topics dealt out one by one."""
+"""The assignor "roundrobin": assigns all partitions of all topics one by one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .base import Assignment, RebalanceProtocol, Subscription, in_order, subscri
 
 
 class RoundRobinAssignor:
-    """Partitions by topic and number, to the members in turn; who doesn't read a topic is passed over.
+    """Assigns partitions by topic and number to the members in turn; skips members that don't read the topic.
 
-    Where all read the same, nobody gets two more than another (Java's RoundRobinAssignor).
+    If all members read the same topics, their numbers of partitions differ by one at most (Java's RoundRobinAssignor).
     """
 
     name = "roundrobin"

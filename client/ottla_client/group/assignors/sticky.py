@@ -1,9 +1,9 @@
-"""The assignors "sticky" and "cooperative-sticky": even, and with as little moved as that allows (KIP-54, 429).
+"""The assignors "sticky" and "cooperative-sticky": even assignments with few moves (KIP-54, KIP-429).
 
-What their members tell the leader's, big-endian as all of Kafka's:
+The user data that members send, big-endian:
 
     sticky               array of (string topic, array of int32 partition), int32 generation;
-                         old clients leave the generation out
+                         old clients omit the generation
     cooperative-sticky   int32 generation
 """
 
@@ -25,32 +25,32 @@ from .previous_owners import Claim, previous_owners
 
 
 class StickyUserData(Message, versions="0-1"):
-    """What a member had last, and since which generation."""
+    """A member's last partitions, and the generation of that assignment."""
 
     previous_assignment: list[TopicPartitions] = field(default_factory=list)
     generation: Int32 = field("1+", default=NO_GENERATION)
 
 
 class CooperativeUserData(Message, versions="0"):
-    """The generation that a member was in last; newer clients say it in the subscription itself (KIP-792)."""
+    """A member's last generation; newer clients send it in the subscription itself (KIP-792)."""
 
     generation: Int32 = field(default=NO_GENERATION)
 
 
 class _Sticky(ABC):
-    """What both have in common. Java's AbstractStickyAssignor, without its matching of racks."""
+    """The common base. Java's AbstractStickyAssignor without rack matching."""
 
     def __init__(self) -> None:
-        self._newest = NO_GENERATION  # of all generations that members have spoken of
+        self._newest = NO_GENERATION  # the highest generation that members have sent
 
     @abstractmethod
     def _claim(self, subscription: Subscription) -> Claim:
-        """What the member says that it had."""
+        """The partitions that the member says it had."""
 
     def _divide(
         self, partitions: Mapping[str, int], members: Mapping[str, Subscription]
     ) -> tuple[Assignment, dict[TopicPartition, str] | None]:
-        """The assignment, and what changes hands, where that is known without looking for it."""
+        """The assignment, and the partitions that change owners if that is known already."""
         topics = subscribed(partitions, members)
         owned, self._newest = previous_owners(topics, members, self._claim, self._newest)
         wanted = {frozenset(subscription.topics) for subscription in members.values()}
@@ -60,7 +60,7 @@ class _Sticky(ABC):
 
 
 class StickyAssignor(_Sticky):
-    """Everybody gives up all at a rebalance, and gets most of it again."""
+    """Members give up all partitions at a rebalance, and get most of them back."""
 
     name = "sticky"
     protocols = frozenset({RebalanceProtocol.EAGER})
@@ -82,7 +82,7 @@ class StickyAssignor(_Sticky):
         self._last = (partitions, generation)
 
     def _claim(self, subscription: Subscription) -> Claim:
-        # What members own by the subscription itself doesn't count: an eager one has given it up.
+        # Ignore the owned partitions in the subscription: an eager member has given them up.
         data = subscription.user_data
         if not data:
             return Claim((), None)
@@ -96,8 +96,11 @@ class StickyAssignor(_Sticky):
 
 
 class CooperativeStickyAssignor(_Sticky):
-    """Members keep what they have. What has to move is left out at first, and given to its new owner in the
-    rebalance that follows when the old one has given it up."""
+    """Members keep their partitions.
+
+    A partition that moves is left out at first. Its new owner gets it in the next rebalance, which follows when the
+    old one has given it up.
+    """
 
     name = "cooperative-sticky"
     protocols = frozenset({RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE})
@@ -133,7 +136,7 @@ class CooperativeStickyAssignor(_Sticky):
 
 
 def _changing_hands(assignment: Assignment, members: Mapping[str, Subscription]) -> dict[TopicPartition, str]:
-    """The partitions that go to a member that doesn't have them, while one that does has to give them up."""
+    """The partitions that move from one member to another, with their new owners."""
     added: dict[TopicPartition, str] = {}
     given_up: set[TopicPartition] = set()
     for member, partitions in assignment.items():
