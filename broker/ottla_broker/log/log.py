@@ -16,7 +16,6 @@ methods that say so may be called before. That lets a broker with 10,000 partiti
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -33,6 +32,7 @@ from .leader_epoch import LeaderEpochs
 from .producer_state import ProducerEntry, ProducerStates
 from .reader import LogReader
 from .segment import LogSegment
+from .segment_list import SegmentList
 from .validator import AppendInfo, check_batch, check_client_batch, recompress
 
 NOT_TRUNCATED: Final = 2**63 - 1
@@ -56,12 +56,10 @@ class Log:
         "_has_new_files",
         "_initial_recovery_point",
         "_initial_start",
-        "_is_torn",
+        "_segments",
         "_topic_id",
         "_truncations",
         "_was_clean",
-        "active",
-        "base_offsets",
         "config",
         "environment",
         "epochs",
@@ -78,14 +76,11 @@ class Log:
         "producers",
         "reader",
         "recovery_point",
-        "segments",
         "topic",
     )
 
     reader: LogReader
-    segments: Sequence[LogSegment]
-    base_offsets: Sequence[int]
-    active: LogSegment
+    _segments: SegmentList
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
@@ -126,8 +121,6 @@ class Log:
         self._was_clean = clean
         # Whether the folder has names that are not on the device yet.
         self._has_new_files = False
-        # Whether a failed write left bytes behind the active segment's end.
-        self._is_torn = False
         self._truncations = 0
 
     # --- opening ------------------------------------------------------------------------------------------
@@ -165,15 +158,10 @@ class Log:
         self.recovery_point = loaded.recovery_point
         self._has_new_files = loaded.new_files
         self.last_flush_ms = self.environment.now_ms()
-        self._set_segments(loaded.segments)
-        self.reader = LogReader(self)
+        self._segments = SegmentList(self.environment, self.path, loaded.segments)
+        self.reader = LogReader(self, self._segments)
         self.is_open = True
         return self
-
-    def _set_segments(self, segments: Sequence[LogSegment]) -> None:
-        self.base_offsets = [segment.base_offset for segment in segments]
-        self.active = segments[-1]
-        self.segments = tuple(segments)
 
     @property
     def _epochs_path(self) -> str:
@@ -214,12 +202,22 @@ class Log:
         self._topic_id = topic_id
         self._has_new_files = True
 
-    # --- offsets ------------------------------------------------------------------------------------------
+    # --- segments and offsets -----------------------------------------------------------------------------
+
+    @property
+    def segments(self) -> Sequence[LogSegment]:
+        """The segments, ascending."""
+        return self._segments.all
+
+    @property
+    def active(self) -> LogSegment:
+        """The segment that is written to."""
+        return self._segments.active
 
     @property
     def size(self) -> int:
         """Bytes of all segments."""
-        return sum(segment.size for segment in self.segments)
+        return self._segments.size
 
     @property
     def checkpoint_recovery_point(self) -> int:
@@ -231,7 +229,7 @@ class Log:
         """The log start offset for the checkpoint, 0 where the first segment says it; also of a closed log."""
         if not self.is_open:
             return self._initial_start
-        return self.log_start_offset if self.log_start_offset > self.base_offsets[0] else 0
+        return self.log_start_offset if self.log_start_offset > self._segments.base_offsets[0] else 0
 
     def committed_offset(self) -> int:
         """The offset below which everything is committed."""
@@ -455,30 +453,18 @@ class Log:
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"{self.name}: {size} bytes are more than a segment takes ({config.segment_bytes})",
             )
-        segment = self.active
+        segments = self._segments
         try:
-            if self._is_torn:
-                segment.cut(segment.size)
-                self._is_torn = False
+            if segments.is_torn:
+                segments.remove_torn()
+            segment = segments.active
             if segment.must_roll(config, size, timestamp, last, now_ms):
                 segment = self._roll(first, now_ms)
             segment.append(view, last, timestamp, timestamp_offset, config.index_interval_bytes)
         except OSError as error:
-            self._is_torn = True
-            self._remove_torn()
+            segments.write_failed()
             raise self.storage_error("the batch could not be written", error) from error
         self.log_end_offset = last + 1
-
-    def _remove_torn(self) -> None:
-        """Truncate the bytes that a failed write left behind the end; if this fails, the next append tries again."""
-        active = self.active
-        try:
-            active.cut(active.size)
-            self._is_torn = False
-        except OSError as error:
-            _log.error(
-                "cannot remove a failed write", topic=self.topic, partition=self.partition, why=str(error)
-            )
 
     # --- roll ---------------------------------------------------------------------------------------------
 
@@ -492,30 +478,17 @@ class Log:
             raise self.storage_error("no new segment could be made", error) from error
 
     def _roll(self, base_offset: int, now_ms: int) -> LogSegment:
-        environment = self.environment
-        config = self.config
-        old = self.active
-        old.seal()
+        """Seal the active segment and begin another one. Raises OSError."""
+        flusher = self.environment.flusher
+        self.active.seal()
         self.producers.end_offset = base_offset
         self.producers.write_snapshot()
-        jitter = min(config.segment_jitter_ms, config.max_segment_ms)
-        segment = LogSegment.create(
-            environment.files,
-            self.path,
-            base_offset,
-            config,
-            now_ms=now_ms,
-            jitter_ms=environment.random.randrange(jitter) if jitter > 0 else 0,
-        )
+        segment = self._segments.roll(base_offset, self.config, now_ms)
         self._has_new_files = True
-        # A reader at the end was to continue behind the old segment's last batch.
+        # A reader at the end was to continue after the old segment's last batch.
         self.reader.forget_position(self.log_end_offset)
-        if old.base_offset == base_offset:
-            self._set_segments((*self.segments[:-1], segment))
-        else:
-            self._set_segments((*self.segments, segment))
-        if environment.flusher is not None and base_offset > self.recovery_point:
-            environment.flusher.start(self)
+        if flusher is not None and base_offset > self.recovery_point:
+            flusher.start(self)
         _log.debug("segment rolled", topic=self.topic, partition=self.partition, base_offset=base_offset)
         return segment
 
@@ -531,20 +504,15 @@ class Log:
             # No records to remove, but maybe an epoch in which this broker led and wrote nothing.
             self.epochs.truncate_from_end(self.log_end_offset)
             return False
-        if offset <= self.base_offsets[0]:
+        if offset <= self._segments.base_offsets[0]:
             self.truncate_fully_and_start_at(offset)
             return True
         now_ms = self.environment.now_ms()
         self.lowest_truncation = min(self.lowest_truncation, offset)
         try:
-            keep = [segment for segment in self.segments if segment.base_offset <= offset]
-            gone = self.segments[len(keep) :]
             self.reader.forget_positions()
             self._truncations += 1
-            keep[-1].truncate_to(offset, now_ms)
-            txn_index.truncate_to(keep[-1], offset)
-            self._set_segments(keep)
-            self._remove_files(gone)
+            self._remove_files(self._segments.truncate_to(offset, now_ms))
             self.log_end_offset = offset
             self.recovery_point = min(self.recovery_point, offset)
             self.log_start_offset = min(self.log_start_offset, offset)
@@ -571,21 +539,9 @@ class Log:
         try:
             self.reader.forget_positions()
             self._truncations += 1
-            old = self.segments
-            self._remove_files(old)
-            self._set_segments(
-                [
-                    LogSegment.create(
-                        self.environment.files,
-                        self.path,
-                        offset,
-                        self.config,
-                        now_ms=self.environment.now_ms(),
-                    )
-                ]
-            )
+            self._remove_files(self.segments)
+            self._segments.restart_at(offset, self.config, self.environment.now_ms())
             self._has_new_files = True
-            self._is_torn = False
             self.log_start_offset = self.log_end_offset = self.recovery_point = offset
             self.epochs.clear()
             self.producers.clear(offset)
@@ -633,15 +589,15 @@ class Log:
         """Remove the first ``count`` segments, rolling first if that is all; readers keep what they have open."""
         if count == len(self.segments):
             self.roll(now_ms)
-        gone, left = self.segments[:count], self.segments[count:]
         try:
-            self._set_segments(left)
+            removed = self._segments.drop_first(count)
             self.reader.forget_positions()
-            self._remove_files(gone)
+            self._remove_files(removed)
         except OSError as error:
             raise self.storage_error("segments could not be removed", error) from error
-        start = max(self.log_start_offset, left[0].base_offset)
-        self.recovery_point = max(self.recovery_point, left[0].base_offset)
+        first = self._segments.base_offsets[0]
+        start = max(self.log_start_offset, first)
+        self.recovery_point = max(self.recovery_point, first)
         if start > self.log_start_offset:
             self.log_start_offset = start
             self.epochs.truncate_from_start(start)
@@ -650,63 +606,34 @@ class Log:
             topic=self.topic,
             partition=self.partition,
             segments=count,
-            bytes=sum(segment.size for segment in gone),
+            bytes=sum(segment.size for segment in removed),
             start_offset=start,
             reason=reason,
         )
 
     def _remove_files(self, segments: Sequence[LogSegment]) -> None:
-        """Rename to ``.deleted`` now and unlink after file.delete.delay.ms, so that readers can finish."""
+        """Remove segments' files and snapshots. Raises OSError."""
+        self._segments.remove_files(segments, self.config.file_delete_delay_ms)
         for segment in segments:
-            segment.rename(names.DELETED)
             self.producers.remove_snapshot(segment.base_offset)
         if segments:
-            unlink = [segment.unlink for segment in segments]
-
-            def remove() -> None:
-                for one in unlink:
-                    try:
-                        one()
-                    except OSError as error:
-                        _log.warning(
-                            "a deleted segment's file can't be removed", folder=self.path, why=str(error)
-                        )
-
-            self.environment.later(self.config.file_delete_delay_ms, remove)
             self._has_new_files = True
 
     def replace_segments(self, new: Sequence[LogSegment], old: Sequence[LogSegment]) -> None:
-        """Replace segments by compacted ones, which are synced ``.cleaned`` files (LocalLog.replaceSegments).
-
-        First the new ones become ``.swap``, last first: from then on a restart finishes the swap. Then the old ones
-        are removed, and the new ones get their names.
+        """Replace segments by compacted ones: see :meth:`.segment_list.SegmentList.replace`.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
         """
-        bases = {segment.base_offset for segment in new}
-        gone = {id(segment) for segment in old}
         try:
-            for segment in reversed(new):
-                segment.rename(names.SWAP)
             self.reader.forget_positions()
-            kept = [segment for segment in self.segments if id(segment) not in gone]
-            self._set_segments(sorted((*kept, *new), key=lambda segment: segment.base_offset))
-            for segment in old:
-                if segment.base_offset in bases:
-                    # Its snapshot describes the state before the same offset, so it is the new segment's too.
-                    self._remove_but_snapshot(segment)
-                else:
-                    self._remove_files([segment])
-            for segment in new:
-                segment.rename("")
+            self._segments.replace(new, old, self.config.file_delete_delay_ms)
+            # A snapshot holds the state before its offset, so a new segment keeps the old one's.
+            for base_offset in {each.base_offset for each in old} - {each.base_offset for each in new}:
+                self.producers.remove_snapshot(base_offset)
             self._has_new_files = True
         except OSError as error:
             raise self.fail(f"the swap of compacted segments failed: {error}") from error
-
-    def _remove_but_snapshot(self, segment: LogSegment) -> None:
-        segment.rename(names.DELETED)
-        self.environment.later(self.config.file_delete_delay_ms, segment.unlink)
 
     # --- flush --------------------------------------------------------------------------------------------
 
@@ -718,9 +645,8 @@ class Log:
         """
         job = FlushJob(self.environment.files, self.log_end_offset, self._truncations)
         active = self.active
-        at = max(0, bisect_right(self.base_offsets, self.recovery_point) - 1)
         try:
-            for segment in self.segments[at:]:
+            for segment in self.segments[self._segments.index_of(self.recovery_point) :]:
                 job.descriptors.append(segment.file.descriptor())
                 if segment is not active:
                     job.paths += segment.sync_paths()

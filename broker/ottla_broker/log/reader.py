@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, Protocol
 
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -12,6 +11,7 @@ from ottla_protocol.records.batch import HEADER_SIZE, BatchHeader, CorruptRecord
 from .files import FileSlice
 from .index import CorruptIndexError
 from .segment import LogSegment
+from .segment_list import SegmentList
 
 _KNOWN_POSITIONS: Final = 128
 
@@ -27,9 +27,6 @@ class Readable(Protocol):
     failure: str | None
     log_start_offset: int
     log_end_offset: int
-    active: LogSegment
-    segments: Sequence[LogSegment]
-    base_offsets: Sequence[int]
 
     def storage_error(self, what: str, error: OSError) -> KafkaError: ...
 
@@ -37,10 +34,11 @@ class Readable(Protocol):
 class LogReader:
     """Reads an open log. Owned by the loop thread, as the log is."""
 
-    __slots__ = ("_known", "_log")
+    __slots__ = ("_known", "_log", "_segments")
 
-    def __init__(self, log: Readable) -> None:
+    def __init__(self, log: Readable, segments: SegmentList) -> None:
         self._log = log
+        self._segments = segments
         # Positions of batches by their first offset, for readers that come back where they left off.
         self._known: dict[int, tuple[LogSegment, int]] = {}
 
@@ -83,7 +81,7 @@ class LogReader:
             segment, position = location
             limit = segment.size
             if max_offset >= end:
-                next_offset = end if segment is log.active else -1
+                next_offset = end if segment is self._segments.active else -1
             else:
                 bound = known.get(max_offset)
                 if bound is None:
@@ -113,8 +111,8 @@ class LogReader:
 
     def _locate(self, offset: int) -> tuple[LogSegment, int] | None:
         """Segment and position of the first batch that ends at or after ``offset``; None at the end of the log."""
-        at = max(0, bisect_right(self._log.base_offsets, offset) - 1)
-        segments = self._log.segments
+        at = self._segments.index_of(offset)
+        segments = self._segments.all
         while at < len(segments):
             found = segments[at].find(offset)
             if found is not None:
@@ -172,7 +170,7 @@ class LogReader:
         log = self._log
         start = log.log_start_offset
         try:
-            for segment in log.segments:
+            for segment in self._segments.all:
                 if not segment.size or segment.largest_timestamp() < timestamp_ms:
                     continue
                 pair = segment.time_index.floor(timestamp_ms)
@@ -198,7 +196,7 @@ class LogReader:
         start = log.log_start_offset
         try:
             newest, largest, last_offset = None, -1, -1
-            for segment in log.segments:
+            for segment in self._segments.all:
                 timestamp, offset = segment.max_timestamp
                 if offset < start:
                     timestamp, offset = _max_from(segment, start)

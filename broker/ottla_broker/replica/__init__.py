@@ -1,1 +1,1 @@
-"""Partitions as replicas: who leads, how far a partition is committed, and who waits for it."""
+"""Partitions as replicas: leaders and followers, what is committed, and what waits for it."""

@@ -60,7 +60,7 @@ class FetcherManager:
         fetcher.add(partition)
 
     def remove(self, topic: str, partition: int) -> None:
-        """Stop to fetch a partition; one that isn't fetched is no error."""
+        """Stop fetching a partition; one that isn't fetched is no error."""
         for fetcher in self._fetchers.values():
             fetcher.remove((topic, partition))
 

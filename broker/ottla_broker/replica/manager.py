@@ -46,7 +46,7 @@ class ReplicaSelector(Protocol):
 
 
 class Fetchers(Protocol):
-    """Fetches partitions that this broker follows; see :class:`.fetcher_manager.FetcherManager`."""
+    """Fetches the partitions that this broker follows: :class:`.fetcher_manager.FetcherManager`."""
 
     def remove(self, topic: str, partition: int) -> None: ...
 
@@ -56,9 +56,9 @@ class ReplicaManager:
 
     Attributes:
         listeners: learn which partitions are led here.
-        selector: where consumers are sent to read, None for here.
+        selector: chooses the replica that a consumer reads from; None: always this one.
         leader_quota: how fast replicas are copied from here, None where there are no followers.
-        fetchers: stop to fetch partitions that go offline, None where nothing is followed.
+        fetchers: the fetchers of followed partitions, None for a broker that stands alone.
         on_folder_failed: called with a data folder whose disk has failed and its partitions, which are offline by then.
         on_all_failed: called when that was the last data folder.
     """

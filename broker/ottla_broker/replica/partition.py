@@ -60,7 +60,7 @@ _REFUSALS: Final[Mapping[Role, tuple[ErrorCode | None, ErrorCode | None]]] = {
 
 
 class Partition:
-    """See above. Owned by the loop thread.
+    """A partition that this broker has. Owned by the loop thread.
 
     ``log_start_offset ≤ last_stable_offset ≤ high_watermark ≤ log_end_offset`` always holds. The log opens on first
     use, so that ten thousand idle partitions cost next to nothing.
