@@ -1,4 +1,4 @@
-# A broker, and the command line, in a small image that runs as nobody in particular. See docs/docker.md.
+# A small image with a broker and the command line, which runs as an unprivileged user. See docs/docker.md.
 FROM python:3.11-slim AS build
 COPY pyproject.toml README.md LICENSE /source/
 COPY broker /source/broker

@@ -1,11 +1,11 @@
 """Runs pytest for the gate: ``.ci/pytest.py ARGUMENTS`` is ``python -m pytest ARGUMENTS`` with a second chance.
 
-Tests that failed are run once more by themselves, on a machine that does nothing else. Who fails again has failed.
-Who passes then has failed for want of time or room, or because two things happened in an order that the test, or
-Ottla, doesn't expect: the gate stays open, but says so loudly, and appends the test to the file that
-OTTLA_CI_UNSTEADY names. More than a few that fail are no matter of chance and get no second chance.
+Failed tests run once more on their own, on an otherwise idle machine. A test that fails again has failed. A test that
+passes lacked time or memory, or events came in an order that the test or Ottla doesn't expect. The gate stays open,
+but reports the test, and appends it to the file in OTTLA_CI_UNSTEADY. If many tests fail, chance is not the reason,
+and they get no second chance.
 
-The last line tells the numbers of both runs together, in pytest's words.
+The last line has the numbers of both runs together, in pytest's format.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections import Counter
 from pathlib import Path
 
 MOST = 20
-"""Failed tests that are run once more."""
+"""The most failed tests that are run again."""
 _SOME_FAILED = 1  # pytest's exit code; others are no failures of tests
 _COUNT = re.compile(r"(\d+) (passed|failed|skipped|deselected|xfailed|xpassed|errors?|warnings?)\b")
 
@@ -33,14 +33,14 @@ def main(arguments: list[str]) -> int:
         failed = last_failed(Path(cache))
         if not failed or len(failed) > MOST:
             return code
-        print(f"\n== {len(failed)} tests failed; once more, by themselves:", flush=True)
+        print(f"\n== {len(failed)} tests failed; running them again on their own:", flush=True)
         code, again = run([*arguments, "-o", f"cache_dir={cache}", "--last-failed", "-n", "0"])
         unsteady = [name for name in failed if name not in last_failed(Path(cache))]
         if again["passed"] + again["skipped"] < len(unsteady):
             unsteady = []  # not even run, as when the second run was stopped
     counts["passed"] += again["passed"]
     counts["failed"], counts["error"] = again["failed"], again["error"]
-    tell(arguments, unsteady)
+    report(arguments, unsteady)
     print(
         ", ".join(f"{counts[kind]} {kind}" for kind in ("passed", "failed", "error", "skipped")), flush=True
     )
@@ -67,10 +67,10 @@ def last_failed(cache: Path) -> list[str]:
     return sorted(json.loads(file.read_text())) if file.exists() else []
 
 
-def tell(arguments: list[str], unsteady: list[str]) -> None:
+def report(arguments: list[str], unsteady: list[str]) -> None:
     if not unsteady:
         return
-    print("\n== UNSTEADY: failed among all others, passed alone. To be mended, in the test or in Ottla:")
+    print("\n== UNSTEADY: failed with all others, passed alone. Fix the test or Ottla:")
     for name in unsteady:
         print(f"==   {name}")
     note = os.environ.get("OTTLA_CI_UNSTEADY")

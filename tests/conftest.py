@@ -20,7 +20,7 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from tests.support.processes import BrokerProcess
 
-# No test asserts a time, an example of a property no more than any other.
+# No test asserts a time, not even an example of a property.
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
 
@@ -87,11 +87,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kafka = config.getoption("--kafka")
     if kafka is None:
         return
-    told = [bool(_BROKERS.intersection(getattr(item, "fixturenames", ()))) for item in items]
+    with_broker = [bool(_BROKERS.intersection(getattr(item, "fixturenames", ()))) for item in items]
     config.hook.pytest_deselected(
-        items=[item for item, has_broker in zip(items, told, strict=True) if not has_broker]
+        items=[item for item, has_broker in zip(items, with_broker, strict=True) if not has_broker]
     )
-    items[:] = [item for item, has_broker in zip(items, told, strict=True) if has_broker]
+    items[:] = [item for item, has_broker in zip(items, with_broker, strict=True) if has_broker]
     reasons = {"3": {"ottla_only": "only Ottla does this"}}
     reasons["4"] = {**reasons["3"], "not_kafka_4": "Kafka 4 does this otherwise"}
     for mark, reason in reasons[kafka].items():

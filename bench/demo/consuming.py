@@ -34,7 +34,7 @@ class News:
 def consume(
     client: str, member: int, address: str, topic: str, group: str, leave: Event, reports: Queue[News]
 ) -> None:
-    """Read, hand on, commit, until told to leave the group.
+    """Read, hand on and commit flights until ``leave`` is set.
 
     Flights are handed on before their offsets are committed, so a kill in between has them delivered again:
     none can be missed.
@@ -95,8 +95,8 @@ def _consume_with_kafka_python(
             try:
                 consumer.commit()
             except KafkaError:
-                # The broker is away, or the group is rebalancing: these are committed with the next batch, or
-                # delivered again to whoever has the partition then.
+                # The broker is down, or the group is rebalancing. The next batch commits these flights, or the
+                # partition's next owner reads them again.
                 reports.put(News(member, [], commits_failed=1))
     consumer.close()
 

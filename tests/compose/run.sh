@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The compose file, as it stands, with Docker or podman: up, records through every broker from inside and from this
-# machine, a broker killed and started again, its health, down. `--can` only says whether this machine could.
+# Tests docker-compose.yml with Docker or podman: up, records through every broker from inside and from this machine, a
+# killed and restarted broker, its health, down. `--can` only checks whether this machine can run it.
 set -eu -o pipefail
 cd "$(dirname "$0")/../.."
 
@@ -19,12 +19,12 @@ else
     exit 2
 fi
 if [[ ${1:-} == --can ]]; then
-    # Nothing is fetched for this question.
+    # Don't fetch images for this check.
     $engine image inspect python:3.11-slim zookeeper:3.9 >/dev/null 2>&1 || exit 2
     exit 0
 fi
 
-# No client's command waits for ever, where there is GNU's timeout.
+# With GNU timeout, no client command waits forever.
 bounded=()
 if command -v timeout >/dev/null; then bounded=(timeout 120); fi
 

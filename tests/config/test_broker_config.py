@@ -331,7 +331,7 @@ def test_overrides_of_connections() -> None:
     assert made.connection_limits == {"127.0.0.1": 5, "host": 2}
 
 
-def test_the_command_line_goes_before_the_file(tmp_path: Path) -> None:
+def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_text("num.partitions=3\nnum.network.threads=2\n")
     made = load_config(path, {"num.partitions": "7"})

@@ -1,4 +1,4 @@
-"""Sources and synonyms as Kafka tells them."""
+"""Sources and synonyms of configs, as in Kafka."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_a_misspelt_variable_is_warned_of() -> None:
     ]
 
 
-def test_the_environment_goes_before_the_file_and_the_command_line_before_both(tmp_path: Path) -> None:
+def test_the_environment_overrides_the_file_and_the_command_line_both(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_text("num.partitions=3\nnum.network.threads=2\nbackground.threads=5\n")
     environ = {"OTTLA_NUM_PARTITIONS": "4", "OTTLA_NUM_NETWORK_THREADS": "6"}

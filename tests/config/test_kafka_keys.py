@@ -52,7 +52,7 @@ def test_types_and_defaults_are_kafkas() -> None:
             assert text_of(key) == default.removeprefix("class "), name
 
 
-def test_own_defaults_are_told() -> None:
+def test_own_defaults_are_documented() -> None:
     for name in OUR_OWN_DEFAULTS:
         assert "Kafka's default" in all_keys()[name].documentation
 
@@ -63,7 +63,7 @@ def test_what_is_dynamic_here_is_dynamic_there_in_the_same_way() -> None:
             assert KAFKA["broker", name][2] == key.mode, name
 
 
-def test_every_key_has_a_meaning_and_what_does_not_act_a_reason() -> None:
+def test_every_key_has_a_meaning_and_without_effect_a_reason() -> None:
     for name, key in {**all_keys(), **TOPIC_KEYS}.items():
         assert key.meaning.endswith("."), name
         assert key.effect == SUPPORTED or key.note, name
@@ -77,7 +77,7 @@ def test_defaults_are_allowed_by_their_own_validators() -> None:
             assert key.parse(text) == key.default
 
 
-def test_every_key_that_acts_is_read_somewhere() -> None:
+def test_every_supported_key_is_used() -> None:
     """No key is accepted and then ignored: outside its declaration, its name or attribute is used."""
     package = Path(__file__).parents[2] / "broker" / "ottla_broker"
     declared = {

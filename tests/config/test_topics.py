@@ -45,7 +45,7 @@ def test_the_brokers_keys_are_what_topics_fall_back_to(
     assert effective(config(settings), {})[name] == value
 
 
-def test_a_topics_own_setting_goes_first() -> None:
+def test_a_topics_own_setting_overrides_the_brokers() -> None:
     made = log_config(
         config({"log.retention.ms": "5", "message.max.bytes": "9"}),
         {"retention.ms": "-1", "cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0.1"},

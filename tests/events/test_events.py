@@ -24,7 +24,7 @@ def lines(stream: io.StringIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_an_event_is_one_json_line_where_nobody_looks_on(stream: io.StringIO) -> None:
+def test_an_event_is_one_json_line_without_a_terminal(stream: io.StringIO) -> None:
     events.get_logger().info("topic created", topic="t", partitions=3)
     (line,) = lines(stream)
     assert line.pop("timestamp", "").endswith("Z")  # type: ignore[attr-defined]

@@ -97,10 +97,10 @@ def test_the_version_is_the_highest_of_both() -> None:
 def test_a_broker_without_the_handshake_version_names_its_own() -> None:
     talk: Exchange[str] = Exchange("test", 1000)
     talk.request(ApiVersionsRequest(), "", version=talk.handshake_version)
-    told = ApiVersionsResponse(
+    response = ApiVersionsResponse(
         error_code=35, api_keys=[ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=0, max_version=2)]
     )
-    assert not talk.learn(RawAnswer(memoryview(told.encode(0)), 3))
+    assert not talk.learn(RawAnswer(memoryview(response.encode(0)), 3))
     assert talk.handshake_version == 2
     silent = ApiVersionsResponse(error_code=35)
     assert not talk.learn(RawAnswer(memoryview(silent.encode(0)), 2))
@@ -117,7 +117,7 @@ def test_produce_without_acks_has_no_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "told"),
+    ("sent", "message"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "web server"),
         (b"\x15\x03\x03\x00\x02\x02\x46", "TLS listener"),
@@ -127,19 +127,19 @@ def test_produce_without_acks_has_no_answer() -> None:
         (b"\x00\x00\x00\x04\x00\x00\x00\x09", "correlation id 9 where 0 .Metadata. was expected"),
     ],
 )
-def test_what_is_no_answer_is_named(sent: bytes, told: str) -> None:
+def test_what_is_no_answer_is_named(sent: bytes, message: str) -> None:
     talk = exchange(METADATA=(0, 12))
     talk.request(MetadataRequest(), "")
-    with pytest.raises(ProtocolError, match=told):
+    with pytest.raises(ProtocolError, match=message):
         feed(talk, sent)
 
 
-def test_an_answer_nobody_asked_for_is_refused() -> None:
+def test_an_unrequested_response_is_refused() -> None:
     with pytest.raises(ProtocolError, match="where none was expected"):
         feed(exchange(), framed(ApiKey.METADATA, 12, 0, b""))
 
 
-def test_an_answer_that_cannot_be_read_is_told_to_who_waits_for_it() -> None:
+def test_an_undecodable_response_goes_to_its_request() -> None:
     talk = exchange(METADATA=(0, 12))
     talk.request(MetadataRequest(), "mine")
     (answer,) = feed(talk, framed(ApiKey.METADATA, 12, 0, b"\x00\x00"))

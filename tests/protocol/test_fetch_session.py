@@ -1,4 +1,4 @@
-"""Fetch sessions: what broker and consumer think of one another stays the same."""
+"""Fetch sessions: broker and client agree on the partitions."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_what_went_wrong_starts_over() -> None:
         assert (request.session_id, request.epoch, set(request.fetch)) == (id, 0, {A})
 
 
-def test_a_partition_that_nobody_asked_for_starts_over() -> None:
+def test_an_unrequested_partition_starts_over() -> None:
     session = FetchSession()
     session.request({A: want(A)}, by_id=True)
     assert not session.answered(0, 9, [A, B])

@@ -53,7 +53,7 @@ def test_librdkafka_batches_are_read(golden: Golden) -> None:
     assert [as_golden(record)[1:] for record in decode_records(golden.batch)] == golden.records
 
 
-# With log append time the records' own timestamps are lost to whoever reads them, to Kafka's cleaner as well.
+# With log append time, readers lose the records' own timestamps, even Kafka's cleaner.
 @pytest.mark.parametrize("golden", **ids([g for g in JAVA + LIBRDKAFKA if g.name != "log-append-time"]))
 def test_a_batch_read_and_written_again_is_the_same(golden: Golden) -> None:
     header = read_header(golden.batch)

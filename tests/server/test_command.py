@@ -220,7 +220,7 @@ group.initial.rebalance.delay.ms=0
             (result,) = wire.call(DescribeConfigsRequest(resources=[asked]), 4).results
         found = {config.name: config.value for config in result.configs}
         assert found["log.retention.check.interval.ms"] == "300000"
-        assert found["num.partitions"] == "5", "--set goes before the file"
+        assert found["num.partitions"] == "5", "--set overrides the file"
         assert broker.stop() == 0
     finally:
         broker.kill()

@@ -1,4 +1,4 @@
-"""Starts that fail, signals that come twice, outputs that nobody reads, limits that are reached."""
+"""Failed starts, repeated signals, closed outputs, and limits."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_signal_that_comes_twice_is_one(own_broker: OwnBroker) -> None:
 
 
 @pytest.mark.parametrize("closed", ["stdout-closed", "stdout-unread", "stderr-closed", "stderr-unread"])
-def test_outputs_that_nobody_reads(closed: str, tmp_path: Path) -> None:
+def test_closed_outputs(closed: str, tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data")
     reader, writer = os.pipe()
     os.close(reader)
@@ -122,7 +122,7 @@ def test_max_connections(own_broker: OwnBroker) -> None:
         assert three.receive()
 
 
-def test_several_listeners_each_tell_their_own_address(tmp_path: Path) -> None:
+def test_each_listener_advertises_its_own_address(tmp_path: Path) -> None:
     ports = [free_port(), free_port()]
     broker = BrokerProcess(
         tmp_path / "data",
@@ -143,15 +143,15 @@ def test_several_listeners_each_tell_their_own_address(tmp_path: Path) -> None:
             assert f"out.example:{ports[1]}" in line
             for port, host in zip(ports, ("127.0.0.1", "out.example"), strict=True):
                 with Wire(port) as wire:
-                    (told,) = wire.call(MetadataRequest(topics=None), 8).brokers
-                    assert (told.host, told.port) == (host, port)
+                    (found,) = wire.call(MetadataRequest(topics=None), 8).brokers
+                    assert (found.host, found.port) == (host, port)
             process.terminate()
             assert process.wait(60) == 0
         finally:
             process.kill()
 
 
-def test_port_0_is_told_as_what_it_became(tmp_path: Path) -> None:
+def test_port_0_is_advertised_as_the_real_port(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data", port=0)
     with subprocess.Popen(broker.command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -159,8 +159,8 @@ def test_port_0_is_told_as_what_it_became(tmp_path: Path) -> None:
             port = int(process.stdout.readline().split("127.0.0.1:")[1].split()[0])
             assert port > 0
             with Wire(port) as wire:
-                (told,) = wire.call(MetadataRequest(topics=None), 8).brokers
-                assert (told.host, told.port) == ("127.0.0.1", port)
+                (found,) = wire.call(MetadataRequest(topics=None), 8).brokers
+                assert (found.host, found.port) == ("127.0.0.1", port)
             process.terminate()
             assert process.wait(60) == 0
         finally:

@@ -1,4 +1,4 @@
-"""A disk that is full: the producer is told, nothing acknowledged is lost, and with room the broker goes on."""
+"""A full disk: the producer gets an error, nothing acknowledged is lost, and with room the broker continues."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from ottla_protocol.messages.metadata import MetadataResponse
 
 @contextmanager
 def answering(answer: bytes) -> Iterator[int]:
-    """A port where somebody reads something and says this."""
+    """A port whose listener reads a request and sends these bytes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

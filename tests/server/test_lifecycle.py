@@ -1,4 +1,4 @@
-"""Starting, stopping and starting again: the marker of a clean stop, what waits while it stops, what is there after."""
+"""Starting, stopping and restarting: the clean-shutdown marker, waiting requests, and the data afterwards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ottla_protocol.messages.metadata import MetadataRequest
 OwnBroker = Callable[..., BrokerProcess]
 MARKER = ".kafka_cleanshutdown"
 STOP_S = 30.0
-"""A broker that is told to stop is gone within this."""
+"""The longest stop."""
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])

@@ -1,1 +1,1 @@
-"""What tests share: a broker in a process of its own."""
+"""Code that tests share: brokers in their own processes, clients, waiting."""

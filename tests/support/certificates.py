@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class Certificates:
-    """An authority, and what it and another one have signed, as PEM files."""
+    """A certificate authority, and PEM files signed by it and by another one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -22,14 +22,14 @@ class Certificates:
         self.authority, self.another = str(folder / "ours.crt"), str(folder / "another.crt")
 
     def asking(self) -> ssl.SSLContext:
-        """A server's: it takes those alone whose certificate the authority has signed."""
+        """A server's TLS context, which requires client certificates signed by the authority."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self.authority)
         context.load_cert_chain(self.server)
         context.verify_mode = ssl.CERT_REQUIRED
         return context
 
     def shown(self, certificate: str | None = "broker", *, trusting: str = "authority") -> ssl.SSLContext:
-        """A client's, which shows one of the certificates here, or none."""
+        """A client's TLS context, with one of the certificates here or none."""
         context = ssl.create_default_context(cafile=getattr(self, trusting))
         if certificate is not None:
             context.load_cert_chain(getattr(self, certificate))

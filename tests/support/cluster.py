@@ -1,4 +1,4 @@
-"""Several brokers and a ZooKeeper, each a process of its own: a cluster on this machine."""
+"""A cluster on this machine: several brokers and ZooKeeper, each in its own process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ottla_protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 
 _VERSION = 12
 
-# Waits that make tests slow, made short.
+# Shorter waits than the defaults.
 QUICK: Mapping[str, object] = {
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 500,
@@ -33,7 +33,7 @@ _chroots = itertools.count()
 
 
 class Cluster:
-    """Brokers numbered from 1 on one ZooKeeper, below a chroot of their own."""
+    """Brokers numbered from 1 on one ZooKeeper, under their own chroot."""
 
     def __init__(
         self,
@@ -44,12 +44,12 @@ class Cluster:
         racks: Iterable[str] = (),
         listeners: Callable[[int], Mapping[str, object]] | None = None,
     ) -> None:
-        """``listeners`` makes settings of the port for clients; without it that is the only listener."""
+        """``listeners`` makes settings of the client port; without it, that is the only listener."""
         self.zookeeper = zookeeper
         self.connect = f"{zookeeper.address}/cluster{next(_chroots)}"
         self.brokers: dict[int, BrokerProcess] = {}
         self.leftovers: list[Callable[[], object]] = []
-        """Ends what tests have set going and may not have ended themselves."""
+        """Cleanups for processes that a test may leave behind."""
         names = list(racks)
         for number in range(1, brokers + 1):
             own: dict[str, object] = {
@@ -86,13 +86,13 @@ class Cluster:
         wait_for(complete, f"brokers {sorted(running)} to know each other", timeout)
 
     def known_to(self, number: int) -> set[int]:
-        """The brokers that are there, as one broker has heard. Metadata names those that have just gone as well."""
+        """Return the brokers that one broker knows are alive. Metadata also names those that have just gone."""
         with Wire(self.brokers[number].port) as connection:
             answer = connection.call(DescribeClusterRequest(), 0)
             return {broker.broker_id for broker in answer.brokers}
 
     def metadata(self, number: int | None = None, topics: list[str] | None = None) -> MetadataResponse:
-        """A broker's answer to Metadata; of any that runs."""
+        """Return the metadata from a broker, by default any running one."""
         if number is None:
             number = next(n for n, broker in self.brokers.items() if broker.running)
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
@@ -102,7 +102,7 @@ class Cluster:
             return answer
 
     def controller(self) -> int:
-        """The controller, as soon as there is one that runs."""
+        """Return the controller, as soon as a running broker is."""
 
         def found() -> int:
             controller: int = self.metadata().controller_id
@@ -111,7 +111,7 @@ class Cluster:
         return wait_for(found, "a controller")
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """Who leads a partition, as soon as somebody that runs does."""
+        """Return a partition's leader, as soon as a running broker is."""
 
         def found() -> int:
             answer = self.metadata(topics=[topic]).topics[0]
@@ -128,7 +128,7 @@ class Cluster:
         return next(set(each.isr_nodes) for each in answer.partitions if each.partition_index == partition)
 
     def wait_in_sync(self, topic: str, count: int, timeout: float = 60.0) -> None:
-        """Wait until all partitions of a topic have so many replicas in sync."""
+        """Wait until all partitions of a topic have ``count`` in-sync replicas."""
 
         def complete() -> bool:
             partitions = self.metadata(topics=[topic]).topics[0].partitions
@@ -143,7 +143,7 @@ class Cluster:
         self.brokers[number].send_signal(signal.SIGCONT)
 
     def clear(self) -> None:
-        """End what a test has left going."""
+        """Run the cleanups."""
         while self.leftovers:
             self.leftovers.pop()()
 
@@ -155,5 +155,5 @@ class Cluster:
             broker.kill()
 
     def complaints(self) -> list[str]:
-        """What the brokers logged that tells of a defect."""
+        """Return log lines that reveal a defect."""
         return [line for broker in self.brokers.values() for line in broker.complaints()]

@@ -1,4 +1,4 @@
-"""The command ``ottla`` as a user runs it: a process of its own."""
+"""The command ``ottla`` as a user runs it, in its own process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PATIENCE = 60.0  # seconds, far more than any of the commands takes
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command has ended. A traceback is never an outcome."""
+    """A command's exit code and output, which never contains a traceback."""
 
     code: int
     out: bytes
@@ -30,7 +30,7 @@ class Outcome:
 def spawn(
     bootstrap: str, *args: str, stdin: int = subprocess.PIPE, env: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a command; warnings of Python are errors in it."""
+    """Start a command that turns Python's warnings into errors."""
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "ottla_client", *args],
         stdin=stdin,
@@ -59,7 +59,7 @@ def ottla(bootstrap: str, *args: str, data: bytes = b"", env: Mapping[str, str] 
 
 
 class Shell:
-    """``ottla`` with one broker."""
+    """``ottla`` for one broker."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -68,7 +68,7 @@ class Shell:
         return ottla(self.bootstrap, *map(str, args), data=data)
 
     def records(self, topic: str) -> list[dict[str, Any]]:
-        """All records of a topic, in the order of partition and offset."""
+        """Return all records of a topic, ordered by partition and offset."""
         found = [json.loads(line) for line in self("consume", topic, "-e", "--json").lines]
         return sorted(found, key=lambda record: (record["partition"], record["offset"]))
 

@@ -1,4 +1,4 @@
-"""Brokers in memory that a controller tells what to do: they obey, refuse, fall silent, die and come back."""
+"""Brokers in memory for a controller: they obey, refuse, fall silent, die and come back."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ OLD_VERSIONS = {4: 1, 5: 1, 6: 4}
 
 
 class FakeBroker:
-    """What one broker was told.
+    """The state that a controller has sent one broker.
 
     Attributes:
-        up: whether its process lives: connections to one that doesn't are refused.
-        silent: it accepts connections, but answers nothing.
+        up: whether its process lives; connections to a dead one are refused.
+        silent: it accepts connections, but never responds.
         failing: error codes for LeaderAndIsr or StopReplica, by partition.
-        unable: how many requests it answers with an error as a whole.
+        unable: the number of requests that it answers with an error.
     """
 
     def __init__(self, broker_id: int, versions: dict[int, int] | None = None) -> None:
@@ -82,7 +82,7 @@ class FakeBroker:
         self.links: list[FakeLink] = []
 
     def die(self) -> None:
-        """The process is gone: its sockets are closed."""
+        """End the process, closing its sockets."""
         self.up = False
         for link in self.links:
             link.close()
@@ -121,9 +121,9 @@ class FakeBroker:
 
     def _lead(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         answer = LeaderAndIsrResponse(partition_errors=[], topics=[])
-        told = [(s.topic_name, b"", s) for s in request.ungrouped_partition_states]
-        told += [(t.topic_name, t.topic_id, s) for t in request.topic_states for s in t.partition_states]
-        for name, topic_id, state in told:
+        states = [(s.topic_name, b"", s) for s in request.ungrouped_partition_states]
+        states += [(t.topic_name, t.topic_id, s) for t in request.topic_states for s in t.partition_states]
+        for name, topic_id, state in states:
             partition = (name, state.partition_index)
             known = self.states.get(partition)
             code = self.failing.get(partition, 0)
@@ -158,8 +158,8 @@ class FakeBroker:
 
     def _stop(self, request: StopReplicaRequest) -> StopReplicaResponse:
         answer = StopReplicaResponse(partition_errors=[])
-        told = [(t.topic_name, s) for t in request.topic_states for s in t.partition_states]
-        for name, state in told:
+        states = [(t.topic_name, s) for t in request.topic_states for s in t.partition_states]
+        for name, state in states:
             partition = (name, state.partition_index)
             code = self.failing.get(partition, 0)
             if not code:
@@ -174,7 +174,7 @@ class FakeBroker:
 
 
 class FakeLink:
-    """A connection to a :class:`FakeBroker`; requests and answers go through their encodings."""
+    """A connection to a :class:`FakeBroker`; requests and responses are encoded and decoded."""
 
     def __init__(self, broker: FakeBroker) -> None:
         self._broker = broker
@@ -216,7 +216,7 @@ class FakeLink:
 
 
 class FlakyStore:
-    """A store whose connection breaks now and then while a controller writes: before the write is made, or after."""
+    """A store whose connection sometimes breaks before or after a controller's write."""
 
     def __init__(self, store: ZooKeeperStore, random: Random, likelihood: float) -> None:
         self._store = store
@@ -242,7 +242,7 @@ class FlakyStore:
 
 
 class FakeCluster:
-    """Fake brokers that are registered in a real ZooKeeper, and controllers that tell them what to do."""
+    """Fake brokers, registered in a real ZooKeeper, and controllers for them."""
 
     def __init__(self, connect: str) -> None:
         self.settings = ZooKeeperSettings(connect, session_timeout_ms=30_000, connection_timeout_ms=6000)
@@ -272,17 +272,13 @@ class FakeCluster:
         for session in (*self._sessions.values(), self.store):
             await session.close()
 
-    # ---- brokers
-
     async def add(self, *ids: int, versions: dict[int, int] | None = None) -> None:
         for broker_id in ids:
             self.brokers[broker_id] = FakeBroker(broker_id, versions)
             await self.register(broker_id)
 
     async def register(self, broker_id: int, *, again: bool = False) -> None:
-        """Make the broker's node; it can be taken away by :meth:`unregister`. ``again``: in the place of the one that
-        is there, so that nobody sees it gone.
-        """
+        """Register the broker. ``again`` replaces its node, so that the broker is never missing."""
         registration = BrokerRegistration(
             "127.0.0.1",
             9092,
@@ -313,7 +309,7 @@ class FakeCluster:
         return FakeLink(broker)
 
     async def until(self, check: Callable[[], Awaitable[object]], timeout: float = 60.0) -> None:
-        """Wait until the store is there and says what it should."""
+        """Wait until a node of the store satisfies a condition."""
 
         async def holds() -> object:
             try:
@@ -334,7 +330,7 @@ class FakeCluster:
         await self.until(empty)
 
     async def until_state(self, topic: str, index: int, check: Callable[[PartitionState], object]) -> None:
-        """Wait until a partition's state in the store is as it should be."""
+        """Wait until a partition's state in the store satisfies a condition."""
 
         async def right() -> object:
             return check(await self.state(topic, index))
@@ -345,17 +341,15 @@ class FakeCluster:
         path = TopicPartitionStateNode.path(topic, index)
         return TopicPartitionStateNode.decode(path, (await self.store.get(path))[0])
 
-    # ---- controllers
-
     async def three(self, **settings: str) -> Candidate:
-        """Three brokers, the first of them the controller, which has told them so."""
+        """Start three brokers, the first of which is the controller and has sent them their state."""
         await self.add(1, 2, 3)
         candidate = await self.controller(1, **settings)
         await until(lambda: all(len(broker.live) == 3 for broker in self.brokers.values()))
         return candidate
 
     async def controller(self, broker_id: int, **settings: str) -> Candidate:
-        """A broker that stands for election, and has won if nobody is the controller."""
+        """Start a controller candidate, which wins if there is no controller."""
         candidate = Candidate(self, broker_id, settings)
         self.controllers.append(candidate)
         await candidate.open()
@@ -363,14 +357,14 @@ class FakeCluster:
 
 
 class ShortSleeps(SystemClock):
-    """Pauses before retries take a tenth of their time."""
+    """Pauses before retries are ten times shorter."""
 
     async def sleep(self, seconds: float) -> None:
         await super().sleep(seconds / 10)
 
 
 class Candidate:
-    """One broker's part in the election, and the controller that it is once elected."""
+    """A broker's candidacy in elections, and its controller once elected."""
 
     def __init__(self, cluster: FakeCluster, broker_id: int, settings: dict[str, str]) -> None:
         self.cluster = cluster
@@ -423,7 +417,7 @@ class Candidate:
         await self.store.close()
 
     async def handle(self, request: Any, version: int) -> Any:
-        """This broker's response to a request, through its handler."""
+        """Return this broker's response to a request, through its handler."""
         key = int(request.API_KEY)
         module = (SERVED | IN_CLUSTERS)[key].module
         member = SimpleNamespace(controller=self.api)
@@ -465,16 +459,14 @@ class Candidate:
     def _on_brokers(self, context: Context) -> None:
         assert all(broker in self.cluster.brokers for broker in context.brokers)
 
-    # ---- what the cluster's controller needs
-
     async def _to_controller(self) -> Any:
         for candidate in self.cluster.controllers:
             if candidate.active is not None:
                 return _ToController(candidate)
-        raise ConnectionError("nobody is the controller")
+        raise ConnectionError("there is no controller")
 
-    def told(self) -> MetadataCache:
-        """Bring this broker's metadata up to what its fake was told."""
+    def sync_metadata(self) -> MetadataCache:
+        """Update this broker's metadata from its fake's state."""
         found: dict[str, dict[int, Any]] = {}
         fake = self.cluster.brokers[self.broker_id]
         for (name, index), state in fake.metadata.items():
@@ -496,7 +488,7 @@ class Candidate:
     async def _wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
         deadline = self.clock.monotonic() + timeout
         while True:
-            self.told()
+            self.sync_metadata()
             if condition():
                 return True
             if self.clock.monotonic() >= deadline:
@@ -520,7 +512,7 @@ class Candidate:
 
 
 class _ToController:
-    """A connection to the controller, for another broker."""
+    """Connect another broker to the controller."""
 
     def __init__(self, candidate: Candidate) -> None:
         self._candidate = candidate

@@ -1,6 +1,6 @@
-"""Apache Kafka, 3.9.1 or 4.x, in the place of the broker under test, so that the tests can be held against it.
+"""Runs the tests against Apache Kafka 3.9.1 or 4.x in place of Ottla.
 
-:class:`KafkaMember` is a broker of 3.9.1 in a cluster on ZooKeeper, beside Ottla's.
+:class:`KafkaMember` is a broker of 3.9.1 in a cluster on ZooKeeper, beside Ottla brokers.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from harness.brokers import Kafka
 from harness.java import find_java
 from harness.ports import free_port
 
-# Kafka does not have these keys of its own accord as one broker wants them.
+# Defaults that don't suit a single broker.
 _ONE_BROKER = {"offsets.topic.replication.factor": "1"}
 
 
 class KafkaProcess:
-    """The same handles as :class:`tests.support.processes.BrokerProcess`, as far as tests need them."""
+    """Has those methods of :class:`tests.support.processes.BrokerProcess` that tests need."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class KafkaProcess:
         version: str = maven.KAFKA_VERSION,
     ) -> None:
         self.folder = folder
-        # Kafka 4 has no segments under 1 MiB but by this name (KIP-1030), which is for tests.
+        # Kafka 4 allows segments under 1 MiB only by this name, which is for tests (KIP-1030).
         self.other_names = {} if version.startswith("3.") else {"segment.bytes": "internal.segment.bytes"}
         self.settings = dict(settings or {})
         given = {
@@ -64,7 +64,7 @@ class KafkaProcess:
         return self._broker.tail(100)
 
     def complaints(self) -> list[str]:
-        """Kafka's own log is not under test."""
+        """Return nothing: Kafka's log is not under test."""
         return []
 
 
@@ -83,20 +83,20 @@ log4j.additivity.kafka.controller=false
 log4j.logger.state.change.logger=TRACE, state
 log4j.additivity.state.change.logger=false
 """
-# A test's brokers share two cores: little memory, and a compiler that is soon done.
+# A test's brokers share two cores, so use little memory and compile little.
 _JVM = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
 
 
 _STARTED = "started (kafka.server.KafkaServer)"
-# It ends when it starts for longer than its session with ZooKeeper lasts: the next start is quicker; and when the node
-# of a broker that was killed is there still: the next start is later.
+# Kafka exits when its start takes longer than its ZooKeeper session, or while a killed broker's node still exists.
+# Start it again then.
 _AGAIN = ("SessionExpiredException", "NodeExistsException")
 
 
 class KafkaMember:
-    """A broker of Kafka 3.9.1 in ZooKeeper mode, with the handles of :class:`tests.support.processes.BrokerProcess`.
+    """A broker of Kafka 3.9.1 in ZooKeeper mode, with methods of :class:`tests.support.processes.BrokerProcess`.
 
-    What it logs is in ``NAME.logs/server.log`` and ``state-change.log`` beside its folder.
+    Its logs are ``NAME.logs/server.log`` and ``state-change.log`` beside its folder.
     """
 
     def __init__(
@@ -125,12 +125,12 @@ class KafkaMember:
         return self._process is not None and self._process.poll() is None
 
     def start(self, timeout: float = 180.0) -> KafkaMember:
-        """Run it and wait until it says that it has started."""
+        """Start the broker, and wait until it reports that it has started."""
         self.spawn()
         return self.wait_started(timeout)
 
     def wait_started(self, timeout: float = 180.0) -> KafkaMember:
-        """After :meth:`spawn`: wait until it says that it has started."""
+        """Wait after :meth:`spawn` until the broker reports that it has started."""
         deadline = time.monotonic() + timeout
         while True:
             running, said = self.running, self.log()[self._began :]
@@ -144,7 +144,7 @@ class KafkaMember:
             time.sleep(0.05)
 
     def spawn(self) -> None:
-        """Run it, and don't wait."""
+        """Start the broker without waiting."""
         self._logs.mkdir(parents=True, exist_ok=True)
         self._began = len(self.log())
         log4j, config = self._logs / "log4j.properties", self._logs / "server.properties"
@@ -167,7 +167,7 @@ class KafkaMember:
             )
 
     def stop(self, timeout: float = 60.0, sign: signal.Signals = signal.SIGTERM) -> int:
-        """SIGTERM, and the exit code."""
+        """Send SIGTERM, and return the exit code."""
         self.send_signal(sign)
         assert self._process is not None
         try:
@@ -180,17 +180,17 @@ class KafkaMember:
         self._process.send_signal(sign)
 
     def kill(self) -> None:
-        """SIGKILL; a broker that has gone already is fine."""
+        """Send SIGKILL, if the broker still runs."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
 
     def log(self) -> str:
-        """What it has logged, state changes apart."""
+        """Return its log, without state changes."""
         file = self._logs / "server.log"
         return file.read_text(errors="replace") if file.exists() else ""
 
     def complaints(self) -> list[str]:
-        """Kafka's own log is not under test."""
+        """Return nothing: Kafka's log is not under test."""
         return []

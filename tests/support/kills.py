@@ -1,4 +1,4 @@
-"""Fixtures of the tests that kill processes: how many times, and what decides when and how.
+"""Fixtures of tests that kill processes: how often, and the random choices.
 
 ``make faults``, or ``OTTLA_FAULT_ROUNDS=50 OTTLA_FAULT_SEED=7 pytest tests/crash``, runs more rounds than the suite.
 Without a seed, a run of many rounds picks one and prints it.
@@ -16,13 +16,13 @@ ROUNDS = int(os.environ.get("OTTLA_FAULT_ROUNDS", "3"))
 
 @pytest.fixture
 def rounds() -> int:
-    """How many times a test kills."""
+    """The number of kills per test."""
     return ROUNDS
 
 
 @pytest.fixture
 def chance() -> random.Random:
-    """Decides when to kill, what to kill, and what to damage."""
+    """The random numbers for when and what to kill or damage."""
     seed = os.environ.get("OTTLA_FAULT_SEED")
     number = int(seed) if seed is not None else (1 if ROUNDS <= 3 else random.SystemRandom().randrange(10**6))
     print(f"OTTLA_FAULT_SEED={number}")

@@ -1,4 +1,4 @@
-"""A real broker in a process of its own, on a free port, in a temporary folder."""
+"""A real broker in its own process, on a free port, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ READY = b"accepts clients"
 
 
 class BrokerProcess:
-    """``ottla broker`` as a user runs it; start it again on the same folder and port after its end."""
+    """``ottla broker`` as a user runs it. You can restart it with the same folder and port."""
 
     other_names: ClassVar[Mapping[str, str]] = {}
-    """Configs of topics that this broker knows by another name than Kafka 3.9."""
+    """Topic configs with other names than in Kafka 3.9."""
 
     def __init__(
         self, folder: Path, settings: Mapping[str, object] | None = None, port: int | None = None
@@ -57,7 +57,7 @@ class BrokerProcess:
         return [sys.executable, "-m", "ottla_broker", *where, *sets]
 
     def start(self, timeout: float = 60.0) -> BrokerProcess:
-        """Run it and wait until it says that it accepts clients."""
+        """Start the broker, and wait until it reports that it accepts clients."""
         self.spawn()
         assert self._process is not None
         assert self._process.stdout is not None
@@ -74,7 +74,7 @@ class BrokerProcess:
         raise RuntimeError(f"the broker did not start:\n{self.log()[-4000:]}")
 
     def spawn(self) -> None:
-        """Run it, and don't wait."""
+        """Start the broker without waiting."""
         with self.log_file.open("ab") as errors:
             self._process = subprocess.Popen(
                 self.command,
@@ -85,12 +85,12 @@ class BrokerProcess:
             )
 
     def stop(self, timeout: float = 60.0, sign: signal.Signals = signal.SIGTERM) -> int:
-        """SIGTERM, and the exit code."""
+        """Send SIGTERM, and return the exit code."""
         self.send_signal(sign)
         return self.wait(timeout)
 
     def wait(self, timeout: float = 60.0) -> int:
-        """Wait for its end, and the exit code; what stdout had left goes to :attr:`ready_line`."""
+        """Wait for the broker's end, and return the exit code. The rest of stdout goes to :attr:`ready_line`."""
         assert self._process is not None
         try:
             code = self._process.wait(timeout)
@@ -105,7 +105,7 @@ class BrokerProcess:
         self._process.send_signal(sign)
 
     def kill(self) -> None:
-        """SIGKILL; a broker that has gone already is fine."""
+        """Send SIGKILL, if the broker still runs."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -121,15 +121,15 @@ class BrokerProcess:
                 process.stdout.close()
 
     def log(self) -> str:
-        """What it has logged."""
+        """Return its log."""
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def events(self) -> list[dict[str, object]]:
-        """What it has logged, a dict a line; a line that is no JSON fails the test that asks."""
+        """Return its log as dicts. A line that is not JSON fails the test."""
         return [json.loads(line) for line in self.log().splitlines()]
 
     def complaints(self) -> list[str]:
-        """Lines logged since the last call that tell of a defect: a request that failed, a traceback."""
+        """Return log lines since the last call that reveal a defect: a failed request, a traceback."""
         if not self.log_file.exists():
             return []
         with self.log_file.open("rb") as file:

@@ -19,16 +19,16 @@ from harness.ports import free_port
 HOME = Path(pyspark.__file__).parent
 WORKERS = 2
 QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""For Java processes that are to begin soon, rather than to become fast."""
+"""Options for Java processes that should start quickly."""
 
 
 T = TypeVar("T")
 
 
 def patiently(action: Callable[[], T], tries: int = 5) -> T:
-    """Do it, again where Spark has given up on a Python process of its own after 10 s: a busy machine takes longer.
+    """Retry a query when Spark gave up on one of its Python processes after 10 s, which happens on a busy machine.
 
-    A query that Spark could not begin has done nothing; it begins anew.
+    A query that Spark couldn't start has done nothing.
     """
     while True:
         tries -= 1
@@ -40,7 +40,7 @@ def patiently(action: Callable[[], T], tries: int = 5) -> T:
 
 
 class StandaloneCluster:
-    """A master and two workers with a core each. ``url`` is what a session's master is set to."""
+    """A master and two workers with one core each. ``url`` is the master for sessions."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -67,10 +67,10 @@ class StandaloneCluster:
         self.stop()
 
     def stop(self) -> None:
-        """End all processes; a second call does nothing."""
+        """End all processes. A second call does nothing."""
         while self._processes:
             process = self._processes.pop()
-            # The executors are children of the workers: the group goes at once, nobody is left to clean up after.
+            # The executors are children of the workers, so kill the whole group at once.
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
@@ -82,7 +82,7 @@ class StandaloneCluster:
         options: Sequence[str] = (),
         timeout: float = 120,
     ) -> subprocess.CompletedProcess[str]:
-        """``spark-submit`` a program, with this Python for the driver and the executors."""
+        """Run a program with ``spark-submit``, with this Python for driver and executors."""
         command = [
             str(HOME / "bin" / "spark-submit"),
             *("--master", self.url),
@@ -119,7 +119,7 @@ class StandaloneCluster:
         return {
             **kept,
             "SPARK_HOME": str(HOME),
-            # Light and quick to start; no port but those that were asked for.
+            # Small and quick to start, with no other ports.
             "SPARK_DAEMON_JAVA_OPTS": f"{QUICK} -Dspark.master.rest.enabled=false",
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_LOCAL_DIRS": str(self.folder / "local"),
@@ -143,7 +143,7 @@ class StandaloneCluster:
             )
 
     def _wait(self, workers: int) -> None:
-        """Until the master answers and so many workers are alive."""
+        """Wait until the master responds and has this many workers."""
         deadline = time.monotonic() + 240
         while time.monotonic() < deadline:
             try:

@@ -1,4 +1,4 @@
-"""Topics made over the wire, for tests that are about something else."""
+"""Creates topics over the wire, for tests of something else."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class TopicExistsError(Exception):
-    """There is a topic of that name."""
+    """A topic with this name exists."""
 
 
 def create_topic(broker: BrokerProcess, name: str, partitions: int = 1, **configs: object) -> None:
-    """Create it and wait until it has leaders; a config ``cleanup_policy`` stands for ``cleanup.policy``."""
+    """Create a topic, and wait until it has leaders. A config ``cleanup_policy`` means ``cleanup.policy``."""
     names = {key: key.replace("_", ".") for key in configs}
     given = [
         CreatableTopicConfig(name=broker.other_names.get(names[key], names[key]), value=str(value))
@@ -43,7 +43,7 @@ def create_topic(broker: BrokerProcess, name: str, partitions: int = 1, **config
             leaders = [p.leader_id for p in found.partitions]
             if found.error_code or len(leaders) != partitions or min(leaders) < 0:
                 return False
-            # Kafka tells of leaders a moment before they lead.
+            # Kafka reports leaders a moment before they lead.
             asked = [ListOffsetsPartition(partition_index=i, timestamp=-1) for i in range(partitions)]
             request = ListOffsetsRequest(
                 replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=asked)]

@@ -1,4 +1,4 @@
-"""What clients do to a cluster while its brokers come and go: topics, records, and a producer that never stops."""
+"""Client traffic while a cluster's brokers come and go: topics, records, and a producer that never stops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer
 from tests.support.cluster import Cluster
 from tests.support.waiting import wait_for
 
-# Much of it is exported in a way that type checkers don't follow.
+# Type checkers don't see most of its exports.
 admin: Any = confluent_kafka.admin
 
 
@@ -22,14 +22,14 @@ def create(
     replicas: int = 3,
     configs: dict[str, str] | None = None,
 ) -> None:
-    """Make a topic."""
+    """Create a topic."""
     client = admin.AdminClient({"bootstrap.servers": cluster.bootstrap})
     new = admin.NewTopic(topic, partitions, replicas, config=configs or {})
     client.create_topics([new], operation_timeout=60)[topic].result(60)
 
 
 def produce(cluster: Cluster, topic: str, values: list[str], partition: int = -1) -> None:
-    """Send, acks=all, and wait until all are acknowledged."""
+    """Send with acks=all, and wait until all records are acknowledged."""
     failures: list[object] = []
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 1})
 
@@ -70,7 +70,7 @@ def consume(
 
 
 class Stream:
-    """A producer that never stops: which values were acknowledged, and the longest wait between two."""
+    """A producer that never stops, its acknowledged values, and its longest wait between two."""
 
     def __init__(self, cluster: Cluster, topic: str, **settings: object) -> None:
         self.topic = topic
@@ -90,7 +90,7 @@ class Stream:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        # A test that fails doesn't stop it.
+        # A failed test doesn't stop it.
         cluster.leftovers.append(self.give_up)
 
     def _run(self) -> None:
@@ -109,12 +109,12 @@ class Stream:
             self.acked.append(message.value().decode())
 
     def wait_for_more(self, count: int = 50) -> None:
-        """Wait until so many more are acknowledged."""
+        """Wait for this many more acknowledgements."""
         target = len(self.acked) + count
         wait_for(lambda: len(self.acked) >= target, f"{count} more acknowledgements", 90)
 
     def give_up(self) -> None:
-        """End it without waiting for what is not acknowledged; after :meth:`stop`, nothing is left to do."""
+        """End it without waiting for acknowledgements, unless :meth:`stop` did."""
         self._stop.set()
         self._producer.purge()
         self._thread.join(90)
@@ -127,7 +127,7 @@ class Stream:
 
 
 def check_all_there(cluster: Cluster, topic: str, acked: list[str]) -> None:
-    """Everything acknowledged is in the topic, once and in order."""
+    """Check that everything acknowledged is in the topic, once and in order."""
     found = consume(cluster, topic, len(acked), group=f"check-{topic}")
     expected = set(acked)
     assert [value for value in found if value in expected] == acked

@@ -1,4 +1,4 @@
-"""Waiting with a deadline and a message."""
+"""Waits with a deadline and a message."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ T = TypeVar("T")
 
 
 def readable(file: int | IO[bytes], timeout: float) -> bool:
-    """Wait so long, in seconds, for something to read, or for the end; whether it came."""
+    """Wait this many seconds for data or end of file. Returns whether it came."""
     poll = select.poll()
     poll.register(file, select.POLLIN)
     return bool(poll.poll(timeout * 1000))
 
 
 def wait_for(check: Callable[[], T], what: str, timeout: float = 60.0, every: float = 0.02) -> T:
-    """Call ``check`` until it gives something true, and return that.
+    """Call ``check`` until it returns something true, and return that.
 
-    Fails with ``what`` and the last thing it gave when the time is up; exceptions of ``check`` go through.
+    Fails after ``timeout`` seconds with ``what`` and the last result. Exceptions of ``check`` propagate.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -36,7 +36,7 @@ def wait_for(check: Callable[[], T], what: str, timeout: float = 60.0, every: fl
 
 
 async def until(check: Callable[[], object], timeout: float = 60.0, every: float = 0.005) -> None:
-    """The same on the event loop, for a condition that the loop's own work brings about."""
+    """Like ``wait_for``, on the event loop."""
     deadline = time.monotonic() + timeout
     while not check():
         assert time.monotonic() < deadline, f"after {timeout:g} s it is still not so"

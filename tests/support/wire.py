@@ -1,4 +1,4 @@
-"""A client of raw frames over a blocking socket: the protocol's messages, or bytes made by hand."""
+"""A client over a blocking socket that sends the protocol's messages, or raw frames."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from ottla_protocol.registry import response_class
 
 
 def frame(body: bytes) -> bytes:
-    """A body behind its size."""
+    """Return a body preceded by its size."""
     return struct.pack(">i", len(body)) + body
 
 
 def request_bytes(
     message: Any, version: int, correlation_id: int = 1, client_id: str | None = "wire"
 ) -> bytes:
-    """A whole request: size, header, body."""
+    """Return a whole request: size, header, body."""
     header = RequestHeader(int(message.API_KEY), version, correlation_id, client_id)
     return frame(encode_request_header(header) + message.encode(version))
 
 
 class Wire:
-    """One connection. Every read has a deadline; ``ConnectionError`` tells that the broker closed it."""
+    """One connection. Every read has a deadline. Raises ConnectionError if the broker closes it."""
 
     def __init__(self, port: int, timeout: float = 60.0) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout)
         self._correlation = 0
 
     def call(self, message: Any, version: int) -> Any:
-        """Send a request and return the answer, decoded."""
+        """Send a request, and return the decoded response."""
         self._correlation += 1
         self.socket.sendall(request_bytes(message, version, self._correlation))
         data = self.receive()
@@ -44,7 +44,7 @@ class Wire:
         self.socket.sendall(data)
 
     def receive(self) -> bytes:
-        """One frame's body."""
+        """Return one frame's body."""
         (size,) = struct.unpack(">i", self._exactly(4))
         return self._exactly(size)
 
@@ -59,7 +59,7 @@ class Wire:
         return b"".join(parts)
 
     def is_closed(self) -> bool:
-        """Whether the broker closes the connection without a word, within the deadline."""
+        """Whether the broker closes the connection without a response, before the deadline."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionError:

@@ -24,14 +24,14 @@ from ottla_broker.store.embedded import EmbeddedStore
 
 
 class World:
-    """Made by :meth:`open`; again on the same folder after :meth:`close` or :meth:`crash`."""
+    """Opened by :meth:`open`, and again after :meth:`close` or :meth:`crash`."""
 
     def __init__(self, folder: Path, settings: dict[str, str]) -> None:
         self.folder = folder
         self.config = BrokerConfig.from_properties({"log.dirs": str(folder), **settings})
         self.background = Background(2)
         self.clock = SystemClock(asyncio.get_running_loop())
-        # Never the same twice in a test: topic ids come from it.
+        # Different each time, because topic ids come from it.
         self.random = Random(os.urandom(8))
         self.metadata = MetadataCache()
         self.logs = LogManager(
@@ -41,7 +41,7 @@ class World:
 
     @classmethod
     async def open(cls, folder: Path, **settings: str) -> World:
-        """Come up as the server does; in ``settings`` dots are written as underscores."""
+        """Start like the server. In ``settings``, write underscores for dots."""
         world = cls(folder, {name.replace("_", "."): value for name, value in settings.items()})
         await world.start()
         return world
@@ -66,14 +66,14 @@ class World:
         self.background.close()
 
     async def crash(self) -> None:
-        """Stop as a killed process does: no marker of a clean stop, no checkpoints."""
+        """Stop like a killed process, without marker and checkpoints."""
         await self.store.close()
         for folder in self.logs.folders:
             folder.unlock()
         self.background.close()
 
     def context(self, version: int, api_key: int, listener: str = "PLAINTEXT") -> RequestContext:
-        """What a handler gets with a request."""
+        """Return the context of a request."""
         given = services(
             config=self.config,
             metadata=self.metadata,
@@ -84,7 +84,7 @@ class World:
         return request_context(given, version, api_key, listener)
 
     async def call(self, handler: Any, request: Any, version: int, listener: str = "PLAINTEXT") -> Any:
-        """Have a request answered; both go through their encodings."""
+        """Handle a request. Request and response are encoded and decoded."""
         asked = type(request).decode(request.encode(version), version)
         answer = handler.handle(self.context(version, request.API_KEY, listener), asked)
         if hasattr(answer, "__await__"):

@@ -1,4 +1,4 @@
-"""Worlds in temporary folders; whatever a test leaves running is stopped after it."""
+"""Fixtures for :class:`World`, which stop it after the test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla_broker import events
 
 @pytest.fixture(autouse=True)
 def events_log() -> Iterator[io.StringIO]:
-    """What the broker's code logs meanwhile."""
+    """The event log."""
     stream = io.StringIO()
     events.configure(stream=stream, json=True)
     yield stream
@@ -23,7 +23,7 @@ def events_log() -> Iterator[io.StringIO]:
 
 @pytest.fixture
 async def open_world(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[World]]]:
-    """Opens the world of this test, again each time it is called."""
+    """Opens this test's world, or opens it again."""
     opened: list[World] = []
 
     async def make(**settings: str) -> World:

@@ -1,4 +1,4 @@
-"""A real ZooKeeper; tests that need one are skipped with a line where it can't run."""
+"""A real ZooKeeper. Tests that need it are skipped where it can't run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from harness.ports import free_port
 
 
 class ZooKeeperProcess:
-    """A standalone server on a free port. Its data stays in the folder from one start to the next.
+    """A standalone server on a free port, which keeps its data between starts.
 
-    ``settings`` go into its configuration: ``secureClientPort`` and what TLS needs, for one.
+    ``settings`` are added to its configuration, such as ``secureClientPort`` for TLS.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ZooKeeperProcess:
         return self._server.process.pid
 
     def start(self, timeout: float = 60.0) -> ZooKeeperProcess:
-        """Start it and wait until it serves."""
+        """Start the server, and wait until it serves."""
         self._server.start(timeout)
         return self
 
@@ -60,12 +60,12 @@ class ZooKeeperProcess:
         self._server.process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL; what was acknowledged is on the disk."""
+        """Send SIGKILL; acknowledged writes are on disk."""
         self._server.kill()
 
 
 def java() -> str:
-    """Java's path; a test that needs it is skipped with one line where there is none."""
+    """Return Java's path, or skip the test."""
     return _or_skip(find_java)
 
 

@@ -27,7 +27,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 @pytest.fixture
 def assert_gone() -> Callable[[int, int], None]:
-    """Wait until a process has ended, and nobody listens on its port."""
+    """Wait until a process has ended, and its port is free."""
     return gone
 
 

@@ -60,7 +60,7 @@ def test_a_broker_in_a_block(assert_gone: AssertGone) -> None:
     assert_gone(pid, port)
 
 
-def test_settings_go_before_those_for_tests_and_those_before_kafkas() -> None:
+def test_settings_override_those_for_tests_which_override_kafkas() -> None:
     given = {"group.min.session.timeout.ms": 700, "auto.create.topics.enable": False, "broker.id": 7}
     with EmbeddedBroker(given) as broker:
         found = configs(broker, 4, "7")
@@ -159,7 +159,7 @@ def test_restarted_it_was_stopped_cleanly(embedded: EmbeddedBroker) -> None:
     assert partitions(embedded) == {"t": 1}
 
 
-def test_nobody_gets_the_port_of_a_broker_that_is_down(embedded: EmbeddedBroker) -> None:
+def test_the_port_of_a_broker_that_is_down_stays_reserved(embedded: EmbeddedBroker) -> None:
     embedded.kill()
     with socket.socket() as thief, pytest.raises(OSError, match="Address already in use"):
         thief.bind(("127.0.0.1", embedded.port))

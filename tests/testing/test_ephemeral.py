@@ -43,7 +43,7 @@ class Running:
         return {topic.name: len(topic.partitions) for topic in found}
 
     def end(self) -> tuple[int, str, str]:
-        """Exit code, and what it wrote besides its line."""
+        """Return the exit code, and all output except the first line."""
         output, errors = self.process.communicate(timeout=60)
         return self.process.returncode, output, errors
 

@@ -58,7 +58,7 @@ _BROKER_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
 }
 
-# Kafka's internal keys: told only where they were given.
+# Kafka's internal keys, shown only if they were given.
 _INTERNAL: Final = frozenset(
     {
         "group.consumer.migration.policy",

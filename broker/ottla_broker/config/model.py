@@ -164,7 +164,7 @@ class Key(Generic[T]):
     Attributes:
         effect: SUPPORTED, UNSUPPORTED (refused unless it requests nothing) or IGNORED.
         note: what is particular to Ottla; for a key without effect, the reason.
-        harmless: values besides the default that request no missing feature.
+        harmless: values other than the default that request no missing feature.
     """
 
     __slots__ = ("default", "effect", "harmless", "kind", "meaning", "mode", "name", "note", "validator")

@@ -7,7 +7,7 @@ from typing import Any
 from ottla_broker.config import ignored_keys, unsupported_keys
 from ottla_broker.config.model import IGNORED, UNSUPPORTED, Key
 
-# Values besides the default that request no missing feature.
+# Values other than the default that request no missing feature.
 _HARMLESS: dict[str, tuple[object, ...]] = {
     "authorizer.class.name": (None,),
     "security.inter.broker.protocol": ("PLAINTEXT",),

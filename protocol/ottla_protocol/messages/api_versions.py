@@ -1,6 +1,6 @@
 """ApiVersions, key 18: the APIs of a broker; a client's first request.
 
-Version 3 is flexible and names the client (KIP-511), 4 tells features whose lowest level is 0 (KIP-1022).
+Version 3 is flexible and names the client (KIP-511), 4 has features whose lowest level is 0 (KIP-1022).
 The response's header is never flexible (see ``header``).
 """
 

@@ -1,7 +1,7 @@
 """CreateTopics, key 19: make topics.
 
 Version 1 can validate only, 4 takes -1 for the broker's default of partitions and replicas (KIP-464), 5 is
-flexible and answers with what was made (KIP-525), 6 throttles (KIP-599), 7 tells topic ids (KIP-516).
+flexible and returns the created topic (KIP-525), 6 throttles (KIP-599), 7 returns topic ids (KIP-516).
 """
 
 from __future__ import annotations

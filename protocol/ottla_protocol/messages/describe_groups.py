@@ -1,6 +1,6 @@
 """DescribeGroups, key 15: classic groups with their members.
 
-Version 3 tells authorized operations (KIP-430), 4 static members (KIP-345), 5 is flexible.
+Version 3 returns authorized operations (KIP-430), 4 static members (KIP-345), 5 is flexible.
 """
 
 from __future__ import annotations

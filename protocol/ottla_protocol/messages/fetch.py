@@ -1,9 +1,9 @@
 """Fetch, key 1: read records from partitions.
 
-Version 3 bounds the whole response, 4 has isolation levels and may carry format 2, 5 tells the log's start
+Version 3 bounds the whole response, 4 has isolation levels and may carry format 2, 5 has the log's start
 offset, 7 has fetch sessions (KIP-227), 9 fences by leader epoch (KIP-320), 10 allows zstd, 11 reads from
-the closest replica (KIP-392), 12 is flexible and tells of diverging epochs (KIP-595), 13 names topics by id
-alone (KIP-516), 15 carries the follower's epoch (KIP-903), 16 tells the new leader's address (KIP-951), 17
+the closest replica (KIP-392), 12 is flexible and has diverging epochs (KIP-595), 13 names topics by id
+alone (KIP-516), 15 carries the follower's epoch (KIP-903), 16 has the new leader's address (KIP-951), 17
 the follower's log directory (KIP-853).
 """
 

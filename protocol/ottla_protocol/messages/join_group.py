@@ -1,7 +1,7 @@
 """JoinGroup, key 11: enter a classic group, and wait for the others.
 
 Version 1 has a rebalance timeout of its own, 4 makes a new member come back with the id that it was given
-(KIP-394), 5 has static members (KIP-345), 6 is flexible, 7 tells the protocol type (KIP-559), 8 gives a
+(KIP-394), 5 has static members (KIP-345), 6 is flexible, 7 returns the protocol type (KIP-559), 8 gives a
 reason (KIP-800), 9 lets a returning static leader skip the assignment (KIP-814).
 """
 

@@ -1,6 +1,6 @@
 """OffsetForLeaderEpoch, key 23: where a leader epoch ended, to truncate by (KIP-101).
 
-Version 1 tells the epoch that was found, 2 fences by the current one (KIP-320), 3 names the replica, 4 is
+Version 1 returns the epoch found, 2 fences by the current one (KIP-320), 3 names the replica, 4 is
 flexible.
 """
 

@@ -1,8 +1,8 @@
 """Produce, key 0: append records to partitions.
 
 Versions 0-2 carried the message formats 0 and 1, 3 brought format 2 and transactional ids, 4 and 6 changed
-nothing on the wire, 5 tells the log's start offset, 7 allows zstd, 8 names the records at fault, 9 is
-flexible, 10 tells the new leader to a client that asked the wrong broker (KIP-951), 11 is for transactions
+nothing on the wire, 5 returns the log's start offset, 7 allows zstd, 8 names the records at fault, 9 is
+flexible, 10 returns the new leader to a client of the wrong broker (KIP-951), 11 is for transactions
 (KIP-890).
 """
 

@@ -128,7 +128,7 @@ async def test_producer_ids_are_given_once(cluster: FakeCluster) -> None:
 async def test_configs_are_set_through_any_broker(cluster: FakeCluster) -> None:
     controller, other = await two(cluster)
     await controller.api.create_topics([NewTopic("t", 1, 1)], False)
-    await until(lambda: other.told().topic("t") is not None)
+    await until(lambda: other.sync_metadata().topic("t") is not None)
 
     async def stored() -> dict[str, str]:
         return ConfigNode.decode("", (await cluster.store.get(ConfigNode.path("topics", "t")))[0])

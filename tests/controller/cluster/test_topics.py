@@ -137,7 +137,7 @@ async def test_partitions_are_added(cluster: FakeCluster) -> None:
     ]
     for index in range(5):
         assert len((await cluster.state("t", index)).isr) == 2
-    assert len(candidate.told().topic("t").partitions) == 5
+    assert len(candidate.sync_metadata().topic("t").partitions) == 5
     outcomes = await candidate.api.create_partitions([MorePartitions("t", 6, [[3, 1]])], False)
     assert outcomes[0].error == ErrorCode.NONE
     assert (await cluster.state("t", 5)).leader == 3
