@@ -119,6 +119,38 @@ def test_fetch_session_errors(wire: Wire, new_topic: Topic) -> None:
     assert wire.call(incremental(session, 3), 12).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
+def test_a_partition_both_fetched_and_forgotten_is_forgotten(wire: Wire, new_topic: Topic) -> None:
+    topic = new_topic(2)
+
+    def ask(session: int, epoch: int, fetched: list[int], forgotten: list[int]) -> Any:
+        partitions = [FetchPartition(partition=index, partition_max_bytes=1000) for index in fetched]
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            session_id=session,
+            session_epoch=epoch,
+            topics=[FetchTopic(topic=topic, partitions=partitions)] if fetched else [],
+            forgotten_topics_data=[ForgottenTopic(topic=topic, partitions=forgotten)] if forgotten else [],
+        )
+        return wire.call(request, 12)
+
+    session = ask(0, 0, [0, 1], []).session_id
+    assert session > 0
+    second = ask(session, 1, [0], [0])
+    assert (second.error_code, second.session_id) == (0, session)
+    # The last one: the session is closed, and the request answered without one.
+    third = ask(session, 2, [1], [1])
+    assert (third.error_code, third.session_id) == (0, 0)
+    assert [p.partition_index for t in third.responses for p in t.partitions] == [1]
+    assert ask(session, 3, [], []).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_full_fetch_of_no_topics_opens_a_session(wire: Wire) -> None:
+    answer = wire.call(FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=0), 12)
+    assert answer.error_code == 0
+    assert answer.session_id > 0
+
+
 def test_a_session_is_told_of_a_bad_partition_and_forgets_it(wire: Wire, new_topic: Topic) -> None:
     topic = new_topic()
     session = open_session(wire, topic)

@@ -13,6 +13,7 @@ from tests.support.wire import Wire, request_bytes
 
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.delete_groups import DeleteGroupsRequest
+from ottla_protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla_protocol.messages.heartbeat import HeartbeatRequest
 from ottla_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -21,6 +22,11 @@ from ottla_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from ottla_protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from ottla_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -209,6 +215,24 @@ def test_offsets_of_groups_and_topics_that_are_not_there(wire: Wire, new_name: N
     assert got == [(0, -1, 0), (7, -1, 0)]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
     assert wire.call(request, 8).groups[0].topics == []
+
+
+def test_a_refused_join_and_the_deletion_of_no_offset(wire: Wire, new_topic: Topic, new_name: Name) -> None:
+    """A first join without protocols makes a group, and deleting an offset that it hasn't got removes the group."""
+    group, topic = new_name("group"), new_topic()
+    ready(wire, group)
+
+    def state() -> str:
+        return str(wire.call(DescribeGroupsRequest(groups=[group]), 5).groups[0].group_state)
+
+    assert state() == "Dead"
+    answer = wire.call(join_request(group, protocols=[]), 9)
+    assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert state() == "Empty"
+    asked = OffsetDeleteRequestTopic(name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=0)])
+    deleted = wire.call(OffsetDeleteRequest(group_id=group, topics=[asked]), 0)
+    assert deleted.error_code == 0
+    assert state() == "Dead"
 
 
 def test_groups_that_cannot_be_deleted(wire: Wire, new_name: Name) -> None:
