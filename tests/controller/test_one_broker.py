@@ -159,7 +159,7 @@ async def test_replicas_stay_in_their_folder(world: World, version: int) -> None
     } == {
         ("t", 0): ErrorCode.NONE,
         ("t", 1): ErrorCode.LOG_DIR_NOT_FOUND,
-        ("absent", 0): ErrorCode.REPLICA_NOT_AVAILABLE,
+        ("absent", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         (long, 0): ErrorCode.INVALID_TOPIC_EXCEPTION,
     }
 

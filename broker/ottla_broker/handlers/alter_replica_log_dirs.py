@@ -10,7 +10,7 @@ import os.path
 
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log.names import MAX_FOLDER_NAME, future_folder
-from ottla_protocol.errors import ErrorCode
+from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -39,6 +39,10 @@ def _check(ctx: RequestContext, topic: str, index: int, path: str) -> ErrorCode:
         return ErrorCode.LOG_DIR_NOT_FOUND
     if folder.failed:
         return ErrorCode.KAFKA_STORAGE_ERROR
-    if ctx.services.replicas.partition(topic, index) is None:
-        return ErrorCode.REPLICA_NOT_AVAILABLE
+    try:
+        ctx.find_partition(topic, index)
+    except KafkaError as error:
+        # Older than NOT_LEADER_OR_FOLLOWER, and kept by Kafka for this API.
+        moved = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.REPLICA_NOT_AVAILABLE if moved else error.code
     return ErrorCode.NONE
