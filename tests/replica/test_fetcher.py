@@ -229,7 +229,7 @@ async def test_a_leader_with_a_shorter_log(bench: Bench) -> None:
     assert only(await bench.asked()).fetch_offset == 3
 
 
-async def test_a_leader_whose_log_starts_above_this_log_s_end(bench: Bench) -> None:
+async def test_a_leader_whose_log_starts_above_the_followers_end(bench: Bench) -> None:
     partition = bench.follow(records=2)
     await bench.asked()
     await bench.answer(fetched(error_code=ErrorCode.OFFSET_OUT_OF_RANGE))

@@ -164,9 +164,6 @@ async def test_appends_wake_followers_and_commits_wake_consumers(bench: Bench) -
     assert ran == ["follower", "consumer", "again"]
 
 
-# ---- in-sync replicas
-
-
 async def test_a_follower_joins_with_all_that_is_committed_and_this_epochs_start(bench: Bench) -> None:
     bench.lead([1])
     bench.append(4)
@@ -281,9 +278,6 @@ async def test_a_change_that_is_refused(
     assert partition._led().counted() == [1], "an answer from before"
 
 
-# ---- min.insync.replicas
-
-
 async def test_below_min_isr_nothing_is_committed(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "log", min_insync_replicas=2)
     partition = bench.lead([1])
@@ -301,9 +295,6 @@ async def test_min_isr_is_at_most_the_number_of_replicas(tmp_path: Path) -> None
     bench = Bench(tmp_path / "log", min_insync_replicas=5)
     partition = bench.lead([1, 2, 3])
     assert not partition.lacks_replicas()
-
-
-# ---- the log's start, and starting
 
 
 async def test_delete_records_waits_for_live_followers(bench: Bench) -> None:
@@ -383,9 +374,6 @@ async def test_a_flush_that_is_due_comes_before_the_acknowledgement(tmp_path: Pa
     assert bench.partition.append_from_leader(memoryview(batch(0)), 0, 0) is done
 
 
-# ---- what is read where
-
-
 async def test_offsets_are_not_available_before_they_are_known(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "log")
     bench.lead([1])
@@ -436,9 +424,6 @@ async def test_consumers_are_sent_to_their_rack(bench: Bench) -> None:
     bench.fetched(2, 2)
     bench.fetched(3, 4)
     assert selector.choose(partition, "b", 0) == 2, "only who is in sync"
-
-
-# ---- the store is silent
 
 
 def led(partition: Partition) -> bool:

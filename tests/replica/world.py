@@ -230,8 +230,6 @@ class World:
         self._broker_epoch += 1
         return self._broker_epoch
 
-    # ---- processes
-
     def start(self, number: int) -> None:
         node = Node(
             self,
@@ -257,8 +255,6 @@ class World:
         if cut_to is not None and cut_to < log.log_end_offset:
             log.truncate_to(cut_to)
         log.close()
-
-    # ---- the controller
 
     def send_state(self, numbers: tuple[int, ...] | None = None) -> None:
         for number in numbers or self.numbers:
@@ -329,8 +325,6 @@ class World:
         if number in self.nodes and self.unsent[number]:
             self.nodes[number].apply(self.unsent[number].pop(0))
 
-    # ---- producing
-
     def produce(self, number: int, count: int) -> None:
         node = self.nodes.get(number)
         if node is None or node.partition.role is not Role.LEADER or node.partition.lacks_replicas():
@@ -351,8 +345,6 @@ class World:
     def _acknowledge(self, records: dict[int, bytes]) -> None:
         for offset, value in records.items():
             assert self.acknowledged.setdefault(offset, value) == value, "an offset was acknowledged twice"
-
-    # ---- links
 
     async def settle_down(self) -> None:
         """Run until only the test can make progress."""
@@ -403,8 +395,6 @@ class World:
             for number, node in self.nodes.items()
         ]
         return f"{self.state} | {' | '.join(nodes)} | letters {len(self.letters)}"
-
-    # ---- what must hold
 
     def values(self, number: int) -> dict[int, tuple[int, bytes]]:
         """Leader epoch and value of every record in a broker's log."""

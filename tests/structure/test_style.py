@@ -10,8 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BROKER = ROOT / "broker/ottla_broker"
 
 # Folders with rulers from before this test. Only remove from this list.
-RULED = ("cluster", "controller", "handlers", "log", "network", "replica", "server.py", "store", "testing")
-OLD_LOGGERS = ("log/",)
+RULED = ("cluster", "controller", "handlers", "network", "server.py", "store", "testing")
 
 
 def sources() -> Iterator[tuple[str, str]]:
@@ -26,7 +25,7 @@ def test_no_rulers() -> None:
 
 def test_loggers_have_one_form() -> None:
     for name, text in sources():
-        if name == "events.py" or name.startswith(OLD_LOGGERS):
+        if name == "events.py":
             continue
         assert "events.get_logger" not in text, name
         for declared in re.findall(r"^.*\bget_logger\(.*$", text, re.MULTILINE):

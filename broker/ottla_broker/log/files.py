@@ -222,8 +222,6 @@ class Files:
         self._open: deque[LogFile] = deque()
         self._lock = threading.Lock()
 
-    # --- descriptors --------------------------------------------------------------------------------------
-
     def file(self, path: str) -> LogFile:
         """A closed handle on ``path``."""
         return LogFile(self, path)
@@ -273,8 +271,6 @@ class Files:
     def open_count(self) -> int:
         """Files whose descriptor is open (for tests and metrics)."""
         return sum(1 for file in self._open if file._descriptor is not None)
-
-    # --- names --------------------------------------------------------------------------------------------
 
     def names(self, directory: str) -> list[str]:
         """Names in a folder, in no order. Raises OSError."""
@@ -331,8 +327,6 @@ class Files:
         """``(total, usable)`` bytes of the volume that holds ``path``."""
         stat = os.statvfs(path)
         return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
-
-    # --- whole files --------------------------------------------------------------------------------------
 
     def read_all(self, path: str) -> bytes:
         """The whole file. Raises OSError (FileNotFoundError when it is not there)."""

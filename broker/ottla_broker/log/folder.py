@@ -16,7 +16,7 @@ import threading
 from collections.abc import Mapping
 from typing import Final
 
-from ottla_broker import events
+from ottla_broker.events import get_logger
 
 from . import names
 from .checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
@@ -25,7 +25,7 @@ from .files import FileLock, Files, LockedError
 _CLEAN_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
 _VERSIONS: Final = ("0", "1")
 
-_log = events.get_logger()
+_log = get_logger()
 
 Offsets = Mapping[tuple[str, int], int]
 
@@ -87,8 +87,6 @@ class DataFolder:
 
     def _path(self, name: str) -> str:
         return f"{self.path}/{name}"
-
-    # --- identity -----------------------------------------------------------------------------------------
 
     def _read_properties(self) -> dict[str, str]:
         path = self._path(names.META_PROPERTIES)
@@ -154,8 +152,6 @@ class DataFolder:
             except OSError as error:
                 raise LogDirError(f"{path} cannot be written: {error}") from None
 
-    # --- clean stop ---------------------------------------------------------------------------------------
-
     def forget_clean_stop(self) -> None:
         """Remove the marker of a clean stop, so that a crash from now on counts as one. Raises OSError."""
         self.files.unlink(self._path(names.CLEAN_SHUTDOWN))
@@ -166,8 +162,6 @@ class DataFolder:
 
     def unlock(self) -> None:
         self._lock.close()
-
-    # --- checkpoints --------------------------------------------------------------------------------------
 
     def read_offsets(self, name: str) -> dict[tuple[str, int], int]:
         """The offsets of a checkpoint; none when it is missing or damaged, and logs are then scanned whole."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import Final
 
-from ottla_broker import events
+from ottla_broker.events import get_logger
 
 from .checkpoints import CorruptCheckpointError, decode_lines, encode_lines
 
 UNDEFINED_EPOCH: Final = -1
 UNDEFINED_OFFSET: Final = -1
 
-_log = events.get_logger()
+_log = get_logger()
 
 
 class LeaderEpochs:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 
-from ottla_broker import events
+from ottla_broker.events import get_logger
 from ottla_protocol.records.batch import CorruptRecordError, UnsupportedMagicError, crc_is_valid
 
 from . import names, txn_index
@@ -36,7 +36,7 @@ from .segment import LogSegment
 _OLD_HEADER = 26
 _OLD_MAGICS = (0, 1)
 
-_log = events.get_logger()
+_log = get_logger()
 
 
 class OldFormatError(OSError):

@@ -19,7 +19,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ottla_broker import events
+from ottla_broker.events import get_logger
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import BatchHeader, CorruptRecordError, assign_offset, set_log_append_time
 
@@ -38,7 +38,7 @@ from .validator import AppendInfo, check_batch, check_client_batch, recompress
 NOT_TRUNCATED: Final = 2**63 - 1
 _NO_TOPIC_ID: Final = bytes(16)
 
-_log = events.get_logger()
+_log = get_logger()
 
 
 class Log:
@@ -123,8 +123,6 @@ class Log:
         self._has_new_files = False
         self._truncations = 0
 
-    # --- opening ------------------------------------------------------------------------------------------
-
     def open(self) -> Log:
         """Read the folder, recovering from an unclean stop; an open log stays as it is. Returns the log.
 
@@ -167,8 +165,6 @@ class Log:
     def _epochs_path(self) -> str:
         return f"{self.path}/{names.LEADER_EPOCHS}"
 
-    # --- the topic's id (also while closed) ---------------------------------------------------------------
-
     @property
     def topic_id(self) -> bytes:
         """The topic's id from ``partition.metadata``; zeros when it has none."""
@@ -201,8 +197,6 @@ class Log:
             raise self.storage_error("cannot store the topic id", error) from error
         self._topic_id = topic_id
         self._has_new_files = True
-
-    # --- segments and offsets -----------------------------------------------------------------------------
 
     @property
     def segments(self) -> Sequence[LogSegment]:
@@ -253,8 +247,6 @@ class Log:
         """The state of each producer (DescribeProducers)."""
         return list(self.producers.producers.values())
 
-    # --- failing ------------------------------------------------------------------------------------------
-
     def storage_error(self, what: str, error: OSError) -> KafkaError:
         """Log that the disk refused something and report its data folder; the error to raise."""
         message = f"{self.name}: {what}: {error.strerror or error}"
@@ -273,8 +265,6 @@ class Log:
     def _report_failure(self) -> None:
         if self.environment.on_failure is not None:
             self.environment.on_failure(self.path.rpartition("/")[0])
-
-    # --- append -------------------------------------------------------------------------------------------
 
     def append(
         self, records: memoryview | bytearray, *, leader_epoch: int, now_ms: int, from_client: bool
@@ -466,8 +456,6 @@ class Log:
             raise self.storage_error("the batch could not be written", error) from error
         self.log_end_offset = last + 1
 
-    # --- roll ---------------------------------------------------------------------------------------------
-
     def roll(self, now_ms: int | None = None) -> LogSegment:
         """Begin a new segment at the end of the log, unless the active one is empty. Raises KafkaError."""
         if not self.active.size and self.active.base_offset == self.log_end_offset:
@@ -491,8 +479,6 @@ class Log:
             flusher.start(self)
         _log.debug("segment rolled", topic=self.topic, partition=self.partition, base_offset=base_offset)
         return segment
-
-    # --- truncation, retention ----------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
         """Truncate the log so that it ends at ``offset``; True when that removed anything.
@@ -635,8 +621,6 @@ class Log:
         except OSError as error:
             raise self.fail(f"the swap of compacted segments failed: {error}") from error
 
-    # --- flush --------------------------------------------------------------------------------------------
-
     def prepare_flush(self) -> FlushJob:
         """The job that brings everything appended so far to the device; :meth:`flushed_to` records that it is done.
 
@@ -693,8 +677,6 @@ class Log:
         if flusher is None:
             raise RuntimeError("this log has no flusher: call flush()")
         return flusher.request(self, end_offset)
-
-    # --- closing ------------------------------------------------------------------------------------------
 
     def write_out(self) -> None:
         """Write what is only in memory, without waiting for the device: indexes, producers, epochs.

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from ottla_broker import events
+from ottla_broker.events import get_logger
 from ottla_protocol.errors import KafkaError
 
 from . import names
@@ -32,7 +32,7 @@ _LOGS_PER_CLOCK_CHECK: Final = 16
 _LEAST_FLUSH_MS: Final = 50
 _LONGEST_SLEEP_SECONDS: Final = 24 * 60 * 60.0
 
-_log = events.get_logger()
+_log = get_logger()
 
 
 class Intervals(NamedTuple):

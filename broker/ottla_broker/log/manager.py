@@ -13,7 +13,7 @@ from os import PathLike, fspath
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from ottla_broker import events
+from ottla_broker.events import get_logger
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 from . import names
@@ -36,7 +36,7 @@ _SYNC_ALL_ABOVE: Final = 64
 """With more logs than this to flush at a stop, one sync of the whole machine first makes each fsync cheap."""
 _CLOSING_THREADS: Final = 4
 
-_log = events.get_logger()
+_log = get_logger()
 
 
 class LogManager:
@@ -83,8 +83,6 @@ class LogManager:
         self._high_watermarks: dict[tuple[str, int], int] = {}
         # The committed offset of a log without a replica yet; None: everything in it is committed.
         self.committed_of: Callable[[str, int], int] | None = None
-
-    # --- start --------------------------------------------------------------------------------------------
 
     def lock(self) -> None:
         """Lock the data folders and read whose they are. Raises LogDirError."""
@@ -205,8 +203,6 @@ class LogManager:
             # One future per log would cost more than opening most of them.
             shares = [logs[number::workers] for number in range(workers)]
             await asyncio.gather(*(loop.run_in_executor(pool, _for_each, recover, share) for share in shares))
-
-    # --- logs ---------------------------------------------------------------------------------------------
 
     def get(self, topic: str, partition: int) -> Log | None:
         """The log of a partition, open or not; None when this broker has none."""
@@ -360,8 +356,6 @@ class LogManager:
         timer = self.clock.call_later(delay_ms / 1000, due)
         self._timers.add(timer)
 
-    # --- checkpoints --------------------------------------------------------------------------------------
-
     def high_watermark(self, topic: str, partition: int) -> int | None:
         """The high watermark in the checkpoint, None when it has none."""
         return self._high_watermarks.get((topic, partition))
@@ -401,8 +395,6 @@ class LogManager:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"high watermarks not written: {error}"
             ) from error
-
-    # --- running and stopping ------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Run the maintenance until cancelled: retention, flush by time, checkpoints, expiry of producers."""

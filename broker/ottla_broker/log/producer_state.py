@@ -30,7 +30,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple
 
-from ottla_broker import events
+from ottla_broker.events import get_logger
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import BatchHeader
 from ottla_protocol.records.crc import crc32c
@@ -46,7 +46,7 @@ _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _REMEMBERED: Final = 5
 NO_EPOCH: Final = -1
 
-_log = events.get_logger()
+_log = get_logger()
 
 
 class SentBatch(NamedTuple):
@@ -162,8 +162,6 @@ class ProducerStates:
         self.last_snapshot = 0
         # Offsets of the snapshot files, ascending.
         self.snapshots: list[int] = []
-
-    # --- sequences ----------------------------------------------------------------------------------------
 
     def check(self, header: BatchHeader, last_sequence: int, *, from_client: bool) -> SentBatch | None:
         """Check that the batch may be appended; a batch sent again is returned as it was stored the first time.
@@ -283,8 +281,6 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self.producers[producer_id]
-
-    # --- snapshots ----------------------------------------------------------------------------------------
 
     def find_snapshots(self, folder_names: list[str]) -> None:
         """Find the snapshot files among the folder's names."""

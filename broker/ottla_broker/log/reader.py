@@ -156,8 +156,6 @@ class LogReader:
                 return
             yield data[:size]
 
-    # --- by timestamp -------------------------------------------------------------------------------------
-
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record with at least that timestamp; None without one.
 

@@ -121,8 +121,6 @@ class LogSegment:
             segment.file.truncate(config.segment_bytes)
         return segment
 
-    # --- names and files ----------------------------------------------------------------------------------
-
     def path(self, kind: str) -> str:
         """Path of one of the segment's files, ``kind`` being ``.log``, ``.index`` and so on."""
         return f"{self.directory}/{names.segment_name(self.base_offset)}{kind}{self.suffix}"
@@ -225,8 +223,6 @@ class LogSegment:
         for index in self._indexes():
             index.file.close()
 
-    # --- time ---------------------------------------------------------------------------------------------
-
     @property
     def max_timestamp(self) -> tuple[int, int]:
         """Largest timestamp and the last offset of its batch; ``(-1, base offset)`` without any."""
@@ -265,8 +261,6 @@ class LogSegment:
         """How long the segment has been filling when a batch of ``timestamp`` arrives at ``now_ms``."""
         first = self.first_timestamp
         return timestamp - first if first >= 0 else now_ms - self.created_ms
-
-    # --- writing ------------------------------------------------------------------------------------------
 
     def must_roll(self, config: LogConfig, size: int, timestamp: int, last_offset: int, now_ms: int) -> bool:
         """Whether a batch of ``size`` bytes with these bounds belongs into a new segment."""
@@ -378,8 +372,6 @@ class LogSegment:
     def batch_size(self, position: int) -> int:
         """Bytes of the batch that begins at ``position``. Raises OSError."""
         return int.from_bytes(self.file.read(position + LOG_OVERHEAD - 4, 4), "big") + LOG_OVERHEAD
-
-    # --- reading ------------------------------------------------------------------------------------------
 
     def position_below(self, offset: int) -> int:
         """A position at or before the batch that holds ``offset``, from the index."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from ottla_broker import events
+from ottla_broker.events import get_logger
 
 from . import names, txn_index
 from .config import LogConfig
 from .environment import LogEnvironment
 from .segment import LogSegment
 
-_log = events.get_logger()
+_log = get_logger()
 
 
 class SegmentList:
@@ -54,8 +54,6 @@ class SegmentList:
         """Bytes of all segments."""
         return sum(segment.size for segment in self.all)
 
-    # --- failed writes ------------------------------------------------------------------------------------
-
     def remove_torn(self) -> None:
         """Truncate the bytes that a failed write left."""
         self.active.cut(self.active.size)
@@ -68,8 +66,6 @@ class SegmentList:
             self.remove_torn()
         except OSError as error:
             _log.error("a failed write can't be removed", folder=self._path, why=str(error))
-
-    # --- changes ------------------------------------------------------------------------------------------
 
     def roll(self, base_offset: int, config: LogConfig, now_ms: int) -> LogSegment:
         """Begin another segment; one that is empty and begins there too is replaced. The old one is sealed."""

@@ -203,8 +203,6 @@ class Fetcher:
         if self._connection is not None:
             self._connection.close()
 
-    # ---- the loop
-
     async def _run(self) -> None:
         while True:
             self._changed.clear()
@@ -405,8 +403,6 @@ class Fetcher:
             topics=list(topics.values()),
             forgotten_topics_data=list(forgotten.values()),
         )
-
-    # ---- answers
 
     async def _apply(
         self, connection: Leader, followed: _Followed, data: PartitionData

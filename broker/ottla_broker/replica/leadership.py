@@ -160,8 +160,6 @@ class Leadership:
         ]
         return min([log_start, *starts])
 
-    # ---- changes of the in-sync replicas
-
     def add_caught_up(self, follower: FollowerState, high_watermark: int, settle: Settle) -> None:
         """Propose to add a follower that has all that is committed, and all up to the epoch's start."""
         if (

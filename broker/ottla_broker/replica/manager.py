@@ -77,8 +77,6 @@ class ReplicaManager:
         self._names: dict[bytes, str] = {}
         self._numbers: dict[str, set[int]] = {}
 
-    # ---- partitions
-
     def partition(self, topic: str, partition: int) -> Partition | None:
         """The partition, if this broker has it."""
         return self._partitions.get((topic, partition))
@@ -162,8 +160,6 @@ class ReplicaManager:
         if delete:
             self._logs.delete(topic, partition)
 
-    # ---- for handlers and the cleaner
-
     def update_config(self, topic: str, config: LogConfig) -> None:
         """Apply a new configuration to a topic's logs, at once."""
         self._logs.update_config(topic, config)
@@ -183,8 +179,6 @@ class ReplicaManager:
         if partition is None or not partition.is_open:
             return log.open().committed_offset()
         return partition.last_stable_offset
-
-    # ---- from time to time
 
     async def checkpoint_high_watermarks(self) -> None:
         """Write the high watermarks of the partitions that have been used.
@@ -217,8 +211,6 @@ class ReplicaManager:
                 doubtful.add(key)
                 partition.fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return doubtful
-
-    # ---- in a cluster
 
     def share_with_cluster(self) -> None:
         """From now on, other brokers may have replicas too: to be called before the logs are loaded.

@@ -113,8 +113,6 @@ class Partition:
     def __repr__(self) -> str:
         return f"<{self.topic}-{self.partition} {self.role.value} epoch {self.leader_epoch}>"
 
-    # ---- the log and its offsets
-
     @property
     def log(self) -> Log:
         """The log, opened if this is the first use.
@@ -175,8 +173,6 @@ class Partition:
         """The offset that the high watermark must reach before a new leader knows the committed end (KIP-207)."""
         return 0 if self._leadership is None else self._leadership.epoch_start
 
-    # ---- replicas
-
     @property
     def isr(self) -> Collection[int]:
         """The in-sync replicas that the controller has agreed to; a follower doesn't know them."""
@@ -200,8 +196,6 @@ class Partition:
         """
         leadership = self._led()
         return len(leadership.isr) < self.min_insync_replicas
-
-    # ---- roles
 
     def lead(self, state: LeaderState, *, open_log: bool = True) -> bool:
         """Become the leader, or adopt a new state as leader; True in a new epoch.
@@ -268,8 +262,6 @@ class Partition:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.failure)
         return log
 
-    # ---- checks
-
     def _led(self) -> Leadership:
         """What is known as the leader. Raises KafkaError unless this broker leads the partition."""
         if self._leadership is None:
@@ -320,8 +312,6 @@ class Partition:
         if current_leader_epoch < self.leader_epoch:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-
-    # ---- appending as the leader
 
     def append(self, records: memoryview, now_ms: int) -> AppendInfo:
         """Append a producer's batch.
@@ -378,8 +368,6 @@ class Partition:
             leadership.own_end = max(leadership.own_end, flushed)
             self._advance_high_watermark()
 
-    # ---- the high watermark
-
     def _advance_high_watermark(self) -> None:
         """Move the leader's high watermark as far as the replicas have come."""
         leadership = self._leadership
@@ -424,8 +412,6 @@ class Partition:
         leadership = self._leadership
         if leadership is not None and leadership.log_start_waiters:
             leadership.log_start_waiters.fail(code)
-
-    # ---- fetches of followers
 
     def fetched_by(self, broker_id: int, offset: int, start_offset: int, broker_epoch: int) -> None:
         """Record a follower's fetch from ``offset``: it has all below. Kafka's ``updateFollowerFetchState``.
@@ -493,8 +479,6 @@ class Partition:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
         return follower
 
-    # ---- changes of the in-sync replicas
-
     def brokers_changed(self) -> None:
         """Brokers have come or gone: those that have gone are no longer waited for."""
         self._advance_high_watermark()
@@ -513,8 +497,6 @@ class Partition:
         is_settled = self._leadership.settle(change, outcome)
         self._advance_high_watermark()
         return is_settled
-
-    # ---- reading and deleting
 
     def scan(self, start_offset: int) -> Iterator[memoryview]:
         """Whole batches from ``start_offset`` to the log's end, in chunks: for a coordinator that loads.
@@ -568,8 +550,6 @@ class Partition:
         if leadership is not None and leadership.log_start_waiters:
             leadership.log_start_waiters.reach(leadership.low_watermark(self.log.log_start_offset))
 
-    # ---- following
-
     def append_from_leader(
         self, records: memoryview, high_watermark: int, log_start_offset: int
     ) -> asyncio.Future[None] | None:
@@ -620,8 +600,6 @@ class Partition:
         self.log.truncate_fully_and_start_at(offset)
         self._high_watermark = offset
         self._hidden_bytes = 0
-
-    # ---- waiting fetches
 
     def answer_fetches(self) -> None:
         """Have fetches that wait answered with what they find."""

@@ -67,8 +67,6 @@ class ReplicaStateChanges:
         self._logs = logs
         self._turn = asyncio.Lock()
 
-    # ---- LeaderAndIsr
-
     async def apply_leader_and_isr(
         self, request: LeaderAndIsrRequest, version: int, config_of: Callable[[str], LogConfig]
     ) -> LeaderAndIsrResponse:
@@ -201,8 +199,6 @@ class ReplicaStateChanges:
             if state.leader >= 0:
                 self._fetchers.add(partition)
 
-    # ---- StopReplica
-
     async def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Stop replicas, and delete those that the request says."""
         errors: list[StopReplicaPartitionError] = []
@@ -236,8 +232,6 @@ class ReplicaStateChanges:
             _log.error("a replica can't be deleted", topic=topic, partition=index, reason=error.message)
             return error.code
         return ErrorCode.NONE
-
-    # ---- what no request says
 
     async def drop_strays(self, strays: Iterable[Partition]) -> None:
         """Drop replicas that were assigned to other brokers. Their logs are kept: nobody has asked to delete them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os.path
 from typing import TYPE_CHECKING, Final
 
-from ottla_broker import events
+from ottla_broker.events import get_logger
 
 from ..checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
 from ..log import NOT_TRUNCATED
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FILE_NAME: Final = "cleaner-offset-checkpoint"
 
-_log = events.get_logger()
+_log = get_logger()
 
 
 class CleanerCheckpoints:

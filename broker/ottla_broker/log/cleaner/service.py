@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable
 from threading import Event
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from ottla_broker import events
 from ottla_broker.background import Background
+from ottla_broker.events import get_logger
 from ottla_protocol.errors import KafkaError, ProtocolError
 
 from .. import names
@@ -42,7 +42,7 @@ _RETRY_SECONDS: Final = 300.0
 _CLOSED_LOGS_A_ROUND: Final = 64
 """How many closed logs a round checks for segments to clean."""
 
-_log = events.get_logger()
+_log = get_logger()
 
 
 class CleanerSettings(NamedTuple):
@@ -96,8 +96,6 @@ class LogCleaner:
         # Closed logs that have a single segment, so nothing to clean.
         self._short: set[tuple[str, int]] = set()
 
-    # --- life -----------------------------------------------------------------------------------------------
-
     def start(self) -> None:
         """Begin to clean, after one ``log.cleaner.backoff.ms``; a no-op with ``log.cleaner.enable=false``."""
         if self._settings.enable:
@@ -141,8 +139,6 @@ class LogCleaner:
     def uncleanable(self) -> frozenset[tuple[str, int]]:
         """Topics and partitions that are no longer compacted because of a damaged batch."""
         return frozenset(self._uncleanable)
-
-    # --- choosing -------------------------------------------------------------------------------------------
 
     async def _clean_dirtiest(self) -> bool:
         """Clean one log, or find that it can't be cleaned; False when no log is due."""
@@ -196,8 +192,6 @@ class LogCleaner:
         self._short &= keys
         for key in self._retry_at.keys() - keys:
             del self._retry_at[key]
-
-    # --- cleaning -------------------------------------------------------------------------------------------
 
     async def clean_now(self, log: Log) -> CleaningStats | None:
         """Clean ``log`` however dirty it is; None when it has nothing to clean or cleaning failed."""
