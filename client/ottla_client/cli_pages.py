@@ -58,7 +58,7 @@ def _options(command: click.Command, context: click.Context) -> Iterator[str]:
     rows = []
     common = False
     for parameter in command.get_params(context):
-        if not isinstance(parameter, click.Option) or parameter.hidden or parameter.name == "help":
+        if not isinstance(parameter, click.Option) or parameter.hidden or "--help" in parameter.opts:
             continue
         if parameter.name in _COMMON:
             common = common or parameter.name == "client_settings"

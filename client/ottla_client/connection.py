@@ -1,9 +1,7 @@
-"""One connection to one broker: requests go out as they come, answers come back in order.
+"""One connection to one broker: requests go out at once, responses come back in order.
 
-A request is encoded and handed to the transport in the call that submits it. What requests and answers are made of is
-``ottla_protocol.exchange``'s business; here are the socket, the time, and who waits.
-
-Everything here runs on the event loop's thread.
+A request is encoded and passed to the transport in the call that submits it. ``ottla_protocol.exchange`` encodes and
+decodes; this module has the socket, the timeouts and the waiting callers. Everything runs on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -36,22 +34,22 @@ if TYPE_CHECKING:
     from ottla_protocol.schema import Message
 
 MAX_RESPONSE_BYTES = 128 * 1024 * 1024
-"""The largest answer that is taken. Text where a size should be (HTTP, SMTP, SSH) reads as a larger one."""
+"""The largest response accepted. Text in place of a size (HTTP, SMTP, SSH) reads as a larger one."""
 HIGH_WATER = 1024 * 1024
-"""Bytes that may wait in the transport before ``drain`` waits."""
+"""Bytes in the transport's buffer above which ``drain`` waits."""
 JOINED = 32 * 1024
-"""Requests up to this many bytes are joined into one piece before they are written."""
+"""Requests up to this many bytes are joined before they are written."""
 CLOSE_SECONDS = 2.0
-"""How long a connection that is closed may take to send what has been submitted."""
+"""Seconds that a closed connection may take to send submitted requests."""
 ADDRESS_DELAY = 0.25
-"""Seconds until the next address of a host is tried beside the one before it (RFC 8305)."""
+"""Seconds before the next address of a host is tried in parallel (RFC 8305)."""
 
 SOFTWARE = ("ottla", "0.1.0")
-"""What a broker is told of this client (KIP-511)."""
+"""The client's name and version for brokers (KIP-511)."""
 
 
 class _Call:
-    """Stands for a future, and has its one callback called at once: a future's comes a turn of the loop later."""
+    """Used in place of a future: its callback runs at once, a future's in the next turn of the loop."""
 
     __slots__ = ("_answered", "_done")
 
@@ -73,13 +71,13 @@ class _Call:
         try:
             self._answered(value, error)
         except Exception as broken:
-            # As for a future's callback: a defect there is none of the connection.
+            # As for a future's callback: its failure must not affect the connection.
             context = {"message": f"{self._answered} failed", "exception": broken}
             asyncio.get_running_loop().call_exception_handler(context)
 
 
 class _Waiting(NamedTuple):
-    """A request that waits for its answer; ``expires`` on the monotonic clock, ``timeout`` is what was given."""
+    """A pending request; ``expires`` is on the monotonic clock, ``timeout`` in seconds."""
 
     future: asyncio.Future[Any] | _Call
     name: str
@@ -88,10 +86,10 @@ class _Waiting(NamedTuple):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Made by ``open``. ``closed`` is True from the moment that it takes no more requests.
+    """Created by ``open``. ``closed`` is True as soon as it accepts no further requests.
 
-    ``on_close`` is called once, when the connection has gone, with the error that ended it (None: it was closed by
-    this side, or idle).
+    ``on_close`` is called once, with this connection, when the socket is closed. ``error`` says why; it is None after
+    ``close`` and for an idle connection.
     """
 
     def __init__(
@@ -117,8 +115,6 @@ class Connection(asyncio.BufferedProtocol):
         state = "closed" if self.closed else f"{self.in_flight} in flight"
         return f"<Connection {self.host}:{self.port} {state}>"
 
-    # ---- opening
-
     @classmethod
     async def open(
         cls,
@@ -131,11 +127,11 @@ class Connection(asyncio.BufferedProtocol):
         max_response_bytes: int = MAX_RESPONSE_BYTES,
         max_idle: float = inf,
     ) -> Connection:
-        """Connect, over TLS if there is a context, and ask what the broker speaks, all within ``timeout`` seconds.
+        """Connect, over TLS if there is a context, and negotiate versions, within ``timeout`` seconds.
 
-        Each address of the host gets its turn. With ``max_idle`` the connection closes itself once it has not been
-        used for so many seconds. Raises ConnectError where nobody answers in time, NotABrokerError where something
-        else does.
+        All addresses of the host are tried. With ``max_idle`` the connection closes itself after that many seconds
+        without use. Raises ConnectError if no broker answers in time, NotABrokerError if something other than a broker
+        does.
         """
         stages: dict[str, str] = {}
 
@@ -145,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
             connection._transport = await connect(connection, address, host, port, ssl_context)
             stages[address] = "connected, but no answer to the first request (ApiVersions)"
             try:
-                await connection._ask_versions(timeout + 1)  # the limit below comes first
+                await connection._ask_versions(timeout + 1)  # the limit below expires first
             except BaseException:
                 connection.close(ConnectionLostError(f"{host}:{port}: the handshake was not finished"))
                 raise
@@ -166,34 +162,32 @@ class Connection(asyncio.BufferedProtocol):
             raise _of_addresses(list(all_failed.failures.values())) from None
 
     async def _ask_versions(self, timeout: float) -> None:
-        """ApiVersions in version 3, or in the one that a broker names that does not have it (KIP-511)."""
+        """Send ApiVersions in version 3, or in the version that an older broker names (KIP-511)."""
         request = ApiVersionsRequest(client_software_name=SOFTWARE[0], client_software_version=SOFTWARE[1])
         while True:
             version = self._exchange.handshake_version
             try:
                 answer = await self.submit(request, timeout=timeout, version=version, raw=True)
             except ConnectionLostError as error:
-                # In TLS 1.3 a client is done with its handshake before the broker has looked at its certificate.
+                # In TLS 1.3 the client's handshake ends before the broker checks its certificate.
                 if isinstance(error.__cause__, ssl.SSLError):
                     raise refused(self.host, self.port, error.__cause__) from error
                 kind = "one that asks for another certificate" if self._tls else "a TLS listener"
                 raise ConnectError(
-                    f"{error}; it was asked ApiVersions: {kind}, a broker older than 0.10, or not a broker at all"
+                    f"{error}; the request was ApiVersions: {kind}, a broker older than 0.10, or not a broker at all"
                 ) from error
             try:
                 if self._exchange.learn(answer):
                     return
             except ProtocolError as error:
-                raise self._no_broker(f"an answer to ApiVersions that can't be read ({error})") from error
+                raise self._no_broker(f"a malformed response to ApiVersions ({error})") from error
             except KafkaError as error:
                 raise BrokerError(
                     error.code, f"{self.host}:{self.port} refused ApiVersions: {error.code.name}"
                 ) from error
 
-    # ---- what the broker speaks
-
     def version_of(self, api_key: int) -> int:
-        """The highest version that both sides speak. Raises UnsupportedApiError where there is none."""
+        """The highest version that both sides support. Raises UnsupportedApiError if there is none."""
         try:
             return self._exchange.version_of(api_key)
         except UnsupportedVersionError as error:
@@ -204,8 +198,6 @@ class Connection(asyncio.BufferedProtocol):
             f"{self.host}:{self.port} can't be asked {error}; another version of the broker or of the client is needed"
         )
 
-    # ---- requests
-
     @property
     def gone(self) -> bool:
         """Whether the socket is closed."""
@@ -213,21 +205,21 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for their answers."""
+        """The number of pending requests."""
         return len(self._exchange.pending)
 
     def submit(
         self, request: Message, *, timeout: float, version: int | None = None, raw: bool = False
     ) -> asyncio.Future[Any]:
-        """Encode and write a request now; the future has the decoded response, or the RawAnswer with ``raw``.
+        """Encode and write a request now; the future gets the decoded response, or the RawAnswer with ``raw``.
 
-        Without ``version`` the highest that both sides speak is used. The future fails with ConnectionLostError when
-        the connection breaks, with RequestTimeoutError after ``timeout`` seconds: the connection is closed then, since
-        what is behind the missing answer could not be told apart. Cancelling the future forgets the answer only. A
-        ProduceRequest with acks=0 has no answer: its future is done, with None, once the transport has its bytes.
+        ``version`` defaults to the highest that both sides support. The future fails with ConnectionLostError when the
+        connection breaks, and with RequestTimeoutError after ``timeout`` seconds. A timeout closes the connection,
+        because later responses couldn't be matched. Cancelling the future only discards the response. A ProduceRequest
+        with acks=0 has no response: its future is done, with None, once the transport has its bytes.
 
-        Raises, at once, ConnectionLostError when the connection is closed, UnsupportedApiError when the broker can't
-        be asked this.
+        Raises ConnectionLostError if the connection is closed, UnsupportedApiError if the broker can't serve the
+        request.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
         self._write(request, future, timeout, version, raw)
@@ -236,9 +228,9 @@ class Connection(asyncio.BufferedProtocol):
     def call(
         self, request: Message, answered: Callable[[Any, Exception | None], None], *, timeout: float
     ) -> None:
-        """As ``submit``, but ``answered(response, error)`` is called when the future would be done, without a detour.
+        """As ``submit``, but calls ``answered(response, error)``, which saves a turn of the event loop per request.
 
-        It must neither await nor raise. It saves a turn of the event loop for each request.
+        ``answered`` must not raise.
         """
         self._write(request, _Call(answered), timeout, None, raw=False)
 
@@ -275,18 +267,16 @@ class Connection(asyncio.BufferedProtocol):
             transport.writelines(parts)
 
     async def drain(self) -> None:
-        """Wait while more than HIGH_WATER bytes wait to be sent. Raises ConnectionLostError when it breaks."""
+        """Wait while more than HIGH_WATER bytes are unsent. Raises ConnectionLostError when the connection breaks."""
         while self._writable is not None:
             await asyncio.shield(self._writable)
         if self.closed:
             raise self._lost()
 
-    # ---- closing
-
     def close(self, error: ClientError | None = None) -> None:
-        """Take no more requests; those that wait fail with ``error``, or with ConnectionLostError.
+        """Accept no further requests; pending ones fail with ``error``, or with ConnectionLostError.
 
-        Without an error what has been submitted is still sent, for CLOSE_SECONDS at most. A second call does nothing.
+        Without an error, submitted requests are still sent, within CLOSE_SECONDS. A second call does nothing.
         """
         if self.closed:
             return
@@ -308,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
         await asyncio.shield(self._gone)
 
     def _lost(self) -> ClientError:
-        """A fresh exception for whoever has to be told that the connection is no more."""
+        """A new exception for each caller, so that tracebacks don't mix."""
         error = self.error
         if error is None:
             return ConnectionLostError(f"the connection to {self.host}:{self.port} is closed")
@@ -327,14 +317,12 @@ class Connection(asyncio.BufferedProtocol):
             self._writable = None
 
     def _finish(self) -> None:
-        """The socket has gone."""
+        """The socket is closed."""
         self._disarm()
         if not self._gone.done():
             self._gone.set_result(None)
             if self.on_close is not None:
                 self.on_close(self)
-
-    # ---- time
 
     def _set_alarm(self, at: float) -> None:
         self._disarm()
@@ -348,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
         self._alarm_at = inf
 
     def _on_alarm(self) -> None:
-        """Something may be due: a request's timeout, or the end of an idle connection."""
+        """A request may have timed out, or the connection may have been idle for too long."""
         self._alarm = None
         self._alarm_at = inf
         now = monotonic()
@@ -375,10 +363,8 @@ class Connection(asyncio.BufferedProtocol):
         if due < inf:
             self._set_alarm(due)
 
-    # ---- the transport's side
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # No isinstance: uvloop's transports are none of asyncio's.
+        # No isinstance: uvloop's transports aren't subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER)
         if self._max_idle < inf:
@@ -428,7 +414,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _of_addresses(failures: list[Exception]) -> Exception:
-    """One error for what a host's addresses did: the most telling if they differ, all of them in its text."""
+    """One error for all addresses of a host: of the most specific type, with all of them in its text."""
     told = next((each for each in failures if not isinstance(each, ConnectError)), failures[0])
     if len(failures) == 1 or not isinstance(told, ConnectError):
         return told

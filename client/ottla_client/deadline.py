@@ -1,4 +1,4 @@
-"""A point in time by which something has to be done, handed down through everything that it takes."""
+"""Deadlines, passed down to everything that waits."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from time import monotonic
 
 
 class Deadline:
-    """A moment on the monotonic clock. Made from a timeout once, at the call that a user makes."""
+    """A time on the monotonic clock, computed once per call of a user from its timeout."""
 
     __slots__ = ("at",)
 
     def __init__(self, timeout: float | None) -> None:
-        """``timeout`` in seconds from now; None: never."""
+        """``timeout`` in seconds from now; None means never."""
         self.at = inf if timeout is None else monotonic() + timeout
 
     def left(self, at_most: float = inf) -> float:
-        """Seconds that are left, not below 0, and not more than ``at_most``."""
+        """The seconds left, between 0 and ``at_most``."""
         return max(0.0, min(self.at - monotonic(), at_most))
 
     def passed(self) -> bool:
@@ -29,6 +29,6 @@ class Deadline:
         return self if self.at <= other.at else other
 
     def timeout(self) -> asyncio.Timeout:
-        """``async with deadline.timeout():`` raises TimeoutError inside when the moment has come."""
+        """``async with deadline.timeout():`` raises TimeoutError at the deadline."""
         left = self.at - monotonic()
         return asyncio.timeout(None if left == inf else max(0.0, left))

@@ -1,4 +1,4 @@
-"""Several ways to the same end, started one after the other; the first that gets there is taken (as in RFC 8305)."""
+"""Attempts that start one after the other and compete; the first success wins (as in RFC 8305)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class AllFailed(Exception):
-    """No attempt came through; ``failures`` are theirs, by their place in the list."""
+    """All attempts failed; ``failures`` has their exceptions by index."""
 
     def __init__(self, failures: dict[int, Exception]) -> None:
         super().__init__(failures)
@@ -22,9 +22,8 @@ async def staggered_race(
 ) -> T:
     """The result of the first attempt that succeeds.
 
-    The next attempt starts when one has failed, and at the latest ``delay`` seconds after the one before it. Attempts
-    that are not needed any more are cancelled and waited for; should one have succeeded all the same, its result goes
-    to ``discard``. Raises AllFailed.
+    The next attempt starts when one fails, or ``delay`` seconds after the previous one started. The losing attempts are
+    cancelled and awaited; if one succeeds anyway, its result goes to ``discard``. Raises AllFailed.
     """
     failures: dict[int, Exception] = {}
     if len(attempts) == 1:

@@ -1,4 +1,4 @@
-"""From a host and a port to sockets: addresses, TCP and TLS, and what to say when one of them fails."""
+"""Sockets: resolving addresses, connecting over TCP and TLS, and the errors for failures."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .errors import ConnectError
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 TLS_SHUTDOWN = 1.0
-"""Seconds that the other side may take to say goodbye in TLS."""
+"""Seconds that the broker may take to close TLS."""
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """The IP addresses of ``host``, in the system's order, each once. Raises ConnectError where it has none."""
+    """The distinct IP addresses of ``host`` in the system's order. Raises ConnectError if it has none."""
     if _is_address(host):
         return [host]  # without a thread
     try:
@@ -41,7 +41,7 @@ def _is_address(host: str) -> bool:
 
 
 def _address(sockaddr: tuple[object, ...]) -> str:
-    """An address as text; one that is valid on one link alone (IPv6 link-local) with the link's number."""
+    """An address as text; a link-local one (IPv6) with its scope id."""
     text = str(sockaddr[0])
     if len(sockaddr) == 4 and sockaddr[3] and "%" not in text:
         return f"{text}%{sockaddr[3]}"
@@ -66,8 +66,8 @@ async def connect(
             )
     except ssl.SSLCertVerificationError as error:
         raise final(
-            f"the certificate of {host}:{port} is not trusted: {error.verify_message}; give an ssl_context that knows"
-            " its authority (ssl.create_default_context(cafile=…))"
+            f"the certificate of {host}:{port} is not trusted: {error.verify_message}; name its authority"
+            " by ssl_cafile, or give an ssl_context that trusts it"
         ) from error
     except ssl.SSLError as error:
         if "ALERT" in (error.reason or ""):
@@ -86,15 +86,16 @@ async def connect(
 
 
 def refused(host: str, port: int, error: ssl.SSLError) -> ConnectError:
-    """What to say where the other side ends TLS with an alert: it doesn't like what it was shown."""
+    """The error for a TLS alert: the broker rejects this client's certificate."""
     return final(
-        f"{host}:{port} refused the TLS connection ({error.reason or error}); where it asks for certificates, give an"
-        " ssl_context with one that an authority of the broker's has signed (load_cert_chain, ssl_certfile)"
+        f"{host}:{port} refused the TLS connection ({error.reason or error}); if it asks for client"
+        " certificates, give one that an authority trusted by the broker has signed (ssl_certfile, or load_cert_chain"
+        " of ssl_context)"
     )
 
 
 def final(message: str) -> ConnectError:
-    """A ConnectError that trying again doesn't help: something has to be changed first."""
+    """A ConnectError that isn't worth a retry, because the configuration has to change."""
     error = ConnectError(message)
     error.retriable = False
     return error

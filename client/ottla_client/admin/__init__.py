@@ -1,4 +1,4 @@
-"""Admin, and the values that it takes and gives."""
+"""Admin, and the values that it takes and returns."""
 
 from __future__ import annotations
 

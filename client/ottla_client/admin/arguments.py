@@ -1,4 +1,4 @@
-"""What a caller gives to Admin's calls, checked before anything is asked of a broker."""
+"""Checks of the arguments of Admin's calls, made before a request is sent."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 
 def listed(given: Iterable[T], kind: type[T]) -> list[T]:
-    """The things in ``given``.
+    """The items in ``given``.
 
-    Raises ConfigurationError for anything of another kind, and for a single thing that isn't in a list: a text would
-    be taken for the list of its letters.
+    Raises ConfigurationError for items of another type, and for a single item outside a list: a str would be read as a
+    list of letters.
     """
     if isinstance(given, str | kind):
         raise ConfigurationError(f"a list is needed, also for a single {_called(kind)}: [{given!r}]")
@@ -30,7 +30,7 @@ def _called(kind: type) -> str:
 
 
 def config_text(name: str, value: object) -> str | None:
-    """A config's value as brokers want it: text, and None for the default. Raises ConfigurationError."""
+    """A config's value as text, None for the default. Raises ConfigurationError."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""What all of Admin's calls stand on: the cluster, the deadline of a call, and the way to the right brokers."""
+"""Shared by Admin's calls: options, the cluster, deadlines, and requests to the right brokers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-# The broker's own time for a request ends a little before the client stops waiting for its answer.
+# The broker's share of a request's time, so that its response arrives before the client gives up.
 _ANSWER_MARGIN: Final = 0.9
 
 
@@ -48,7 +48,7 @@ class AdminSettings(ConnectionSettings):
 
 
 class AdminBase:
-    """Starting, closing, and asking; the calls themselves are in the modules beside this one."""
+    """Starting, closing, and sending requests. The calls are in the other modules."""
 
     @accepts(AdminSettings)
     def __init__(
@@ -101,37 +101,37 @@ class AdminBase:
         return Deadline(self._timeout if timeout is None else timeout)
 
     def _deadline(self, timeout: float | None) -> Deadline:
-        """The deadline of a call that begins now. Raises ClosedError unless Admin is running."""
+        """The deadline of a call that starts now. Raises ClosedError unless Admin is running."""
         if not self._running:
             raise ClosedError("this Admin is not running: use `async with`, or await start() first")
         return self._deadline_of(timeout)
 
     def _broker_ms(self, deadline: Deadline) -> int:
-        """What a broker is told as its time for a request, in milliseconds."""
+        """The timeout in a request, in milliseconds."""
         return max(1, int(deadline.left(self._request_timeout) * 1000 * _ANSWER_MARGIN))
 
     async def _each(
         self, what: str, keys: Collection[K], route: Route[K], ask: Ask[K, V], deadline: Deadline
     ) -> dict[K, V]:
-        """Ask for each item; raises as ``results_or_raise``."""
+        """Send requests for all items. Raises as ``results_or_raise``."""
         outcomes = await drive(keys, route, ask, deadline, self._backoff)
         return results_or_raise(what, outcomes)
 
     async def _call(
         self, node: int | None, request: Message, deadline: Deadline, version: int | None = None
     ) -> Any:
-        """One request to one broker (None: any), without trying again."""
+        """One request to one broker (None for any), without retries."""
         return await self._cluster.request(node, request, deadline, version=version)
 
     async def _version(self, node: Node, api: ApiKey, deadline: Deadline) -> int:
-        """The version of an API that a request to this broker is going to have."""
+        """The version of an API that requests to this broker have."""
         assert node is not None, "the broker is known"
         return (await self._cluster.connection(node, deadline)).version_of(api)
 
     async def _of_nodes(
         self, what: str, nodes: Iterable[int] | None, ask: Ask[int, V], timeout: float | None
     ) -> dict[int, V]:
-        """Ask each of these brokers, or all there are, one question; by their ids."""
+        """Send a request to each of these brokers, or to all. Returns results by broker id."""
         deadline = self._deadline(timeout)
         if nodes is None:
             await self._cluster.fetch_topics((), deadline)

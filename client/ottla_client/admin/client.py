@@ -1,4 +1,4 @@
-"""Admin: everything that is done to a cluster other than writing and reading records."""
+"""Admin: administration of a cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .topics import TopicCalls
 
 
 class Admin(TopicCalls, ConfigCalls, GroupCalls, GroupOffsetCalls, NodeCalls, PlacementCalls):
-    """Looks after topics, configs, groups, offsets and brokers of a cluster.
+    """Administers the topics, configs, groups, offsets and brokers of a cluster.
 
     ::
 
@@ -19,14 +19,14 @@ class Admin(TopicCalls, ConfigCalls, GroupCalls, GroupOffsetCalls, NodeCalls, Pl
             await admin.create_topics([NewTopic("orders", partitions=6, configs={"retention.ms": "86400000"})])
             lag = await admin.group_lag("billing")
 
-    Every call has a deadline, ``timeout`` in seconds or else default_api_timeout_ms, within which it finds the right
-    brokers and tries again after lost connections and moved leaders; then it raises RequestTimeoutError. A change
-    whose answer was lost is asked for again, so that e.g. creating a topic may end with TOPIC_ALREADY_EXISTS although
-    it was this call that made it; the same holds for Java's AdminClient.
+    Every call has a deadline: ``timeout`` in seconds, or default_api_timeout_ms. Until then it finds the right brokers
+    and retries after lost connections and moved leaders; then it raises RequestTimeoutError. A change whose response
+    was lost is sent again, so creating a topic may end with TOPIC_ALREADY_EXISTS although this call created it. Java's
+    AdminClient does the same.
 
-    Calls about several things ask for all of them at once and return results by thing. If some fail, they raise
-    PartialError with the results of the others; a call about one thing raises that thing's own error.
+    A call about several items sends requests for all of them at once and returns results by item. If some fail, it
+    raises PartialError with the results of the others; a call about one item raises that item's error.
 
-    Calls may be made concurrently. Works with Ottla and with Apache Kafka; a call that a broker is too old for raises
+    Calls may run concurrently. Admin works with Ottla and with Apache Kafka; a call that a broker is too old for raises
     UnsupportedApiError.
     """

@@ -1,4 +1,4 @@
-"""Admin's calls about configs of topics, brokers and whatever else has them."""
+"""Admin's calls for configs of topics, brokers and other resources."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .values import AlterConfig, ConfigEntry, ConfigResource, ConfigSource, Conf
 
 
 class ConfigCalls(AdminBase):
-    """What Admin does with configs."""
+    """Admin's calls for configs."""
 
     async def describe_configs(
         self,
@@ -37,9 +37,9 @@ class ConfigCalls(AdminBase):
         include_documentation: bool = False,
         timeout: float | None = None,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """All configs of topics and brokers, or those in ``keys``, with where their values come from.
+        """The configs of topics and brokers, all or those in ``keys``, with the sources of their values.
 
-        A broker is asked for its own. Raises UnknownTopicError, BrokerError; PartialError if several resources.
+        Each broker reports its own. Raises UnknownTopicError, BrokerError; PartialError for several resources.
         """
 
         async def ask(
@@ -77,9 +77,9 @@ class ConfigCalls(AdminBase):
         validate_only: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Change single configs and leave the others as they are (KIP-339, Kafka 2.3 on).
+        """Change single configs and keep the others (KIP-339, from Kafka 2.3 on).
 
-        Raises BrokerError with INVALID_CONFIG, UnknownTopicError, …; PartialError if several resources.
+        Raises BrokerError with INVALID_CONFIG, UnknownTopicError, …; PartialError for several resources.
         """
 
         async def ask(
@@ -115,7 +115,7 @@ class ConfigCalls(AdminBase):
 def _outcomes(
     some: Iterable[ConfigResource], results: Iterable[Any], value_of: Any
 ) -> dict[ConfigResource, Any]:
-    """The answer's parts by the resources that they are of."""
+    """The results in a response by resource."""
     asked = {(int(resource.type), resource.name): resource for resource in some}
     outcomes = {}
     for result in results:
@@ -129,7 +129,7 @@ def _outcomes(
 
 def _entry(config: DescribeConfigsResourceResult, resource_type: int) -> ConfigEntry:
     source = _source(config.config_source)
-    if config.config_source == -1:  # version 0, up to Kafka 1.0, tells only whether it is the default
+    if config.config_source == -1:  # version 0, up to Kafka 1.0, reports only whether it is the default
         set_here = ConfigSource.TOPIC if resource_type == ResourceType.TOPIC else ConfigSource.STATIC_BROKER
         source = ConfigSource.DEFAULT if config.is_default else set_here
     return ConfigEntry(

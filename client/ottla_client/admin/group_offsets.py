@@ -1,4 +1,4 @@
-"""Admin's calls about the offsets of groups: read them, set them, drop them, and the lag that follows from them."""
+"""Admin's calls for the offsets of groups: read, set and delete them, and compute lag."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .offsets import OffsetCalls
 from .results import results_or_raise
 from .values import PartitionLag
 
-_HAS_MEMBERS: Final = "the group has members, and only they may commit; stop them first"
+_HAS_MEMBERS: Final = "only the group's members may commit while it has some; stop them first"
 
 
 class GroupOffsetCalls(OffsetCalls):
-    """What Admin does with the offsets of groups."""
+    """Admin's calls for the offsets of groups."""
 
     async def list_group_offsets(
         self,
@@ -37,10 +37,10 @@ class GroupOffsetCalls(OffsetCalls):
         require_stable: bool = False,
         timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed: all of it, or for these partitions; those without are left out.
+        """A group's committed offsets, of all partitions or of these; partitions without one are left out.
 
-        With ``require_stable`` it waits for transactions that are about to commit offsets (KIP-447). A group that
-        doesn't exist has committed nothing. Raises GroupError.
+        ``require_stable`` waits for transactions that are about to commit offsets (KIP-447). The result for a group
+        that doesn't exist is empty. Raises GroupError.
         """
         from ..group import OffsetsClient
 
@@ -55,10 +55,10 @@ class GroupOffsetCalls(OffsetCalls):
         *,
         timeout: float | None = None,
     ) -> None:
-        """Commit offsets for a group without members; it is created if there is none.
+        """Commit offsets for a group without members. An unknown group is created.
 
-        Raises GroupError with UNKNOWN_MEMBER_ID while the group has members, UnknownTopicError, …; PartialError if
-        there are several partitions.
+        Raises GroupError with UNKNOWN_MEMBER_ID while the group has members, UnknownTopicError, …; PartialError for
+        several partitions.
         """
         wanted = {
             partition: OffsetAndMetadata(offset) if isinstance(offset, int) else offset
@@ -76,9 +76,9 @@ class GroupOffsetCalls(OffsetCalls):
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> None:
-        """Forget what a group has committed for partitions of topics that it doesn't read now (KIP-496, Kafka 2.4 on).
+        """Delete a group's committed offsets for topics that it isn't subscribed to (KIP-496, from Kafka 2.4 on).
 
-        Raises GroupError with GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND, …; PartialError if several partitions.
+        Raises GroupError with GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND, …; PartialError for several partitions.
         """
         wanted = list(dict.fromkeys(partitions))
 
@@ -115,7 +115,7 @@ class GroupOffsetCalls(OffsetCalls):
         ask: Ask[str, dict[TopicPartition, ClientError | None]],
         timeout: float | None,
     ) -> None:
-        """One request to the group's coordinator; raises what it says of the partitions."""
+        """One request to the group's coordinator. Raises the errors of partitions."""
         deadline = self._deadline(timeout)
         if not partitions:
             return
@@ -129,9 +129,9 @@ class GroupOffsetCalls(OffsetCalls):
         *,
         timeout: float | None = None,
     ) -> dict[TopicPartition, PartitionLag]:
-        """How far a group is behind, in records and in seconds: where it has committed, and in ``partitions`` too.
+        """A group's lag in records and seconds, for its committed partitions and for ``partitions``.
 
-        The seconds come from the first record that isn't read yet: one batch is read from each partition with a lag.
+        The seconds are the age of the first unread record: one batch is read from each partition with a lag.
         """
         deadline = self._deadline(timeout)
         committed = await self.list_group_offsets(group_id, timeout=deadline.left())
@@ -176,7 +176,7 @@ class GroupOffsetCalls(OffsetCalls):
         }
 
 
-# Codes that an answer has for all partitions alike, and that mean another coordinator or a later time.
+# Codes that apply to all partitions alike, and that call for another coordinator or a later attempt.
 _OF_THE_WHOLE: Final = ToCoordinators.again | {ErrorCode.REBALANCE_IN_PROGRESS}
 
 
@@ -198,7 +198,7 @@ def _outcomes(
 
 
 def _cannot_be_read(error: ClientError) -> bool:
-    """The record has gone meanwhile, or is damaged, or in a format older than Kafka 0.11's."""
+    """The record has been deleted meanwhile, is damaged, or has a format from before Kafka 0.11."""
     return isinstance(error, CorruptBatchError) or (
         isinstance(error, BrokerError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
     )

@@ -1,4 +1,4 @@
-"""Admin's calls about groups: who is in them, what they have committed, and how far they are behind."""
+"""Admin's calls for groups: list, describe and delete them, and remove members."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from .results import is_unknown_group, results_or_raise
 from .values import GroupDescription, GroupListing, MemberDescription
 
 CONSUMER: Final = "consumer"
-"""The protocol type of groups of consumers."""
+"""The protocol type of consumer groups."""
 
-# LeaveGroup takes members by instance id, and several of them, from this version on (KIP-345).
+# LeaveGroup accepts several members, and instance ids, from this version on (KIP-345).
 _REMOVE_SINCE: Final = 3
 # ListGroups filters by state from version 4 on (KIP-518).
 _STATES_SINCE: Final = 4
 
 
 class MemberToRemove(NamedTuple):
-    """A member by its id, or a static one by its instance id."""
+    """A member by its id, or a static member by its instance id."""
 
     member_id: str = ""
     instance_id: str | None = None
@@ -49,15 +49,15 @@ class MemberToRemove(NamedTuple):
 
 
 class GroupCalls(AdminBase):
-    """What Admin does with groups."""
+    """Admin's calls for groups."""
 
     async def list_groups(
         self, *, states: Collection[str] = (), timeout: float | None = None
     ) -> dict[str, GroupListing]:
-        """All groups by name, as their coordinators tell them: consumer groups, and others such as Connect's.
+        """All groups by name: consumer groups, and others such as those of Connect.
 
-        ``states`` (``Stable``, ``Empty``, …) leaves out the others; it needs Kafka 2.6. Raises BrokerError;
-        PartialError by broker if some can't tell theirs: their groups are missing then.
+        ``states`` (``Stable``, ``Empty``, …) selects groups; it needs Kafka 2.6. Raises BrokerError; PartialError by
+        broker if some brokers fail, whose groups are missing then.
         """
 
         wanted = listed(states, str)
@@ -88,7 +88,7 @@ class GroupCalls(AdminBase):
     ) -> dict[str, GroupDescription]:
         """Groups with their state and members.
 
-        Raises GroupError, with GROUP_ID_NOT_FOUND for one that isn't there; PartialError if there are several groups.
+        Raises GroupError, with GROUP_ID_NOT_FOUND for an unknown group; PartialError for several groups.
         """
 
         async def ask(
@@ -110,25 +110,25 @@ class GroupCalls(AdminBase):
     async def _describe_assigned(
         self, node: Node, names: list[str], deadline: Deadline
     ) -> dict[str, GroupDescription | ClientError]:
-        """Groups whose partitions the broker assigns (KIP-848), which have a request of their own."""
+        """Describe groups whose partitions the broker assigns (KIP-848)."""
         if not names:
             return {}
         try:
             version = await self._version(node, ApiKey.CONSUMER_GROUP_DESCRIBE, deadline)
-        except UnsupportedApiError:  # the broker is older than such groups
+        except UnsupportedApiError:  # the broker doesn't support such groups
             return {}
         request = ConsumerGroupDescribeRequest(group_ids=names)
         answer = await self._call(node, request, deadline, version)
         return {
             group.group_id: _assigned_group(group, node)
             for group in answer.groups
-            if group.error_code != ErrorCode.UNSUPPORTED_VERSION  # 3.9 has the request, but not switched on
+            if group.error_code != ErrorCode.UNSUPPORTED_VERSION  # in 3.9 the request exists but is disabled
         }
 
     async def delete_groups(self, group_ids: Iterable[str], *, timeout: float | None = None) -> None:
-        """Delete groups without members, with their offsets (Kafka 1.1 on).
+        """Delete groups without members, with their offsets (from Kafka 1.1 on).
 
-        Raises GroupError with NON_EMPTY_GROUP or GROUP_ID_NOT_FOUND; PartialError if there are several groups.
+        Raises GroupError with NON_EMPTY_GROUP or GROUP_ID_NOT_FOUND; PartialError for several groups.
         """
 
         async def ask(node: Node, some: list[str], deadline: Deadline) -> Mapping[str, ClientError | None]:
@@ -154,10 +154,10 @@ class GroupCalls(AdminBase):
         reason: str = "removed by an administrator",
         timeout: float | None = None,
     ) -> None:
-        """Remove members from a group, all of them if none are named (KIP-345, Kafka 2.4 on).
+        """Remove members from a group, all if none are named (KIP-345, from Kafka 2.4 on).
 
         The group rebalances; a member that is still running joins again. Raises GroupError with UNKNOWN_MEMBER_ID, …;
-        PartialError by MemberToRemove if there are several.
+        PartialError by MemberToRemove for several.
         """
         deadline = self._deadline(timeout)
         if members is None:
@@ -208,7 +208,7 @@ class GroupCalls(AdminBase):
 
 def _assigned_group(group: AssignedGroup, node: Node) -> GroupDescription | ClientError:
     if group.error_code:
-        # Its text would only say that this is no group of the newer kind.
+        # The broker's message only says that the group isn't of the newer type.
         is_missing = group.error_code == ErrorCode.GROUP_ID_NOT_FOUND
         return error_of(
             group.error_code, f"group {group.group_id}", None if is_missing else group.error_message
@@ -242,7 +242,7 @@ def _group(group: DescribedGroup, node: Node) -> GroupDescription | ClientError:
     what = f"group {group.group_id}"
     if group.error_code:
         return error_of(group.error_code, what)
-    if group.group_state == "Dead":  # how a broker answers, up to version 5, for a group that doesn't exist
+    if group.group_state == "Dead":  # the response for an unknown group up to version 5
         return error_of(ErrorCode.GROUP_ID_NOT_FOUND, what)
     is_of_consumers = group.protocol_type == CONSUMER
     return GroupDescription(
@@ -267,7 +267,7 @@ def _member(member: DescribedGroupMember, is_of_consumers: bool) -> MemberDescri
 
 
 def _assigned(data: bytes) -> frozenset[TopicPartition]:
-    """A member's partitions; none while the group is rebalancing, and none that bytes of its own making can name."""
+    """A member's partitions; none while the group rebalances, and none if the bytes aren't a valid assignment."""
     try:
         topics = decode_assignment(data).assigned_partitions if data else []
     except ProtocolError:

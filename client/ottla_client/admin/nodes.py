@@ -1,4 +1,4 @@
-"""Admin's calls about the cluster and its brokers."""
+"""Admin's calls for the cluster and its brokers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .values import ClusterDescription, LogDir, ReplicaLog
 
 
 class VersionRange(NamedTuple):
-    """The first and the last version of an API that a broker serves."""
+    """The lowest and highest version of an API that a broker serves."""
 
     first: int
     last: int
 
 
 class NodeCalls(AdminBase):
-    """What Admin asks of brokers."""
+    """Admin's calls for brokers."""
 
     async def describe_cluster(self, *, timeout: float | None = None) -> ClusterDescription:
-        """The cluster's id, its controller, and the brokers that are alive, as a broker tells them now."""
+        """The cluster's id, controller and live brokers, freshly fetched."""
         await self._cluster.fetch_topics((), self._deadline(timeout))
         nodes = sorted(self._cluster.nodes.values(), key=lambda node: node.id)
         return ClusterDescription(self._cluster.cluster_id, self._cluster.controller_id, tuple(nodes))
@@ -37,9 +37,9 @@ class NodeCalls(AdminBase):
     async def describe_apis(
         self, nodes: Iterable[int] | None = None, *, timeout: float | None = None
     ) -> dict[int, dict[int, VersionRange]]:
-        """By broker and API key: the versions that it serves, whether or not this client has them.
+        """The versions that brokers serve, by broker and API key; all brokers if none are named.
 
-        Asks all brokers if none are named. Keys are numbers: a broker may have APIs that this client doesn't know.
+        Keys are numbers, because a broker may have APIs that this client doesn't know.
         """
 
         async def ask(
@@ -62,9 +62,9 @@ class NodeCalls(AdminBase):
         topics: Iterable[str] | None = None,
         timeout: float | None = None,
     ) -> dict[int, tuple[LogDir, ...]]:
-        """By broker: its log directories, with the replicas in them and their sizes (KIP-113, Kafka 1.0 on).
+        """Log directories by broker, with their replicas and sizes (KIP-113, from Kafka 1.0 on).
 
-        Asks all brokers if none are named; ``topics`` leaves out the others. Raises BrokerError; PartialError if
+        Asks all brokers if none are named, and only for ``topics`` if given. Raises BrokerError; PartialError for
         several brokers.
         """
         wanted = None if topics is None else frozenset(topics)

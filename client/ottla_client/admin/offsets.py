@@ -1,4 +1,4 @@
-"""Admin's calls about offsets in partitions: look them up, and what stands at them."""
+"""Admin's calls for offsets in partitions: look them up, and read timestamps and producers."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .base import AdminBase
 from .results import results_or_raise
 from .values import ProducerState, TimedOffset
 
-# An answer to a fetch holds one batch, however large; so many are on the way from one broker at a time.
+# Fetches in flight per broker. Each returns one batch, of any size.
 _FETCHES_AT_ONCE: Final = 8
 
 ISOLATION_LEVELS: Final[Mapping[str, int]] = {"read_uncommitted": 0, "read_committed": 1}
 
 
 class OffsetCalls(AdminBase):
-    """What Admin finds out about offsets."""
+    """Admin's calls for offsets."""
 
     async def list_offsets(
         self,
@@ -38,11 +38,11 @@ class OffsetCalls(AdminBase):
         isolation_level: str = "read_uncommitted",
         timeout: float | None = None,
     ) -> dict[TopicPartition, ListedOffset]:
-        """The earliest or latest offset, or the first whose record is as late as a time in milliseconds.
+        """The earliest or latest offset, or the first one from a timestamp (milliseconds) on.
 
-        The latest offset is the next one to be written; with ``read_committed`` the first that an open transaction
-        holds back. Where no record is as late, the offset is -1. Raises UnknownTopicError, BrokerError; PartialError
-        if there are several partitions.
+        The latest offset is the next one to be written, or with ``read_committed`` the last stable offset. The offset
+        is -1 if no record has the timestamp or a later one. Raises UnknownTopicError, BrokerError; PartialError for
+        several partitions.
         """
         level = ISOLATION_LEVELS.get(isolation_level)
         if level is None:
@@ -51,7 +51,7 @@ class OffsetCalls(AdminBase):
             )
         for partition, spec in specs.items():
             if spec < OffsetSpec.MAX_TIMESTAMP:
-                raise ConfigurationError(f"{partition}: a timestamp is in milliseconds from 0 on, not {spec}")
+                raise ConfigurationError(f"{partition}: a timestamp is milliseconds from 0 on, not {spec}")
 
         outcomes = await list_offsets(self._cluster, specs, level, self._deadline(timeout))
         return results_or_raise("list offsets", outcomes)
@@ -59,10 +59,10 @@ class OffsetCalls(AdminBase):
     async def timestamps_of(
         self, offsets: Mapping[TopicPartition, int], *, timeout: float | None = None
     ) -> dict[TopicPartition, TimedOffset | None]:
-        """The first record at or behind an offset of each partition, and its timestamp; None at the end of the log.
+        """The first record at or after an offset of each partition, with its timestamp; None at the end of the log.
 
-        Costs one batch of records from each partition. Raises BrokerError with OFFSET_OUT_OF_RANGE for an offset that
-        the log doesn't have, CorruptBatchError, …; PartialError if there are several partitions.
+        Reads one batch per partition. Raises BrokerError with OFFSET_OUT_OF_RANGE for an offset outside the log,
+        CorruptBatchError, …; PartialError for several partitions.
         """
         outcomes = await self._timestamps(offsets, self._deadline(timeout))
         return results_or_raise("read timestamps", outcomes)
@@ -70,7 +70,7 @@ class OffsetCalls(AdminBase):
     async def _timestamps(
         self, offsets: Mapping[TopicPartition, int], deadline: Deadline
     ) -> dict[TopicPartition, TimedOffset | ClientError | None]:
-        """What there is to say of each partition, errors among it."""
+        """The outcome for each partition, errors included."""
 
         async def ask(
             node: Node, partitions: list[TopicPartition], deadline: Deadline
@@ -93,9 +93,9 @@ class OffsetCalls(AdminBase):
     async def _first_from(
         self, node: Node, partition: TopicPartition, offset: int, deadline: Deadline, version: int
     ) -> TimedOffset | None:
-        """Read batch by batch: compaction may have left a batch without the record, or without any."""
+        """Read batch by batch, because compaction may have removed the record or emptied the batch."""
         while True:
-            # A limit of one byte: the broker sends the first batch whole nevertheless (KIP-74), and no other.
+            # With a limit of one byte, the broker still sends one whole batch (KIP-74).
             where = {partition: FetchPosition(None, offset, -1, 1)}
             request = fetch_request(where, version=version, max_bytes=1)
             answer = await self._call(node, request, deadline, version)
@@ -129,9 +129,9 @@ class OffsetCalls(AdminBase):
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
-        """The producers that partitions remember: idempotent ones, and those with a transaction (KIP-664, Kafka 2.8).
+        """The active idempotent and transactional producers of partitions (KIP-664, from Kafka 2.8 on).
 
-        Raises UnknownTopicError, BrokerError; PartialError if there are several partitions.
+        Raises UnknownTopicError, BrokerError; PartialError for several partitions.
         """
 
         async def ask(

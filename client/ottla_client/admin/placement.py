@@ -1,4 +1,4 @@
-"""Admin's calls about where partitions are and who leads them: elections and reassignments, by the controller."""
+"""Admin's calls for leader elections and partition reassignments, which the controller carries out."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from .values import ElectionType, PartitionReassignment
 if TYPE_CHECKING:
     from ..deadline import Deadline
 
-# Unclean elections can be asked for from this version of ElectLeaders on (KIP-460, Kafka 2.4).
+# ElectLeaders supports unclean elections from this version on (KIP-460, Kafka 2.4).
 _UNCLEAN_SINCE: Final = 1
-# A question about everything there is goes through `drive` as this one item.
+# The single item that `drive` gets for a request about everything.
 _ALL: Final = "all partitions"
 
 
 class PlacementCalls(AdminBase):
-    """What Admin does with replicas and leaders."""
+    """Admin's calls for replicas and leaders."""
 
     async def elect_leaders(
         self,
@@ -46,13 +46,13 @@ class PlacementCalls(AdminBase):
         *,
         timeout: float | None = None,
     ) -> dict[TopicPartition, bool]:
-        """Elect leaders anew (KIP-460, Kafka 2.2 on): whether each partition got another one, or needed none.
+        """Elect leaders (KIP-460, from Kafka 2.2 on). The result says whether each partition got another leader.
 
-        PREFERRED makes each partition's first replica the leader, if it is in sync. UNCLEAN finds any live replica
-        for a partition without a leader: records that this replica doesn't have are lost for good. None stands for
-        all partitions; then those that need no election are left out of the result.
+        PREFERRED makes each partition's first replica the leader if it is in sync. UNCLEAN makes any live replica the
+        leader of a partition without one; records that this replica lacks are lost for good. None stands for all
+        partitions; those that need no election are left out of the result then.
 
-        Raises BrokerError, as with PREFERRED_LEADER_NOT_AVAILABLE; PartialError if there are several partitions.
+        Raises BrokerError, for example with PREFERRED_LEADER_NOT_AVAILABLE; PartialError for several partitions.
         """
         wanted = None if partitions is None else listed(partitions, TopicPartition)
 
@@ -74,7 +74,7 @@ class PlacementCalls(AdminBase):
             )
             answer = await self._call(node, request, deadline, version)
             if answer.error_code:
-                # Also where partitions have the code themselves: it stands for all of them.
+                # It applies to all partitions, even if they repeat it.
                 raise error_of(answer.error_code, f"controller {node}")
             return {
                 TopicPartition(topic.topic, result.partition_id): _elected(topic.topic, result)
@@ -91,11 +91,11 @@ class PlacementCalls(AdminBase):
     async def alter_partition_reassignments(
         self, replicas: Mapping[TopicPartition, Sequence[int] | None], *, timeout: float | None = None
     ) -> None:
-        """Begin to move partitions to other replicas, the preferred leader first; None stops moving (KIP-455).
+        """Start moving partitions to other replicas, the preferred leader first; None cancels a move (KIP-455).
 
-        This is done when all moves have begun; ``list_partition_reassignments`` tells what still moves. Needs Kafka
-        2.4 on. Raises BrokerError, as with INVALID_REPLICA_ASSIGNMENT or NO_REASSIGNMENT_IN_PROGRESS; PartialError
-        if there are several partitions.
+        Returns when all moves have started; ``list_partition_reassignments`` shows their progress. Needs Kafka 2.4.
+        Raises BrokerError, for example with INVALID_REPLICA_ASSIGNMENT or NO_REASSIGNMENT_IN_PROGRESS; PartialError for
+        several partitions.
         """
 
         async def ask(
@@ -124,9 +124,9 @@ class PlacementCalls(AdminBase):
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, *, timeout: float | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """The partitions, of these or of all, that are being moved (KIP-455, Kafka 2.4 on).
+        """The moving partitions, of these or of all (KIP-455, from Kafka 2.4 on).
 
-        Partitions that don't move, or aren't there, are left out. Raises BrokerError.
+        Partitions that aren't moving or don't exist are left out. Raises BrokerError.
         """
         wanted = None if partitions is None else listed(partitions, TopicPartition)
         if wanted is not None and not wanted:
@@ -160,7 +160,7 @@ class PlacementCalls(AdminBase):
         return dict(sorted(found.items()))
 
     async def _of_all(self, what: str, ask: Any, deadline: Deadline) -> Any:
-        """One question to the controller that isn't about single items; raises its error."""
+        """One request to the controller that isn't about single items. Raises its error."""
 
         async def ask_once(node: Node, keys: list[str], deadline: Deadline) -> Mapping[str, Any]:
             return dict.fromkeys(keys, await ask(node, None, deadline))

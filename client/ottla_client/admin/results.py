@@ -1,4 +1,4 @@
-"""Results item by item: what one call did of many things, and what it could not do."""
+"""The results of calls about several items."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ V = TypeVar("V")
 
 
 class PartialError(ClientError):
-    """Of several things that a call asked for, some were done and some were not.
+    """Some items of a call failed.
 
-    ``results`` has what was done and ``errors`` what was not, both by the keys of the call (a topic's name, a
-    TopicPartition, a ConfigResource, a group, a broker's id). A call for one thing raises that thing's error itself.
+    ``results`` has the others and ``errors`` the failures, both by the call's keys (a topic's name, a TopicPartition, a
+    ConfigResource, a group, a broker's id). A call about one item raises that item's error instead.
     """
 
     def __init__(self, what: str, results: Mapping[Any, Any], errors: Mapping[Any, ClientError]) -> None:
@@ -30,7 +30,7 @@ class PartialError(ClientError):
 
 
 def results_or_raise(what: str, outcomes: Mapping[K, V | ClientError]) -> dict[K, V]:
-    """The results, if nothing failed. Raises the error of a single item, and PartialError for several."""
+    """The results if nothing failed. Raises the error of a single item, or PartialError for several."""
     results: dict[K, V] = {}
     errors: dict[K, ClientError] = {}
     for key, outcome in outcomes.items():
@@ -46,5 +46,5 @@ def results_or_raise(what: str, outcomes: Mapping[K, V | ClientError]) -> dict[K
 
 
 def is_unknown_group(error: object) -> bool:
-    """Whether an error says that there is no such group."""
+    """Whether an error says that the group doesn't exist."""
     return isinstance(error, GroupError) and error.code is ErrorCode.GROUP_ID_NOT_FOUND

@@ -1,4 +1,4 @@
-"""Admin's calls about topics: list, describe, create, delete, grow, and cut off records."""
+"""Admin's calls for topics: list, describe, create and delete them, add partitions, delete records."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from .values import CreatedTopic, NewPartitions, NewTopic
 
 
 class TopicCalls(AdminBase):
-    """What Admin does with topics."""
+    """Admin's calls for topics."""
 
     async def list_topics(
         self, *, include_internal: bool = False, timeout: float | None = None
     ) -> dict[str, TopicMetadata]:
-        """All topics that this user may see, by name; internal ones (``__consumer_offsets``, …) on demand."""
+        """The topics that this user may see, by name; ``include_internal`` adds ``__consumer_offsets`` and others."""
         topics = await self._cluster.fetch_topics(None, self._deadline(timeout))
         return {
             name: topic for name, topic in sorted(topics.items()) if include_internal or not topic.is_internal
@@ -51,9 +51,9 @@ class TopicCalls(AdminBase):
     async def describe_topics(
         self, names: Iterable[str], *, timeout: float | None = None
     ) -> dict[str, TopicMetadata]:
-        """Topics with their partitions, leaders and replicas.
+        """Topics with their partitions, leaders and replicas. Doesn't create topics.
 
-        An UnknownTopicError (several names: a PartialError) says which aren't there. Nothing is created by asking.
+        Raises UnknownTopicError, BrokerError; PartialError for several topics.
         """
         wanted = list(dict.fromkeys(listed(names, str)))
         deadline = self._deadline(timeout)
@@ -70,10 +70,10 @@ class TopicCalls(AdminBase):
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout: float | None = None
     ) -> dict[str, CreatedTopic]:
-        """Create topics, or with ``validate_only`` (Kafka 0.10.2 on) find out whether they could be created.
+        """Create topics, or with ``validate_only`` (from Kafka 0.10.2 on) check whether they could be created.
 
-        Raises BrokerError for a topic that can't be made, as with TOPIC_ALREADY_EXISTS, INVALID_CONFIG or
-        INVALID_REPLICATION_FACTOR; PartialError if there are several topics.
+        Raises BrokerError, for example with TOPIC_ALREADY_EXISTS, INVALID_CONFIG or INVALID_REPLICATION_FACTOR;
+        PartialError for several topics.
         """
         requests: dict[str, CreatableTopic] = {}
         for topic in listed(topics, NewTopic):
@@ -109,7 +109,7 @@ class TopicCalls(AdminBase):
         return await self._each("create topics", requests, route, ask, self._deadline(timeout))
 
     async def delete_topics(self, names: Iterable[str], *, timeout: float | None = None) -> None:
-        """Delete topics with all their records. Raises UnknownTopicError, BrokerError; PartialError if several."""
+        """Delete topics with all their records. Raises UnknownTopicError, BrokerError; PartialError for several."""
 
         async def ask(node: Node, some: list[str], deadline: Deadline) -> Mapping[str, ClientError | None]:
             version = await self._version(node, ApiKey.DELETE_TOPICS, deadline)
@@ -135,10 +135,10 @@ class TopicCalls(AdminBase):
         validate_only: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Give topics more partitions, up to so many in all (Kafka 1.0 on).
+        """Add partitions to topics, up to the given totals (from Kafka 1.0 on).
 
-        Records keep their partitions, but from then on the same key may go to another one. Raises BrokerError with
-        INVALID_PARTITIONS for a number that isn't above the present one; PartialError if several topics.
+        Records keep their partitions, but a key may go to another one from then on. Raises BrokerError with
+        INVALID_PARTITIONS for a total that isn't above the current one; PartialError for several topics.
         """
 
         async def ask(node: Node, names: list[str], deadline: Deadline) -> Mapping[str, ClientError | None]:
@@ -159,10 +159,10 @@ class TopicCalls(AdminBase):
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Delete the records before an offset of each partition, -1 for all there are (KIP-107, Kafka 0.11 on).
+        """Delete the records before an offset of each partition, -1 for all (KIP-107, from Kafka 0.11 on).
 
-        The result is where each partition starts now. Raises BrokerError with OFFSET_OUT_OF_RANGE beyond the end,
-        and POLICY_VIOLATION for a topic that is only compacted; PartialError if there are several partitions.
+        Returns each partition's new start. Raises BrokerError with OFFSET_OUT_OF_RANGE beyond the end, and with
+        POLICY_VIOLATION for a topic that is only compacted; PartialError for several partitions.
         """
 
         async def ask(

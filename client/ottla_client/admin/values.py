@@ -1,4 +1,4 @@
-"""What Admin takes and gives, besides the values in ``types``."""
+"""The values that Admin takes and returns, in addition to those in ``types``."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class CreatedTopic:
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """How many partitions a topic is to have in all, and, if wished, the replicas of those that are new."""
+    """A topic's total number of partitions, and optionally the replicas of the new ones."""
 
     total: int
     assignment: Sequence[Sequence[int]] | None = None
 
 
 class ResourceType(IntEnum):
-    """What has configs; the numbers are the protocol's."""
+    """Types of resources with configs; the numbers are the protocol's."""
 
     TOPIC = 2
     BROKER = 4
@@ -65,7 +65,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """A topic, broker, … by name. A broker's name is its id; the empty name stands for all brokers' defaults."""
+    """A topic, broker, … by name. A broker's name is its id; the empty name means the defaults of all brokers."""
 
     type: ResourceType
     name: str
@@ -80,12 +80,12 @@ class ConfigResource(NamedTuple):
 
     @classmethod
     def broker(cls, node_id: int | None) -> ConfigResource:
-        """A broker; None: what is set for all of them."""
+        """A broker; None means the settings of all brokers."""
         return cls(ResourceType.BROKER, "" if node_id is None else str(node_id))
 
     @property
     def node(self) -> int | None:
-        """The broker that has to be asked; None: any."""
+        """The broker to ask; None for any."""
         return (
             int(self.name)
             if self.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and self.name
@@ -94,7 +94,7 @@ class ConfigResource(NamedTuple):
 
 
 class ConfigSource(IntEnum):
-    """Where a config's value comes from (KIP-226); the numbers are the protocol's."""
+    """Where a config's value was set (KIP-226); the numbers are the protocol's."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -108,7 +108,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigSynonym(NamedTuple):
-    """A place that the value may come from."""
+    """A value of a config at one level, which a stronger level may override."""
 
     name: str
     value: str | None
@@ -119,7 +119,7 @@ class ConfigSynonym(NamedTuple):
 class ConfigEntry:
     """A config. ``value`` is None where it is sensitive or unset.
 
-    ``synonyms``, the strongest first, and ``documentation`` are there if they were asked for.
+    ``synonyms``, the strongest first, and ``documentation`` are present if they were requested.
     """
 
     name: str
@@ -132,12 +132,12 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has set it."""
+        """Whether the value is the default."""
         return self.source is ConfigSource.DEFAULT
 
 
 class AlterOperation(IntEnum):
-    """What to do with a config (KIP-339); the numbers are the protocol's."""
+    """How to change a config (KIP-339); the numbers are the protocol's."""
 
     SET = 0
     DELETE = 1
@@ -146,7 +146,7 @@ class AlterOperation(IntEnum):
 
 
 class AlterConfig(NamedTuple):
-    """One change. APPEND and SUBTRACT are for configs that are lists; DELETE goes back to the default."""
+    """One change. APPEND and SUBTRACT are for configs that are lists; DELETE restores the default."""
 
     name: str
     value: str | float | bool | None = None
@@ -155,7 +155,7 @@ class AlterConfig(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group by name. ``state`` and ``type`` are "" where the broker is too old to tell them in a list."""
+    """A group by name. ``state`` and ``type`` are "" if the broker is too old to report them."""
 
     group_id: str
     protocol_type: str
@@ -166,7 +166,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member of a group. ``assignment`` is empty for groups that aren't of consumers."""
+    """A member of a group. ``assignment`` is empty except in consumer groups."""
 
     member_id: str
     instance_id: str | None
@@ -193,7 +193,7 @@ class GroupDescription:
 
 
 class TimedOffset(NamedTuple):
-    """The first record at or behind an offset, and its timestamp in milliseconds."""
+    """The first record at or after an offset, and its timestamp in milliseconds."""
 
     offset: int
     timestamp: int
@@ -201,11 +201,11 @@ class TimedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far a group is behind in a partition.
+    """A group's lag in a partition.
 
-    ``records`` is end - committed, as Kafka's tools count: offsets, so that gaps left by compaction and transactions
-    count too. ``seconds`` is now minus the timestamp of the first record not read yet; 0.0 if there is none. Both
-    are None where nothing is committed. ``end`` is None while the partition has no leader.
+    ``records`` is end - committed, as in Kafka's tools, and includes gaps left by compaction and transactions.
+    ``seconds`` is the age of the first unread record, 0.0 if there is none. Both are None where nothing is committed.
+    ``end`` is None while the partition has no leader.
     """
 
     committed: OffsetAndMetadata | None
@@ -217,7 +217,7 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """The cluster's id, brokers and controller. On KRaft any broker may be named as controller: it forwards."""
+    """The cluster's id, brokers and controller. On KRaft any broker may appear as controller: it forwards requests."""
 
     cluster_id: str | None
     controller_id: int | None
@@ -226,7 +226,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLog:
-    """A replica on disk: its bytes, how many records it is behind, and whether it is being moved there (KIP-113)."""
+    """A replica on disk: its size in bytes, its lag in records, and whether it is being moved there (KIP-113)."""
 
     size: int
     lag: int
@@ -235,7 +235,7 @@ class ReplicaLog:
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """A log directory. Volume sizes in bytes are None where not known (KIP-827); ``error`` is a code, 0 if none."""
+    """A log directory. Volume sizes in bytes are None if unknown (KIP-827); ``error`` is a code, 0 if none."""
 
     path: str
     replicas: Mapping[TopicPartition, ReplicaLog]
@@ -246,7 +246,7 @@ class LogDir:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """A producer that a partition remembers (KIP-664). None: it has no open transaction, or no sequence yet."""
+    """An active producer of a partition (KIP-664). None means no open transaction, or no sequence yet."""
 
     producer_id: int
     producer_epoch: int
@@ -257,14 +257,14 @@ class ProducerState:
 
 
 class ElectionType(IntEnum):
-    """How a leader is chosen (KIP-460); the numbers are the protocol's."""
+    """Types of leader elections (KIP-460); the numbers are the protocol's."""
 
     PREFERRED = 0
     UNCLEAN = 1
 
 
 class PartitionReassignment(NamedTuple):
-    """A partition that moves: all its replicas, those that are to come, and those that go when these are in sync."""
+    """A moving partition: all its replicas, those being added, and those removed once the new ones are in sync."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -272,5 +272,5 @@ class PartitionReassignment(NamedTuple):
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas when all is done."""
+        """The replicas after the move."""
         return tuple(broker for broker in self.replicas if broker not in self.removing)

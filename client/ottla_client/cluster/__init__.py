@@ -1,4 +1,4 @@
-"""What the client knows of a cluster, and how it talks to it."""
+"""The connection to a cluster: metadata, brokers, coordinators, retries."""
 
 from .backoff import Backoff as Backoff
 from .backoff import retrying as retrying

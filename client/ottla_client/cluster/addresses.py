@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from ottla_client.errors import ConfigurationError
 
 DEFAULT_PORT = 9092
-_FORM = 'expected is "host:port", several with commas between, IPv6 as "[::1]:9092"'
+_FORM = 'expected is "host:port", several separated by commas, IPv6 as "[::1]:9092"'
 
 
 def parse_servers(servers: str | Sequence[str]) -> list[tuple[str, int]]:
-    """Host and port of each bootstrap server; 9092 where no port is given. Raises ConfigurationError."""
+    """Host and port of each bootstrap server; the default port is 9092. Raises ConfigurationError."""
     entries: Iterable[object] = servers.split(",") if isinstance(servers, str) else servers
     found = dict.fromkeys(_address(entry) for entry in entries if not isinstance(entry, str) or entry.strip())
     if not found:

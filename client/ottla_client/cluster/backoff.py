@@ -1,4 +1,4 @@
-"""Waiting longer each time, a little by chance, and trying again until a deadline."""
+"""Exponential back-off with jitter, and retries until a deadline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla_client.errors import ClientError, RequestTimeoutError
 T = TypeVar("T")
 
 JITTER = 0.2
-"""The share by which a delay is longer or shorter by chance, so that clients don't come back all at once."""
+"""The random share of a delay, so that clients don't all retry at once."""
 
 
 class Backoff:
@@ -26,7 +26,7 @@ class Backoff:
         self.maximum = max(initial, maximum)
 
     def after(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row; 0 after none."""
+        """Seconds to wait after this number of consecutive failures; 0 after none."""
         if failures <= 0:
             return 0.0
         delay: float = min(self.maximum, self.initial * 2.0 ** min(failures - 1, 30))
@@ -36,10 +36,10 @@ class Backoff:
 async def retrying(
     attempt: Callable[[], Awaitable[T]], deadline: Deadline, *, backoff: Backoff, what: str
 ) -> T:
-    """The result of ``attempt``, which is run again, after a back-off, while it fails with what is retriable.
+    """The result of ``attempt``, which is repeated after a back-off while its errors are retriable.
 
-    ``what`` says what is attempted, for the error. Raises what ``attempt`` raises where that is not retriable, and
-    RequestTimeoutError at the deadline, with the last failure as its cause; a running attempt is cancelled then.
+    ``what`` describes the attempt for the error. Raises the first error that isn't retriable, and RequestTimeoutError
+    at the deadline, with the last failure as its cause; a running attempt is cancelled then.
     """
     failures = 0
     last: ClientError | None = None

@@ -1,4 +1,4 @@
-"""A cluster as its clients see it: bootstrap, metadata kept fresh, coordinators, and requests to its brokers."""
+"""A client's view of a cluster: bootstrap, fresh metadata, group coordinators, and requests to brokers."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ log = logging.getLogger("ottla_client")
 
 _REFUSED = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "not a valid name: 1 to 249 letters, digits, '.', '_' and '-'",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not do that to it",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user is not allowed to do that",
 }
-"""What it means that a topic is not told of."""
+"""Explanations of codes for topics."""
 
 _DEFAULTS = ConnectionSettings()
 
 STAGGER = 1.0
-"""Seconds after which the next broker is tried beside one that has not answered yet."""
+"""Seconds before the next broker is tried in parallel with one that hasn't answered."""
 
 
 class Cluster:
-    """Belongs to one event loop, and to the producer, consumer or admin that made it."""
+    """Belongs to one event loop, and to the producer, consumer or admin that created it."""
 
     def __init__(
         self,
@@ -86,14 +86,14 @@ class Cluster:
         self._searches: dict[str, asyncio.Task[int]] = {}
 
     def __str__(self) -> str:
-        """The addresses that it was given."""
+        """The bootstrap servers."""
         return ",".join(f"{host}:{port}" for host, port in self.bootstrap)
 
     async def start(self, deadline: Deadline) -> None:
-        """Find a broker among the bootstrap servers, and ask it for the others.
+        """Connect to a bootstrap server and fetch the list of brokers.
 
-        Raises BootstrapError, which says what each address did, when none answers in time, or when none ever will: all
-        of them are something else than a broker.
+        Raises BootstrapError, with the outcome for each address, if no broker answers in time, or at once if none of
+        the addresses can be a broker's.
         """
         try:
             await self._first_metadata(deadline)
@@ -135,9 +135,9 @@ class Cluster:
         return f"no bootstrap server answered as a broker{when}: " + "; ".join(did)
 
     async def close(self) -> None:
-        """End all tasks and close all connections; whoever still waits gets a ClosedError or a ConnectionLostError.
+        """End all tasks and close all connections; pending calls raise ClosedError or ConnectionLostError.
 
-        When this is cancelled, all is about to end nevertheless.
+        Cancelling this call doesn't stop the closing.
         """
         self._closed = True
         self._tasks.cancel()
@@ -145,49 +145,47 @@ class Cluster:
         await self._tasks.ended()
         await self._pool.wait_closed()
 
-    # ---- metadata
-
     @property
     def nodes(self) -> dict[int, Node]:
-        """The live brokers by id, at the addresses that they advertise."""
+        """The live brokers by id, with their advertised addresses."""
         return self._cache.nodes
 
     @property
     def controller_id(self) -> int | None:
-        """The broker to send administrative requests to; None while there is none, or with brokers before 0.10."""
+        """The id of the broker for administrative requests; None while there is none, and with brokers before 0.10."""
         return self._cache.controller_id
 
     @property
     def cluster_id(self) -> str | None:
-        """Kafka's name for the cluster; None with brokers that don't tell."""
+        """The cluster's id; None with brokers that don't report it."""
         return self._cache.cluster_id
 
     def topic(self, name: str) -> TopicMetadata | None:
-        """What is known of a topic; None where nothing is, or where it has gone. Asks nobody."""
+        """A topic in the cache, or None. Sends no request."""
         return self._cache.topics.get(name)
 
     def topic_error(self, name: str) -> ErrorCode | None:
-        """Why the last answer didn't tell of a topic; None where it did, or where nobody has asked."""
+        """The error for a topic in the last response; None without an error, and before the first request."""
         return self._cache.errors.get(name)
 
     def leader(self, topic: str, partition: int) -> int | None:
-        """The id of the broker that leads the partition; None where that is not known, or there is none."""
+        """The id of the partition's leader; None if it is unknown or there is none."""
         return self._cache.leaders.get((topic, partition))
 
     async def fetch_topics(
         self, names: Collection[str] | None, deadline: Deadline, *, allow_auto_create: bool = False
     ) -> dict[str, TopicMetadata]:
-        """Ask a broker now, for ``names`` or with None for all topics; topics that can't be told have an ``error``.
+        """Fetch the metadata of ``names``, or with None of all topics. A topic may have an ``error`` instead.
 
-        Equal questions that have not been sent yet are asked once. Lost connections are tried again until the
-        deadline; then RequestTimeoutError.
+        Equal requests that haven't been sent yet are merged. Lost connections are retried until the deadline, then
+        RequestTimeoutError is raised.
         """
         key = (None if names is None else frozenset(names), allow_auto_create)
         return await retrying(
             lambda: self._joined_ask(key, deadline),
             deadline,
             backoff=self.backoff,
-            what="the cluster's metadata can't be had",
+            what="the cluster's metadata is not available",
         )
 
     async def _joined_ask(self, key: _Ask, deadline: Deadline) -> dict[str, TopicMetadata]:
@@ -198,7 +196,7 @@ class Cluster:
         return await joined(task, deadline)
 
     async def _ask(self, key: _Ask) -> dict[str, TopicMetadata]:
-        """One Metadata request; until it is sent, others may join."""
+        """One Metadata request, which other callers may join until it is sent."""
         names, allow_auto_create = key
         try:
             connection = await self._any(Deadline(self.request_timeout))
@@ -208,7 +206,9 @@ class Cluster:
         request = metadata_request(names, version, allow_auto_create=allow_auto_create)
         response = await connection.submit(request, timeout=self.request_timeout, version=version)
         if not response.brokers:
-            raise ConnectError(f"{connection.host}:{connection.port} knows no brokers yet; it is starting")
+            raise ConnectError(
+                f"{connection.host}:{connection.port} knows no brokers yet, because it is starting"
+            )
         self._told_by = f"{connection.host}:{connection.port}"
         topics = self._cache.apply(response, names)
         self._adopt()
@@ -216,7 +216,7 @@ class Cluster:
         return topics
 
     def _adopt(self) -> None:
-        """A bootstrap connection to an address that a broker advertises becomes that broker's."""
+        """Use a bootstrap connection for the broker that advertises its address."""
         for node in self.nodes.values():
             if self._pool.open_connection(node.id) is None:
                 self._pool.move(("bootstrap", (node.host, node.port)), node.id)
@@ -226,7 +226,7 @@ class Cluster:
             try:
                 callback()
             except Exception as error:
-                # A defect in what follows the metadata must not keep the others from it.
+                # A failing callback must not affect the others.
                 asyncio.get_running_loop().call_exception_handler(
                     {"message": "a callback for new metadata failed", "exception": error}
                 )
@@ -234,11 +234,10 @@ class Cluster:
     async def wait_for_topic(
         self, name: str, deadline: Deadline, *, allow_auto_create: bool = False, grace: float = inf
     ) -> TopicMetadata:
-        """The topic, once it exists and one of its partitions at least has a leader.
+        """The topic, once it exists and at least one of its partitions has a leader.
 
-        Raises UnknownTopicError, with names that are like it, at the deadline, or when brokers have said for ``grace``
-        seconds that it doesn't exist; BrokerError at once for a name that can't be a topic's or that this user may not
-        see.
+        Raises UnknownTopicError, with similar names, at the deadline or after ``grace`` seconds without the topic;
+        BrokerError at once for an invalid name and for a topic that this user may not see.
         """
         believed = Deadline(grace)
         failures = 0
@@ -250,7 +249,7 @@ class Cluster:
             except RequestTimeoutError:
                 if code is None:
                     raise
-                raise _not_there(name, code, near) from None  # the answer before this was one, too
+                raise _not_there(name, code, near) from None  # the previous response says more
             topic = found.get(name)
             if topic is None:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -265,7 +264,7 @@ class Cluster:
                 )
             failures += 1
             unknown = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            # One that is being made is unknown at first: no need to look around for that.
+            # A topic that is being created is unknown at first, so look for similar names later.
             if unknown and near is None and failures >= (2 if allow_auto_create else 1):
                 near = await self._near(name, deadline)
             delay = self.backoff.after(failures)
@@ -274,23 +273,23 @@ class Cluster:
             await asyncio.sleep(delay)
 
     async def _near(self, name: str, deadline: Deadline) -> str:
-        """The part of a message that names the topics that may have been meant."""
+        """The part of a message with similar names."""
         try:
             known = await self.fetch_topics(None, deadline)
         except ClientError:
-            return ""  # the message does without
+            return ""  # only the suggestion is missing
         found = near_names(name, known)
         return f" (is it {' or '.join(repr(each) for each in found)}?)" if found else ""
 
     def interest(self, names: Collection[str]) -> None:
-        """Keep these topics fresh; counted, so each call wants one ``disinterest``."""
+        """Keep these topics fresh. Calls are counted, and each needs one ``disinterest``."""
         for name in names:
             self._interest[name] = self._interest.get(name, 0) + 1
             if name not in self._cache.topics:
                 self._wake.set()
 
     def disinterest(self, names: Collection[str]) -> None:
-        """Undo one ``interest``; a topic that nobody is interested in any more is forgotten."""
+        """Undo one ``interest``; a topic without interest leaves the cache."""
         for name in names:
             count = self._interest.get(name, 0) - 1
             if count > 0:
@@ -300,13 +299,13 @@ class Cluster:
                 self._cache.forget(name)
 
     def stale(self, topic: str | None = None) -> None:
-        """What is known, of a topic or at all, seems to be out of date: ask soon. Cheap; many calls are one."""
+        """Refresh a topic, or everything, soon. Cheap: many calls cause one request."""
         if topic is not None:
             self._suspect.add(topic)
         self._wake.set()
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Have ``callback`` called after each update; returns what undoes that."""
+        """Call ``callback`` after each update. Returns a function that removes it."""
         self._changed.append(callback)
 
         def undo() -> None:
@@ -316,8 +315,8 @@ class Cluster:
         return undo
 
     async def _keep_fresh(self) -> None:
-        """Ask for the topics of interest when they are stale, soon again while that brings nothing, and when old."""
-        last = -inf  # the first topics that somebody is interested in are asked for at once
+        """Refresh topics of interest when they are stale or too old, with a back-off while nothing changes."""
+        last = -inf  # the first topics of interest are fetched at once
         fruitless = 0
         while True:
             try:
@@ -325,7 +324,7 @@ class Cluster:
                     await self._wake.wait()
                 await asyncio.sleep(last + self.backoff.after(max(1, fruitless)) - monotonic())
             except TimeoutError:
-                log.debug("the metadata is %g s old, it is asked for anew", self._max_age)
+                log.debug("refreshing the metadata, which is %g s old", self._max_age)
             self._wake.clear()
             names = frozenset(self._interest) | self._suspect
             self._suspect.clear()
@@ -345,10 +344,10 @@ class Cluster:
                 self._wake.set()
 
     def _refresh_failed(self, error: Exception) -> None:
-        """Say so, once until it works again."""
+        """Warn once until a refresh succeeds."""
         said = str(error) or "no answer"
         level = logging.WARNING if self._refresh_error is None else logging.DEBUG
-        log.log(level, "the metadata of the cluster could not be refreshed, trying on: %s", said)
+        log.log(level, "the cluster's metadata could not be refreshed, retrying: %s", said)
         self._refresh_error = error if isinstance(error, ClientError) else RequestTimeoutError(said)
 
     def _state(self, names: Collection[str]) -> list[object]:
@@ -358,12 +357,11 @@ class Cluster:
         code = self._cache.errors.get(name)
         return code is None or code in RETRIABLE
 
-    # ---- coordinators
-
     async def coordinator(self, group_id: str, deadline: Deadline) -> int:
-        """The id of the broker that coordinates a group; remembered until ``forget_coordinator``.
+        """The id of a group's coordinator, cached until ``forget_coordinator``.
 
-        Tries again while there is none yet, until RequestTimeoutError. Raises GroupError for a group that is refused.
+        Retries until the deadline while there is none, then raises RequestTimeoutError. Raises GroupError for a group
+        that is refused.
         """
         known = self._coordinators.get(group_id)
         if known is not None:
@@ -372,11 +370,11 @@ class Cluster:
             partial(self._joined_search, group_id, deadline),
             deadline,
             backoff=self.backoff,
-            what=f"the coordinator of group {group_id!r} can't be found",
+            what=f"the coordinator of group {group_id!r} was not found",
         )
 
     def forget_coordinator(self, group_id: str) -> None:
-        """It is not the coordinator any more, or can't be reached: look it up anew next time."""
+        """Look the coordinator up again at the next call: it has moved or can't be reached."""
         self._coordinators.pop(group_id, None)
 
     async def _joined_search(self, group_id: str, deadline: Deadline) -> int:
@@ -401,19 +399,17 @@ class Cluster:
         self._coordinators[group_id] = node.id
         return node.id
 
-    # ---- requests
-
     async def connection(self, node_id: int, deadline: Deadline) -> Connection:
-        """The connection to a broker that all share; opened where there is none, after a back-off where that failed.
+        """The shared connection to a broker, opened if necessary, after a back-off if that failed before.
 
         Raises ConnectError, NotABrokerError; no retry.
         """
         return self._pool.open_connection(node_id) or await self._connect(node_id, node_id, deadline)
 
     async def dedicated(self, node_id: int, deadline: Deadline, purpose: str = "group") -> Connection:
-        """As ``connection``, but one for a purpose of its own: what waits at the broker holds up what is behind it.
+        """As ``connection``, but for one purpose, because a request that waits at the broker delays those after it.
 
-        So group coordination does not wait behind fetches, nor a look-up of offsets behind either.
+        So group coordination doesn't wait behind fetches, and other requests wait behind neither.
         """
         key = (purpose, node_id)
         return self._pool.open_connection(key) or await self._connect(key, node_id, deadline)
@@ -424,9 +420,7 @@ class Cluster:
         if node is None:
             self.stale()
             known = ", ".join(map(str, sorted(self.nodes))) or "none"
-            raise ConnectError(
-                f"broker {node_id} is not among the cluster's live brokers (those are: {known})"
-            )
+            raise ConnectError(f"broker {node_id} is not among the cluster's live brokers ({known})")
         try:
             return await self._pool.get(key, (node.host, node.port), deadline)
         except (ConnectError, NotABrokerError) as error:
@@ -434,9 +428,9 @@ class Cluster:
             if (node.host, node.port) in self.bootstrap or self._pool.reached(key):
                 raise
             told = type(error)(
-                f"{error}; {node.host}:{node.port} is what the cluster says to be the address of broker {node_id}"
-                f" (told by {self._told_by}): if this machine can't reach it there, set advertised.listeners of that"
-                " broker to an address that it can"
+                f"{error}; {node.host}:{node.port} is the advertised address of broker {node_id}"
+                f" (according to {self._told_by}): if this machine can't reach it, set advertised.listeners of that"
+                " broker to an address that it can reach"
             )
             told.retriable = error.retriable
             raise told from error
@@ -444,7 +438,7 @@ class Cluster:
     async def request(
         self, node_id: int | None, request: Message, deadline: Deadline, *, version: int | None = None
     ) -> Any:
-        """Send a request to a broker, None: any, and return its answer. No retry.
+        """Send a request to a broker, or to any with None, and return its response. No retry.
 
         Raises ConnectError, ConnectionLostError, UnsupportedApiError, and RequestTimeoutError at the deadline or after
         request_timeout_ms.
@@ -462,7 +456,7 @@ class Cluster:
             ) from None
 
     async def _any(self, deadline: Deadline) -> Connection:
-        """A connection to whatever broker: the least busy that is open, else the first to answer, else bootstrap."""
+        """A connection to any broker: the least busy open one, or the first to answer, or a bootstrap server."""
         self._check_open()
         keys: list[object] = [*self.nodes, *(("bootstrap", address) for address in self.bootstrap)]
         there = [found for key in keys if (found := self._pool.open_connection(key)) is not None]
@@ -474,7 +468,7 @@ class Cluster:
             if nodes:
                 return await self._first([partial(self.connection, node.id, deadline) for node in nodes])
         except AllFailed:
-            # The addresses that the user gave may know better (KIP-899).
+            # The bootstrap servers may know other brokers (KIP-899).
             self._check_open()
         ways = [
             partial(self._pool.get, ("bootstrap", address), address, deadline) for address in self.bootstrap
@@ -488,11 +482,11 @@ class Cluster:
             raise ConnectError(f"no broker can be reached: {said}") from None
 
     async def _first(self, ways: Sequence[Callable[[], Awaitable[Connection]]]) -> Connection:
-        # What comes second stays: it is the connection of its broker.
+        # A slower connection stays open: it belongs to its broker.
         return await staggered_race(ways, STAGGER, lambda unneeded: None)
 
     def _lost(self, connection: Connection) -> None:
-        """A connection has gone; with an error, its broker may have gone too."""
+        """A connection that ended with an error may mean that its broker has failed."""
         if connection.error is not None:
             self.stale()
 
@@ -502,8 +496,8 @@ class Cluster:
 
 
 def _not_there(name: str, code: ErrorCode, near: str | None) -> ClientError:
-    """Why a topic can't be used, from the last answer about it; ``near`` names those that may have been meant."""
+    """Why a topic can't be used, according to the last response; ``near`` suggests other names."""
     if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return UnknownTopicError(f"topic {name!r} does not exist{near or ''}; make it, or mend its name")
+        return UnknownTopicError(f"topic {name!r} does not exist{near or ''}; create it, or correct its name")
     reason = code.name if code else "none of its partitions has a leader"
     return RequestTimeoutError(f"topic {name!r} can't be used yet: {reason}")

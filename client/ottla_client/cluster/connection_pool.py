@@ -1,4 +1,4 @@
-"""The connections of a cluster: one an address and purpose, opened once for all who want it, with a back-off."""
+"""The connections to a cluster: one per address and purpose, shared by all callers, with a back-off."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .backoff import Backoff
 from .tasks import Tasks, joined
 
 CONNECT_SECONDS = 10.0
-"""How long one attempt to connect may take, handshakes included (Java: socket.connection.setup.timeout.ms)."""
+"""Seconds for one attempt to connect, including handshakes (Java: socket.connection.setup.timeout.ms)."""
 
 
 class Endpoint:
-    """The way to one address: its connection while there is one, and what became of the last attempt."""
+    """One address: its connection, if any, and the outcome of the last attempt."""
 
     __slots__ = ("address", "connection", "error", "failures", "not_before", "opening", "reached")
 
@@ -34,7 +34,7 @@ class Endpoint:
 
 
 class ConnectionPool:
-    """Keyed by whatever the cluster tells its connections apart by."""
+    """Keys are chosen by the cluster: a broker's id, or a tuple with a purpose."""
 
     def __init__(self, settings: ConnectionSettings, lost: Callable[[Connection], None]) -> None:
         """Raises ConfigurationError for TLS files that can't be read."""
@@ -52,14 +52,14 @@ class ConnectionPool:
         self._closed = False
 
     def open_connection(self, key: Hashable) -> Connection | None:
-        """The connection that is open now, if any."""
+        """The open connection, if any."""
         endpoint = self._endpoints.get(key)
         if endpoint is None or endpoint.connection is None or endpoint.connection.closed:
             return None
         return endpoint.connection
 
     def error(self, key: Hashable) -> Exception | None:
-        """What the last attempt failed with; None where it succeeded, or there was none."""
+        """The error of the last attempt; None if it succeeded or none was made."""
         endpoint = self._endpoints.get(key)
         return None if endpoint is None else endpoint.error
 
@@ -69,14 +69,14 @@ class ConnectionPool:
         return endpoint is not None and endpoint.reached
 
     def backing_off(self, key: Hashable) -> bool:
-        """Whether the back-off after a failure is still on."""
+        """Whether a failure's back-off hasn't ended yet."""
         endpoint = self._endpoints.get(key)
         return endpoint is not None and endpoint.not_before > monotonic()
 
     async def get(self, key: Hashable, address: tuple[str, int], deadline: Deadline) -> Connection:
-        """The connection of ``key``, which leads to ``address``; opened where there is none.
+        """The connection of ``key`` to ``address``, opened if necessary.
 
-        After failures the next attempt waits for its back-off. Raises ConnectError, NotABrokerError.
+        After a failure the next attempt waits for the back-off. Raises ConnectError, NotABrokerError.
         """
         if self._closed:
             raise ClosedError("the client is closed")
@@ -98,7 +98,7 @@ class ConnectionPool:
             if self._closed:
                 raise
             host, port = address
-            raise ConnectError(f"{host}:{port} is not the address any more") from None
+            raise ConnectError(f"{host}:{port} is no longer the broker's address") from None
 
     async def _open(self, endpoint: Endpoint) -> Connection:
         host, port = endpoint.address
@@ -128,14 +128,14 @@ class ConnectionPool:
         return connection
 
     def move(self, key: Hashable, to: Hashable) -> None:
-        """Let the endpoint of ``key`` be that of ``to``."""
+        """Rename a key."""
         endpoint = self._endpoints.pop(key, None)
         if endpoint is not None:
             self.drop(to)
             self._endpoints[to] = endpoint
 
     def drop(self, key: Hashable) -> None:
-        """Close what there is for ``key``."""
+        """Close the connection of ``key``, if any."""
         endpoint = self._endpoints.pop(key, None)
         if endpoint is not None:
             if endpoint.opening is not None:
@@ -151,7 +151,7 @@ class ConnectionPool:
         connection.close()
 
     def close(self) -> None:
-        """Close all connections, and take up no more."""
+        """Close all connections and open no new ones."""
         self._closed = True
         for key in tuple(self._endpoints):
             self.drop(key)

@@ -1,4 +1,4 @@
-"""Which broker coordinates which group (FindCoordinator)."""
+"""FindCoordinator: which broker coordinates a group."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest, Fin
 
 _GROUP = 0
 _BATCHED = 4
-"""The first version that asks for several keys at once (KIP-699)."""
+"""The first version with several keys per request (KIP-699)."""
 
 
 def coordinator_request(group_id: str, version: int) -> FindCoordinatorRequest:
-    """Asks for one group."""
+    """A request for one group."""
     if version >= _BATCHED:
         return FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=[group_id])
     return FindCoordinatorRequest(key=group_id, key_type=_GROUP)
 
 
 def coordinator_of(response: FindCoordinatorResponse, group_id: str, version: int) -> Node:
-    """The broker that the answer names. Raises GroupError, which is retriable where Kafka says so."""
+    """The coordinator in a response. Raises GroupError, retriable if Kafka's code is."""
     told = (
         response
         if version < _BATCHED

@@ -1,7 +1,7 @@
-"""What brokers have told of the cluster: nodes, topics, leaders. State alone, no I/O.
+"""The metadata of a cluster: nodes, topics, leaders. State without I/O.
 
-Leader epochs never go down for a topic of the same id (KIP-320): a broker that lags behind can't bring back a leader
-that has been replaced. A topic that was deleted and made again has another id, and starts anew.
+Leader epochs never go down for the same topic id (KIP-320), so a broker that lags behind can't bring back an old
+leader. A topic that was deleted and created again has a new id and starts over.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ottla_protocol.messages.metadata import (
 from ottla_protocol.schema import ZERO_UUID
 
 _FORBIDS_CREATION = 4
-"""The first version of Metadata that may ask for a topic without making it."""
+"""The first version of Metadata that can ask for a topic without creating it."""
 
 
 def metadata_request(
     names: Collection[str] | None, version: int, *, allow_auto_create: bool = False
 ) -> MetadataRequest:
-    """Asks for ``names``, for all topics with None, for none with an empty collection.
+    """A request for ``names``; None asks for all topics, an empty collection for none.
 
-    Version 0 has no way to ask for none, and up to version 3 a topic that is asked for by name may be made.
+    Version 0 can't ask for none, and up to version 3 asking for a topic may create it.
     """
     topics: list[MetadataRequestTopic] | None = [MetadataRequestTopic(name=name) for name in names or ()]
     if names is None and version > 0:
@@ -40,7 +40,7 @@ def metadata_request(
 
 
 class MetadataCache:
-    """Owned by one Cluster."""
+    """The latest metadata of one Cluster."""
 
     def __init__(self) -> None:
         self.nodes: dict[int, Node] = {}
@@ -49,13 +49,12 @@ class MetadataCache:
         self.topics: dict[str, TopicMetadata] = {}
         self.leaders: dict[tuple[str, int], int | None] = {}
         self.errors: dict[str, ErrorCode] = {}
-        """What was answered last for topics that are not in the cache because of it."""
+        """The error codes of topics that are missing from the cache."""
 
     def apply(self, response: MetadataResponse, asked: Collection[str] | None) -> dict[str, TopicMetadata]:
-        """Take over an answer; returns the topics that were asked for, those with an error included.
+        """Apply a response; returns its topics, including those with an error.
 
-        A topic that is unknown, forbidden or not allowed leaves the cache. One whose answer says that it will soon be
-        known again stays.
+        A topic that is unknown, invalid or forbidden leaves the cache. A topic with a temporary error stays.
         """
         self.nodes = {
             each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in response.brokers
@@ -81,7 +80,7 @@ class MetadataCache:
         return answered
 
     def forget(self, name: str) -> None:
-        """Drop a topic."""
+        """Remove a topic."""
         topic = self.topics.pop(name, None)
         if topic is not None:
             for partition in topic.partitions:
@@ -96,7 +95,7 @@ class MetadataCache:
 
 
 def unsettled(topic: TopicMetadata | None) -> bool:
-    """Whether asking again soon may tell more of a topic: a partition without a leader, or an error that passes."""
+    """Whether to ask again soon: a partition has no leader, or the error is temporary."""
     if topic is None:
         return True
     if topic.error:

@@ -1,4 +1,4 @@
-"""Tasks that several callers wait for, and that end with their owner."""
+"""Tasks that several callers await, and that end with their owner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Tasks:
-    """The tasks of one owner. A failure that nobody waits for is the owner's to notice, not the loop's."""
+    """The tasks of one owner. The event loop doesn't report their unawaited failures; the owner handles them."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -30,25 +30,25 @@ class Tasks:
             task.exception()
 
     def cancel(self) -> None:
-        """Cancel them all."""
+        """Cancel all tasks."""
         for task in self._tasks:
             task.cancel()
 
     async def ended(self) -> None:
-        """Wait until there are none."""
+        """Wait until all tasks have ended."""
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
 
 
 async def joined(task: asyncio.Future[T], deadline: Deadline) -> T:
-    """The result of a task that others wait for too: it goes on when this caller is cancelled or out of time.
+    """The result of a shared task, which continues when this caller is cancelled or out of time.
 
-    Raises TimeoutError at the deadline, ClosedError where the task's owner has been closed.
+    Raises TimeoutError at the deadline, ClosedError if the task's owner has been closed.
     """
     left = deadline.left()
     await asyncio.wait((task,), timeout=left if left != float("inf") else None)
     if not task.done():
         raise TimeoutError
     if task.cancelled():
-        raise ClosedError("closed while this was on its way")
+        raise ClosedError("closed while this call was running")
     return task.result()

@@ -1,8 +1,8 @@
-"""Which broker each item of a call has to be asked of, and asking them until each item has its answer.
+"""Sends the items of a call to the right brokers, and retries until each has its outcome.
 
-Topics are made by the controller, groups answered for by their coordinators, records by the partitions' leaders. A
-route knows how to find that broker, which answers mean that it has moved, and how to look anew. `drive` asks all the
-brokers at once, and asks again for the items that may succeed later, as Java's ``AdminApiDriver`` does.
+The controller serves topics, a coordinator its groups, a leader its partitions. A route finds an item's broker, knows
+which errors mean that it has moved, and looks it up again. `drive` sends to all brokers at once and retries the items
+that may succeed later, as Java's ``AdminApiDriver`` does.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 Node: TypeAlias = int | None
-"""A broker's id; None is any broker."""
+"""A broker's id; None for any broker."""
 
-# A topic that has just been made may be unknown to some brokers for a moment: how many seconds that is believed.
+# Seconds for which an unknown topic is retried, because some brokers learn of a new topic a moment later.
 _UNKNOWN_GRACE: Final = 1.0
 
 _UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
 class Route(Generic[K]):
-    """Any broker will do; what differs is in the subclasses."""
+    """To any broker. Subclasses override where an item goes."""
 
     again: frozenset[ErrorCode] = frozenset()
-    """The answers after which it makes sense to ask again."""
+    """The error codes that are worth a retry."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     async def find(self, keys: Collection[K], deadline: Deadline) -> Mapping[K, Node | ClientError]:
-        """The broker of each item, or why it can't be found."""
+        """The broker of each item, or the error of looking it up."""
         return dict.fromkeys(keys, None)
 
     def moved(self, key: K, error: ClientError) -> None:
-        """The item is going to be asked for again after this error: forget where it was."""
+        """The item will be retried after this error: forget its broker."""
 
     def may_retry(self, error: ClientError) -> bool:
-        """Whether asking again may help. Lost connections always may; of the codes, those in ``again``."""
+        """Whether to retry: after lost connections always, after error codes if they are in ``again``."""
         return error.code in self.again if isinstance(error, BrokerError) else is_retriable(error)
 
 
 class ToNodes(Route[K]):
-    """To brokers that the caller names, or any for None."""
+    """To brokers that the caller names, None for any."""
 
     again = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
@@ -68,7 +68,7 @@ class ToNodes(Route[K]):
 
 
 class ToController(Route[K]):
-    """To the controller. A broker on KRaft passes the request on, and may be named as the controller itself."""
+    """To the controller. On KRaft any broker may be named as the controller, and forwards requests."""
 
     again = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED})
 
@@ -131,7 +131,7 @@ class ToLeaders(Route[TopicPartition]):
     )
 
     def __init__(self, cluster: Cluster, *, cached: bool = False) -> None:
-        """With ``cached``, leaders that the cluster's metadata has are asked first, without looking them up."""
+        """``cached`` uses the leaders in the cluster's metadata for the first attempt, without looking them up."""
         super().__init__(cluster)
         self._cached = cached
         self._grace = Deadline(_UNKNOWN_GRACE)
@@ -177,7 +177,7 @@ Ask: TypeAlias = Callable[[Node, list[K], Deadline], Awaitable[Mapping[K, V | Cl
 async def drive(
     keys: Collection[K], route: Route[K], ask: Ask[K, V], deadline: Deadline, backoff: Backoff
 ) -> dict[K, V | ClientError]:
-    """An outcome for each item, in their order. Raises nothing of its own: errors are outcomes."""
+    """An outcome for each item, in order; errors are outcomes, too."""
     outcomes: dict[K, V | ClientError] = {}
     reasons: dict[K, ClientError] = {}
     pending = list(dict.fromkeys(keys))
@@ -188,7 +188,7 @@ async def drive(
             if isinstance(outcome, ClientError) and route.may_retry(outcome):
                 retry[key] = outcome
                 if key not in reasons or not isinstance(outcome, RequestTimeoutError):
-                    reasons[key] = outcome  # the last that says more than that the time was up
+                    reasons[key] = outcome  # the last error that says more than a timeout
             else:
                 outcomes[key] = outcome
         attempt += 1
@@ -207,7 +207,7 @@ async def drive(
 async def _round(
     keys: list[K], route: Route[K], ask: Ask[K, V], deadline: Deadline
 ) -> dict[K, V | ClientError]:
-    """Ask once for each item, all brokers at the same time."""
+    """Send each item once, to all brokers at the same time."""
     try:
         found = await route.find(keys, deadline)
     except ClientError as error:
@@ -226,7 +226,7 @@ async def _round(
             answers = await ask(node, its, deadline)
         except ClientError as error:
             return dict.fromkeys(its, error)
-        missing = error_of(ErrorCode.UNKNOWN_SERVER_ERROR, "broker", "its answer leaves out what was asked")
+        missing = error_of(ErrorCode.UNKNOWN_SERVER_ERROR, "broker", "its response leaves out the item")
         return {key: answers.get(key, missing) for key in its}
 
     for answers in await together([one(node, its) for node, its in of_node.items()]):
@@ -243,7 +243,7 @@ def _late(error: ClientError, attempts: int) -> ClientError:
 
 
 async def together(calls: list[Awaitable[V]]) -> list[V]:
-    """The results of all; if one fails or the caller is cancelled, none goes on running."""
+    """The results of all calls. If one fails or the caller is cancelled, the others are cancelled."""
     if len(calls) == 1:
         return [await calls[0]]
     tasks = [asyncio.ensure_future(call) for call in calls]

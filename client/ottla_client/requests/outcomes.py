@@ -13,27 +13,27 @@ V = TypeVar("V")
 
 # What a code means, where the broker sends no text of its own.
 _MEANING: Final[Mapping[ErrorCode, str]] = {
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user may not do that to the cluster",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this user is not allowed to do that to the cluster",
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "the group's coordinator is still loading",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "the group has no coordinator at the moment",
-    ErrorCode.FENCED_INSTANCE_ID: "another member has that instance id now",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "this user may not use the group",
-    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
-    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "the group reads the topic at the moment; stop its members first",
+    ErrorCode.FENCED_INSTANCE_ID: "another member uses that instance id now",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "this user is not allowed to use the group",
+    ErrorCode.GROUP_ID_NOT_FOUND: "the group does not exist",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "the group is subscribed to the topic; stop its members first",
     ErrorCode.INVALID_GROUP_ID: "not a valid group id",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "not a valid name: 1 to 249 letters, digits, '.', '_' and '-'",
     ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader at the moment",
     ErrorCode.NON_EMPTY_GROUP: "the group has members; stop them first",
     ErrorCode.OFFSET_OUT_OF_RANGE: "the log does not have that offset",
-    ErrorCode.OFFSET_METADATA_TOO_LARGE: "the note with the offset is too long (offset.metadata.max.bytes)",
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: "the offset's metadata is too long (offset.metadata.max.bytes)",
     ErrorCode.POLICY_VIOLATION: "the topic's or the cluster's policy forbids it",
     ErrorCode.REBALANCE_IN_PROGRESS: "the group is rebalancing",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "there is a topic of that name already",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not do that to the topic",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "the topic already exists",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user is not allowed to do that to the topic",
     ErrorCode.TOPIC_DELETION_DISABLED: "the broker does not delete topics (delete.topic.enable)",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has no such member",
-    ErrorCode.UNKNOWN_TOPIC_ID: "there is no topic with that id",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",
+    ErrorCode.UNKNOWN_TOPIC_ID: "no topic has that id",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the topic or partition does not exist",
 }
 _UNKNOWN_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _OF_GROUPS = frozenset(

@@ -252,7 +252,7 @@ async def test_groups_of_the_newer_kind_may_be_switched_off(fake: FakeBroker, fa
         groups=[refused]
     )
     async with Admin(fake.bootstrap) as admin:
-        with pytest.raises(GroupError, match="no such group"):
+        with pytest.raises(GroupError, match="does not exist"):
             await admin.describe_groups(["g"])
         member = Member(
             member_id="m",
