@@ -1,4 +1,4 @@
-"""How far a landing job has come: bars for a person at a terminal, a line a batch for a log, JSON for a machine.
+"""A landing job's progress: bars at a terminal, one line per batch for a log, JSON for a machine.
 
 `JobProgress` computes what is shown, from the batches alone and with a clock that is passed in. rich is imported only
 to draw on a terminal.
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 Offsets = Mapping[str, Mapping[int, int]]
 """Topic to partition to the offset of the next record."""
 
-# Seconds over which rates are taken: long enough that batches of one size show one rate, short enough to follow.
+# Seconds over which rates are computed: long enough for steady rates, short enough to follow.
 _WINDOW = 30.0
-# How often a terminal is drawn on, and how often the batch under way is asked after, a second.
+# Redraws per second; each asks Spark for the current batch's tasks.
 _DRAWN = 4
-# More topics than these get one bar together.
+# More topics than these share one bar.
 _BARS = 6
 
 
 class Shown(Protocol):
-    """Where a job tells how it goes on. ``with`` it around the whole run."""
+    """Shows a job's progress. Enter it around the whole run."""
 
     def batch(self, done: BatchDone) -> None:
         """A batch is in the table."""
 
     def say(self, text: str) -> None:
-        """A remark for people."""
+        """Show a message to people."""
 
     def __enter__(self) -> Self: ...
 
@@ -53,7 +53,7 @@ class Shown(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How far a topic is: offsets done since the run began, of those there are by now."""
+    """A topic's progress: offsets done since the run began, and all offsets to do so far."""
 
     done: int
     total: int
@@ -80,7 +80,7 @@ class JobProgress:
         self._past: deque[tuple[float, int, int, int]] = deque([(self.clock(), 0, 0, 0)])
 
     def add(self, done: BatchDone) -> None:
-        """Take in a batch."""
+        """Add a batch."""
         self.batches += 1
         self.rows += done.rows
         self.bytes += done.bytes
@@ -88,7 +88,7 @@ class JobProgress:
         self.dead_letters += done.dead_letters
         for place, offset in _flat(done.start).items():
             self._first.setdefault(place, offset)
-        # A batch tells of the partitions that it has something of, and where all of them end.
+        # A batch has the offsets of its own partitions, and the log's ends of all partitions.
         self._ends |= _flat(done.end)
         latest = _flat(done.latest)
         self.topics = {}
@@ -104,7 +104,7 @@ class JobProgress:
 
     @property
     def rates(self) -> tuple[float, float, float]:
-        """Rows, bytes and offsets a second, of late; 0 before the first batch."""
+        """Recent rows, bytes and offsets per second; 0 before the first batch."""
         began, last = self._past[0], self._past[-1]
         seconds = last[0] - began[0]
         if seconds <= 0:
@@ -113,7 +113,7 @@ class JobProgress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Until the end of the log is reached at this rate, from the last batch on; None where nothing is known."""
+        """Estimated seconds until the log's end is reached at this rate; None if unknown."""
         offsets = self.rates[2]
         if self.lag is None or offsets <= 0:
             return None
@@ -127,7 +127,7 @@ def _flat(offsets: Offsets) -> dict[tuple[str, int], int]:
 
 
 def batch_document(done: BatchDone, lag: int | None) -> dict[str, Any]:
-    """The JSON object of a batch: what ``--json`` writes a line of. Seconds have three decimals."""
+    """The JSON object of a batch for ``--json``. Seconds have three decimals."""
     document = done.to_json()
     document["seconds"] = round(done.seconds, 3)
     document["durations"] = {name: round(value, 3) for name, value in done.durations.items()}
@@ -137,7 +137,7 @@ def batch_document(done: BatchDone, lag: int | None) -> dict[str, Any]:
 
 
 class JsonLines:
-    """A JSON object a batch, for machines. ``write`` takes a line without its end."""
+    """One JSON object per batch, for machines. ``write`` gets a line without its newline."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
@@ -151,7 +151,7 @@ class JsonLines:
         return json.dumps(batch_document(done, lag), ensure_ascii=False)
 
     def say(self, text: str) -> None:
-        """A machine reads no remarks."""
+        """Drop messages: machines don't read them."""
 
     def __enter__(self) -> Self:
         return self
@@ -163,7 +163,7 @@ class JsonLines:
 
 
 class Lines(JsonLines):
-    """A line a batch, for a log, and where rich isn't installed."""
+    """One line per batch, for a log or without rich."""
 
     def _line(self, done: BatchDone, lag: int | None) -> str:
         return f"batch {done.batch_id}: {facts(done)} in {done.seconds:.2f} s, lag {lag or 0:,}"
@@ -191,10 +191,10 @@ def duration(seconds: float) -> str:
 
 
 class Bars:
-    """A bar a topic, and below it rates, lag, files and the estimated end. Raises ImportError without rich.
+    """One bar per topic, and below it rates, lag, files and the estimated end. Raises ImportError without rich.
 
-    Drawn by a thread of rich's, a few times a second; batches come from the job's. ``under_way`` says how many tasks of
-    the batch under way are done, of how many: a long batch is seen to move.
+    A thread of rich draws it a few times a second; batches come from the job's thread. ``under_way`` returns how many
+    tasks of the current batch are done, and their number.
     """
 
     def __init__(self, progress: JobProgress, under_way: Callable[[], tuple[int, int] | None]) -> None:
@@ -269,7 +269,7 @@ class Bars:
                 complete_style="green",
                 finished_style="green",
             )
-            # Never 100 % while there is something left.
+            # Never 100 % before the end.
             percent = f"{min(int(share * 100), 99) if step.done < step.total else 100:>3}%"
             grid.add_row(Text(name), bar, percent, f"{step.done:,} of {step.total:,}")
         return grid
@@ -291,7 +291,7 @@ def _facts_of(progress: JobProgress) -> RenderableType:
 
 
 def _moment(progress: JobProgress, tasks: tuple[int, int] | None) -> str:
-    """What is being done now."""
+    """What the job is doing now."""
     if tasks is None:
         return (
             f"{count(progress.batches, 'batch').replace('batchs', 'batches')} done"
@@ -302,7 +302,7 @@ def _moment(progress: JobProgress, tasks: tuple[int, int] | None) -> str:
 
 
 def tasks_of(spark: Any) -> Callable[[], tuple[int, int] | None]:
-    """Asks a session how many tasks of the stages that run now are done, of how many; None while none runs."""
+    """A function that returns how many tasks of the running stages are done, and their number; None if none runs."""
     tracker = spark.sparkContext.statusTracker()
 
     def ask() -> tuple[int, int] | None:

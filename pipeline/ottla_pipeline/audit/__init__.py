@@ -1,8 +1,8 @@
-"""Whether a table has what its topics have: every record once, and none that differs.
+"""Checks that a table has every record of its topics once, unchanged.
 
-``audit`` reads both sides: the log over the wire, as any consumer would; the table's three columns that say where a
-row comes from. What each commit of the table says of itself (which offsets, how many records, their checksum) is held
-against both. It needs no Spark, and no Java. The judgement itself is in `ottla_pipeline.audit.compare`.
+``audit`` reads both sides: the log over the wire, like any consumer, and the table's three columns that say where a row
+comes from. It compares both with the table's commits: their offsets, numbers of records, and checksums. It needs
+neither Spark nor Java. `ottla_pipeline.audit.compare` has the comparison itself.
 """
 
 from __future__ import annotations

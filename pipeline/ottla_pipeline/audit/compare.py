@@ -1,4 +1,4 @@
-"""What the log has, held against what the table has: no I/O, a partition at a time."""
+"""Compares the log with the table, one partition at a time, without I/O."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .runs import NOTHING, Runs
 
 
 class Verdict(StrEnum):
-    """What the checksums of a partition say."""
+    """The result of comparing a partition's checksums."""
 
     SAME = "same"
     DIFFERS = "differs"
     UNKNOWN = "unknown"
-    """There is nothing to compare: the log has lost those records to retention or compaction, or the table has none."""
+    """Nothing to compare: retention or compaction has removed the records from the log, or the table has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +32,19 @@ class TablePartition:
     offsets: Runs = NOTHING
     """Of its rows."""
     doubled: Runs = NOTHING
-    """Those of which it has more than one row."""
+    """Offsets with more than one row."""
     surplus: int = 0
     """Rows too many."""
     dead: Runs = NOTHING
     """Records that are dead letters."""
-    buried: int = 0
-    """How many records became dead letters, as the commits say, wherever they are."""
+    dead_committed: int = 0
+    """How many records became dead letters, by the table's commits."""
     dead_batches: Runs = NOTHING
     """Offsets of batches that are dead letters: they could not be decoded."""
 
     @property
     def extent(self) -> tuple[int, int] | tuple[None, None]:
-        """From where to where (exclusive) it was landed; None where nothing was."""
+        """The first landed offset and the one after the last; None if nothing was landed."""
         starts = [commit.start for commit in self.landed]
         ends = [commit.end for commit in self.landed]
         if self.offsets:
@@ -55,23 +55,23 @@ class TablePartition:
 
 @dataclass(frozen=True, slots=True)
 class LogPartition:
-    """What the log has of a partition. A partition that isn't there (any more) has ``start`` and ``end`` 0."""
+    """What the log has of a partition. If the partition doesn't exist, ``start`` and ``end`` are 0."""
 
     start: int
     end: int
     offsets: Runs
-    """Of its records, without control batches, and without what was aborted where that isn't landed."""
+    """Of its records, without control batches, and with ``read_committed`` without aborted ones."""
     sums: Sequence[Checksum | None]
-    """Of the records of each of the table's commits; None where the log hasn't all of them any more."""
+    """Of the records of each of the table's commits; None if the log no longer has all of them."""
     corrupt: Runs = NOTHING
     """Offsets of batches that can't be decoded."""
     compacted: bool = False
-    """Whether the topic is cleaned by compaction, so that records may be gone from it that were landed before."""
+    """Whether the topic is compacted, so that landed records may be gone from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionAudit:
-    """How a partition of a topic and the table agree. Offsets of ranges are from start to end, exclusive."""
+    """The comparison of a partition with the table. Ranges are from start to end, exclusive."""
 
     topic: str
     partition: int
@@ -81,30 +81,30 @@ class PartitionAudit:
     table_end: int | None
     """Up to where the table has landed the log; None if it has nothing."""
     records: int
-    """Records that the log has in the part that is compared."""
+    """Records in the compared part of the log."""
     present: int
-    """Those of them that the table has."""
+    """Records of those that the table has."""
     dead: int
-    """Those that became dead letters, and aren't in the table."""
-    buried: int
-    """Records that the commits say became dead letters; those that were replayed are present since."""
+    """Records of those that are dead letters, and not in the table."""
+    dead_committed: int
+    """Records that became dead letters, by the commits; replayed ones are present now."""
     missing: Runs
     doubled: Runs
     surplus: int
-    """Rows too many: an offset that is there three times counts two."""
+    """Surplus rows: an offset with three rows counts two."""
     strange: Runs
-    """Offsets of rows where the log has no such record."""
+    """Offsets of rows without a record in the log."""
     unreadable: Runs
-    """Batches of the log that can't be decoded, and aren't dead letters either."""
+    """Batches of the log that can't be decoded, and aren't dead letters."""
     behind: int
-    """Offsets that the log has beyond what was landed: not wrong, only later."""
+    """Offsets in the log after the last landed one: not an error."""
     gone: int
-    """Rows of which the log has no record any more, by retention or compaction: neither right nor wrong."""
+    """Rows whose record retention or compaction has removed from the log: not an error."""
     checksum: Verdict
     differing: Sequence[tuple[int, int]]
     """The commits whose checksum isn't that of the log."""
     short: Sequence[tuple[int, int]]
-    """The commits of which the table has fewer or more rows than they wrote, whatever the log says."""
+    """The commits of which the table has fewer or more rows than they wrote."""
 
     @property
     def clean(self) -> bool:
@@ -117,10 +117,10 @@ class PartitionAudit:
 def compare(
     at: TopicPartition, log: LogPartition, table: TablePartition, *, whole: bool = False
 ) -> PartitionAudit:
-    """Judge a partition.
+    """Compare a partition.
 
-    What is compared is what was landed, from the table's first commit to its last, as far as the log still has it. With
-    ``whole`` it is all that the log has: what was never landed is missing then.
+    The compared part is what was landed, from the table's first commit to its last, as far as the log still has it.
+    With ``whole`` it is the whole log, so that records that were never landed are missing.
     """
     landed = table.landed
     table_start, table_end = table.extent
@@ -131,7 +131,7 @@ def compare(
     expected = log.offsets.between(begin, end)
     there = table.offsets & expected
     dead = (table.dead & expected) - there
-    # Beyond the log's end there is nothing that a row could come from; before its start there has been once.
+    # No record is after the log's end; before its start there was one.
     within = table.offsets.between(log.start, log.end) - log.offsets - log.corrupt
     beyond = table.offsets - table.offsets.between(0, log.end)
     expired = table.offsets.between(0, log.start).count
@@ -146,7 +146,7 @@ def compare(
         records=expected.count,
         present=there.count,
         dead=dead.count,
-        buried=table.buried,
+        dead_committed=table.dead_committed,
         missing=expected - there - dead,
         doubled=table.doubled,
         surplus=table.surplus,
@@ -161,7 +161,7 @@ def compare(
 
 
 def _short(landed: Sequence[LandedRange], table: TablePartition) -> list[tuple[int, int]]:
-    """The commits that don't have as many offsets in the table and among the dead letters as they wrote."""
+    """The commits whose number of rows and dead letters differs from what they wrote."""
     starts = np.array([commit.start for commit in landed], np.int64)
     ends = np.array([commit.end for commit in landed], np.int64)
     there = (table.offsets | table.dead).within(starts, ends).tolist()
@@ -175,7 +175,7 @@ def _short(landed: Sequence[LandedRange], table: TablePartition) -> list[tuple[i
 def _differing(landed: Sequence[LandedRange], log: LogPartition) -> tuple[list[tuple[int, int]], bool]:
     """The commits whose checksum isn't the log's, and whether any could be compared.
 
-    A topic that is compacted may have lost records of a commit: then it has fewer, and nothing can be said.
+    Compaction may have removed records of a commit; with fewer records its checksum can't be compared.
     """
     differing = []
     known = False

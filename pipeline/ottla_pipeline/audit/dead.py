@@ -1,4 +1,4 @@
-"""The dead letters of a table: records that are rightly not in it."""
+"""The dead letters of a table: records that are not in it for a reason."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Dead:
     batches: Mapping[TopicPartition, Runs] = field(default_factory=dict)
 
     def of(self, at: TopicPartition) -> tuple[Runs, Runs]:
-        """Of a partition."""
+        """The offsets of a partition: records and batches."""
         return self.records.get(at, NOTHING), self.batches.get(at, NOTHING)
 
 
 def in_table(sink: Table, table: Table) -> Dead:
-    """What is in a table of dead letters. Raises LandingError where there is none."""
+    """Read a table of dead letters. Raises LandingError if it doesn't exist."""
     if not sink.exists():
         raise LandingError(f"there is no {sink.format} table of dead letters at {sink.name}")
     sink.refresh()
@@ -46,7 +46,7 @@ def in_table(sink: Table, table: Table) -> Dead:
 
 
 def in_topic(topic: str, table: Table, servers: str, client: Mapping[str, str]) -> Dead:
-    """What is in a topic of dead letters. Raises ReadError, ClientError."""
+    """Read a topic of dead letters. Raises ReadError, ClientError."""
     with ClusterQueries(servers, client) as cluster:
         partitions = cluster.partitions([topic])
         starts, ends = cluster.earliest(partitions), cluster.ends(partitions)
@@ -68,7 +68,7 @@ def _rows_of(table: Table) -> Iterator[pa.Table]:
 
 
 def _pending(table: Table) -> Iterator[pa.Table]:
-    """Those of the table's last commit that were not brought away yet: whoever lands next does that first."""
+    """Undelivered dead letters of the table's last commit; the next run of the job delivers them."""
     noted = table.state().notes.get(NOTE)
     for one in map(DataFile.from_json, noted["files"] if noted else ()):
         path = posixpath.join(table.root, DEAD, one.path)
@@ -94,7 +94,7 @@ def _gathered(tables: Iterable[pa.Table]) -> Dead:
 
 
 def by_partition(rows: pa.RecordBatch | pa.Table) -> Iterator[tuple[TopicPartition, Numbers]]:
-    """Offsets by topic and partition, of three columns: topic, partition, offset. Mostly there is one at alone."""
+    """Offsets by partition, from the columns topic, partition and offset. Mostly they are of one partition."""
     if not len(rows):
         return
     topics, partitions, offsets = (

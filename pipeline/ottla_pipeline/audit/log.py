@@ -1,4 +1,4 @@
-"""The log's side of an audit: which offsets have a record, and the checksums of the parts that commits have landed."""
+"""The log's side of an audit: which offsets have a record, and checksums of the landed parts."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from .runs import OffsetCounts, Runs
 
 @dataclass(frozen=True)
 class Scan:
-    """What was found in a range."""
+    """The result of reading a range."""
 
     offsets: Runs
     corrupt: Runs
-    """Those in batches that can't be decoded."""
+    """Offsets in batches that can't be decoded."""
     sums: Sequence[Checksum | None]
-    """Of the records of each commit that was asked for; None where the range doesn't begin early enough for it."""
+    """Of the records of each landed range; None if the scan began after its start."""
 
 
 @dataclass
 class Stop:
-    """Says to those who read that they may end."""
+    """Asks the scanning threads to end."""
 
     wanted: bool = field(default=False)
 
@@ -37,15 +37,15 @@ def scan(
     span: OffsetRange,
     settings: ReadSettings,
     landed: Sequence[LandedRange],
-    tell: Callable[[int], None],
+    advance: Callable[[int], None],
     stop: Stop,
 ) -> Scan:
     """Read a range once, as far as it goes; memory is bounded by the number of commits.
 
-    ``tell`` gets the number of offsets that were gone through since it was last told. Raises ReadError. Of a scan that
-    was stopped the result means nothing.
+    ``advance`` gets the number of offsets read since its last call. Raises ReadError. The result of a stopped scan is
+    meaningless.
     """
-    # A commit's sum is put together from pieces: what lies between the places where any of them begins or ends.
+    # Sums are computed for the pieces between all starts and ends of ranges, and added up for each range.
     bounds = sorted({offset for commit in landed for offset in (commit.start, commit.end)})
     edges = np.array(bounds, np.int64)
     pieces = [Checksum() for _ in range(len(bounds) + 1)]
@@ -63,11 +63,11 @@ def scan(
             if begin < end:
                 pieces[piece] += Checksum.of(batch.slice(begin, end - begin))
         if len(offsets):
-            tell(int(offsets[-1]) + 1 - come)
+            advance(int(offsets[-1]) + 1 - come)
             come = int(offsets[-1]) + 1
         if stop.wanted:
             break
-    tell(span.end - come)
+    advance(span.end - come)
     before = list(accumulate(pieces, initial=Checksum()))
     place = {offset: index for index, offset in enumerate(bounds)}
     sums = [

@@ -1,4 +1,4 @@
-"""An audit from its questions to the broker and the table to its result."""
+"""Runs an audit: asks the brokers, reads table and log, and compares them."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from ottla_pipeline.landing.ledger import LandedRange
     from ottla_pipeline.landing.tables import Table
 
-Tell = Callable[[int, int], None]
-"""Gets how many offsets and rows were gone through, of about how many."""
+OnProgress = Callable[[int, int], None]
+"""Gets how many offsets and rows were read, and about how many there are."""
 
 _COLUMNS = ("key", "value", "offset")
 
 
 class AuditError(Exception):
-    """Table and log can't be compared; one line that says why, and what to do."""
+    """Table and log can't be compared; one line says why, and what to do."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The result, a partition each, in order."""
+    """The result, by partition, in order."""
 
     table: str
     format: str
@@ -50,11 +50,11 @@ class Audit:
 
     @property
     def clean(self) -> bool:
-        """Every record is there once, and none differs."""
+        """Whether every record is there once, unchanged."""
         return all(partition.clean for partition in self.partitions)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object. Ranges are pairs of the first offset and the one behind the last."""
+        """A JSON object. A range is a pair: its first offset, and the one after its last."""
         return {
             "table": self.table,
             "format": self.format,
@@ -75,7 +75,7 @@ def _document(found: PartitionAudit) -> dict[str, Any]:
         "records": found.records,
         "present": found.present,
         "dead_letters": found.dead,
-        "dead_letters_committed": found.buried,
+        "dead_letters_committed": found.dead_committed,
         "missing": found.missing.count,
         "missing_ranges": list(found.missing),
         "doubled": found.surplus,
@@ -102,17 +102,16 @@ def audit(
     whole: bool = False,
     dead: Dead = Dead(),  # noqa: B008
     workers: int | None = None,
-    tell: Tell = lambda done, total: None,
+    advance: OnProgress = lambda done, total: None,
 ) -> Audit:
-    """Compare a table with its topics, by default with all those that were landed in it.
+    """Compare a table with its topics, by default with all that were landed in it.
 
-    ``client`` are Kafka's settings without ``kafka.``; ``names`` the columns that say where a row comes from.
-    ``isolation`` has to be the one that it was landed with, or what was aborted would be missed. With ``whole`` records
-    that were never landed are missing too, be it because the job began later or because it hasn't come to them yet.
-    ``dead`` are the dead letters (see `ottla_pipeline.audit.dead`). Several partitions are read at once, by ``workers``
-    threads; by default as many as there are cores.
+    ``client`` has Kafka's settings without ``kafka.``; ``names`` the columns that say where a row comes from.
+    ``isolation`` has to be the job's, or aborted records would count as missing. With ``whole``, records that were
+    never landed are missing, too: those from before the job began, and those not landed yet. ``dead`` has the dead
+    letters (see `ottla_pipeline.audit.dead`). ``workers`` threads read partitions at once, by default one per core.
 
-    Raises AuditError, and what reading raises: ReadError, LandingError, ClientError.
+    Raises AuditError, ReadError, LandingError, ClientError.
     """
     if not table.exists():
         raise AuditError(f"there is no {table.format} table at {table.name}")
@@ -120,19 +119,17 @@ def audit(
     ledger = table.state(topics).ledger
     wanted = tuple(dict.fromkeys(topics)) or tuple(sorted({topic for topic, _ in ledger.landed}))
     if not wanted:
-        raise AuditError(
-            f"{table.name} says of no topic that it was landed there; name the topics to compare it with"
-        )
+        raise AuditError(f"{table.name} has no record of landed topics; name the topics to compare it with")
     log = _look(bootstrap_servers, client or {}, wanted, isolation)
     _check_ids(table.name, ledger.ids, log.ids)
     landed = {at: _landed(ranges) for at, ranges in ledger.landed.items() if at[0] in wanted}
-    progress = _Progress(tell, sum(file.rows for file in table.data_files()) + log.offsets(landed, whole))
+    progress = _Progress(advance, sum(file.rows for file in table.data_files()) + log.offsets(landed, whole))
     try:
         counts = count_rows(table, names or Names(), frozenset(wanted), progress.add)
     except KeyError as error:
         raise AuditError(
-            f"{table.name} has no column {error.args[0]}, which says where a row comes from; were other names given to "
-            "the job that landed it?"
+            f"{table.name} has no column {error.args[0]}, which says where a row comes from; did the job that landed "
+            "it use other names?"
         ) from None
     partitions = sorted({*log.start, *landed, *counts})
     rows = {
@@ -173,7 +170,7 @@ def audit(
 
 @dataclass(frozen=True)
 class _Log:
-    """What brokers say of the topics."""
+    """Facts about the topics, from the brokers."""
 
     ids: Mapping[str, str]
     start: Mapping[TopicPartition, int]
@@ -181,13 +178,13 @@ class _Log:
     compacted: Collection[str]
 
     def offsets(self, landed: Mapping[TopicPartition, Sequence[LandedRange]], whole: bool) -> int:
-        """About how many offsets there are to go through."""
+        """About how many offsets to read."""
         if whole:
             return sum(end.offset - self.start[at] for at, end in self.end.items())
         return sum(commit.end - commit.start for commits in landed.values() for commit in commits)
 
     def range(self, at: TopicPartition, rows: TablePartition, whole: bool) -> OffsetRange:
-        """What has to be read of a partition."""
+        """The range of a partition to read."""
         topic, partition = at
         end = self.end.get(at, LogEnd(0))
         first, last = self.start.get(at, 0), end.offset
@@ -216,7 +213,7 @@ def _look(servers: str, client: Mapping[str, str], topics: Sequence[str], isolat
 
 
 def _compacted(servers: str, client: Mapping[str, str], topics: Sequence[str]) -> Collection[str]:
-    """The topics that are cleaned by compaction; none where that isn't told."""
+    """The compacted topics; empty if the brokers don't say."""
     resources = [ConfigResource.topic(topic) for topic in topics]
     with Admin(servers, client_id="ottla-audit", **kafka.client_options(client)) as admin:
         try:
@@ -261,7 +258,7 @@ def _partition(
         surplus=rows.surplus(),
         dead=dead,
         dead_batches=dead_batches,
-        buried=sum(one.dead for one in ranges),
+        dead_committed=sum(one.dead for one in ranges),
     )
 
 
@@ -269,14 +266,16 @@ def _scan_all(
     ranges: Mapping[TopicPartition, OffsetRange],
     rows: Mapping[TopicPartition, TablePartition],
     settings: ReadSettings,
-    tell: Callable[[int], None],
+    advance: Callable[[int], None],
     workers: int,
 ) -> dict[TopicPartition, Scan]:
-    """All partitions, some at a time, the largest first. What goes wrong in one, or Ctrl-C, ends the others."""
+    """Scan all partitions, several at once, the largest first. An error or Ctrl-C ends all of them."""
     stop = Stop()
     order = sorted(ranges, key=lambda at: ranges[at].start - ranges[at].end)
     with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="audit") as pool:
-        reading = {at: pool.submit(scan, ranges[at], settings, rows[at].landed, tell, stop) for at in order}
+        reading = {
+            at: pool.submit(scan, ranges[at], settings, rows[at].landed, advance, stop) for at in order
+        }
         try:
             wait(reading.values(), return_when=FIRST_EXCEPTION)
             for each in reading.values():
@@ -292,8 +291,8 @@ def _scan_all(
 class _Progress:
     """Adds up what several threads have done."""
 
-    def __init__(self, tell: Tell, total: int) -> None:
-        self._tell = tell
+    def __init__(self, advance: OnProgress, total: int) -> None:
+        self._advance = advance
         self._total = total
         self._done = 0
         self._lock = threading.Lock()
@@ -301,4 +300,4 @@ class _Progress:
     def add(self, done: int) -> None:
         with self._lock:
             self._done += done
-            self._tell(self._done, self._total)
+            self._advance(self._done, self._total)

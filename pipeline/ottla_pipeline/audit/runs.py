@@ -1,7 +1,7 @@
 """Sets of offsets as runs, so that a billion of them in a row cost as much as one.
 
-A log hands out offsets in a row, and a table that was landed from it has them in as few runs; only a topic that was
-compacted, or a table whose rows were scattered, has many.
+A log assigns consecutive offsets, so a table landed from it has few runs. Only a compacted topic, or a table whose rows
+are scattered, has many.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[np.int64]
 
-# Runs that `OffsetCounts` gathers before it puts them together: 16 MiB of them.
+# Runs that `OffsetCounts` gathers before it merges them: 16 MiB.
 _GATHERED = 1 << 20
 _NONE: Numbers = np.empty(0, np.int64)
 
@@ -64,12 +64,12 @@ class Runs:
         return _where(_laid(self, other), lambda depth: depth > 0)
 
     def within(self, starts: Numbers, ends: Numbers) -> Numbers:
-        """How many of it lie in each of some ranges, which may overlap."""
+        """How many of its offsets lie in each range; ranges may overlap."""
         counts: Numbers = np.maximum(self._below(ends) - self._below(starts), 0)
         return counts
 
     def _below(self, positions: Numbers) -> Numbers:
-        """How many of it come before each position."""
+        """How many of its offsets come before each position."""
         lengths = self.ends - self.starts
         before = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
         run = np.searchsorted(self.starts, positions, side="right")
@@ -78,7 +78,7 @@ class Runs:
         return found
 
     def between(self, start: int, end: int) -> Runs:
-        """What of it is at ``start`` or later, and before ``end``."""
+        """Its offsets from ``start`` to ``end``, exclusive."""
         if start >= end:
             return NOTHING
         starts, ends = np.clip(self.starts, start, end), np.clip(self.ends, start, end)
@@ -90,7 +90,7 @@ NOTHING = Runs(_NONE, _NONE)
 
 
 class OffsetCounts:
-    """Counts how often each offset was seen. They come in any order, and best many at a time."""
+    """Counts how often each offset was seen. Offsets come in any order, preferably many at once."""
 
     def __init__(self) -> None:
         # How often the offsets from each position up to the next one were seen.
@@ -100,7 +100,7 @@ class OffsetCounts:
         self._gathered = 0
 
     def add(self, offsets: Numbers) -> None:
-        """See each of these offsets once, or as often as it is among them."""
+        """Count these offsets, which may repeat."""
         if not len(offsets):
             return
         gaps = np.diff(offsets)
@@ -113,20 +113,20 @@ class OffsetCounts:
         self._gather(starts, ends)
 
     def add_run(self, start: int, end: int) -> None:
-        """See each offset from ``start`` to ``end``, exclusive, once."""
+        """Count each offset from ``start`` to ``end``, exclusive, once."""
         if start < end:
             self._gather(np.array([start], np.int64), np.array([end], np.int64))
 
     def offsets(self) -> Runs:
-        """Those that were seen."""
+        """Offsets seen at least once."""
         return _where(self._put_together(), lambda depth: depth > 0)
 
     def repeated(self) -> Runs:
-        """Those that were seen more than once."""
+        """Offsets seen more than once."""
         return _where(self._put_together(), lambda depth: depth > 1)
 
     def surplus(self) -> int:
-        """How often an offset was seen that had been seen before."""
+        """How often an offset was seen again."""
         steps = self._put_together()
         lengths = np.diff(steps.positions)
         more = np.maximum(steps.depths[:-1] - 1, 0)

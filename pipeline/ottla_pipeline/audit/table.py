@@ -16,7 +16,7 @@ _BATCH_ROWS = 1 << 18
 
 
 def count_rows(
-    table: Table, names: Names, topics: Collection[str] | None, tell: Callable[[int], None]
+    table: Table, names: Names, topics: Collection[str] | None, advance: Callable[[int], None]
 ) -> dict[TopicPartition, OffsetCounts]:
     """How often each offset of each partition is in the table. ``tell`` gets numbers of rows as they are read.
 
@@ -31,5 +31,5 @@ def count_rows(
         for at, offsets in by_partition(batch):
             if topics is None or at[0] in topics:
                 found.setdefault(at, OffsetCounts()).add(offsets)
-        tell(len(batch))
+        advance(len(batch))
     return found

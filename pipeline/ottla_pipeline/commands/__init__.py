@@ -1,6 +1,6 @@
-"""``ottla pipeline``: topics into tables, exactly once, and what looks after them.
+"""``ottla pipeline``: lands topics in tables exactly once, and maintains the tables.
 
-Importing this imports neither Spark nor Arrow: a command does so when it is called, and says in a line what lacks.
+Importing this imports neither Spark nor Arrow: a command imports them when it is called, and names a missing package.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _COMMANDS = ("land", "replay", "audit", "compact")
 
 
 class _Pipeline(click.Group):
-    """Imports the command that is called, and no other."""
+    """Imports only the command that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -28,7 +28,7 @@ class _Pipeline(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As in click, but an unknown name is answered with the nearest one."""
+        """As in click, but suggests the nearest name for an unknown one."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
@@ -46,6 +46,6 @@ def pipeline() -> None:
     \b
     ottla pipeline land flights --table lake/flights --values json --dead-letters topic:dead
     ottla pipeline replay --table lake/flights --values json --dead-letters topic:dead
-    ottla pipeline audit --table lake/flights        is every record there, once?
-    ottla pipeline compact --table lake/flights      few large files out of many small ones
+    ottla pipeline audit --table lake/flights        check that every record is there, once
+    ottla pipeline compact --table lake/flights      join small files
     """

@@ -1,4 +1,4 @@
-"""``ottla pipeline audit``: whether a table has every record of its topics, once."""
+"""``ottla pipeline audit``: checks that a table has every record of its topics once."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
     from ..audit import Audit, PartitionAudit
 
-# Ranges of offsets that are listed of each kind; the JSON has all.
+# Ranges listed per finding; the JSON has all.
 _LISTED = 5
 
 
 @click.command(
-    short_help="Whether every record is in the table, once.",
-    epilog="Exit code: 0 nothing is wrong, 1 something is, 2 it could not be found out.",
+    short_help="Check that every record is in the table, once.",
+    epilog="Exit code: 0 if nothing is wrong, 1 if something is, 2 if the comparison failed.",
 )
 @click.argument("topics", nargs=-1, shell_complete=complete_topics, metavar="[TOPIC]...")
 @table_options
@@ -41,7 +41,7 @@ _LISTED = 5
     "--dead-letters",
     callback=dead_letters,
     metavar="topic:NAME|table:PLACE",
-    help="Where the job's dead letters are: those records needn't be in the table.",
+    help="Take records among these dead letters as accounted for.",
 )
 @click.option(
     "--isolation-level",
@@ -49,13 +49,12 @@ _LISTED = 5
     type=Choice(["read_uncommitted", "read_committed"]),
     default="read_uncommitted",
     show_default=True,
-    help="As it was landed: whether records of aborted transactions belong into the table.",
+    help="Use the isolation level of the job: it decides whether records of aborted transactions count.",
 )
 @click.option(
     "--whole",
     is_flag=True,
-    help="Everything that the log has must be in the table: also what was there before the job began, and what "
-    "it hasn't come to yet.",
+    help="Require every record of the log, including those from before the job began and those not landed yet.",
 )
 @connecting
 def audit(
@@ -71,11 +70,10 @@ def audit(
     isolation: Any,
     whole: bool,
 ) -> None:
-    """Compare a table with the topics it was landed from: TOPICs, or all that its commits tell of.
+    """Compare a table with the topics it was landed from: TOPICs, or all topics in its commits.
 
-    For each partition: the records in the part of the log that was landed, those that are in the table, that are
-    missing, that are there more than once, and whether keys and values are still those that were landed, by checksums.
-    Needs neither Spark nor Java.
+    For each partition of the landed part of the log, it counts the records, those in the table, the missing and the
+    doubled ones, and compares keys and values by checksums. Needs neither Spark nor Java.
 
     \b
     ottla pipeline audit --table lake/flights
@@ -102,7 +100,7 @@ def audit(
         with ExitStack() as shown:
             bar: Progress | None = None
 
-            def tell(done: int, total: int) -> None:
+            def advance(done: int, total: int) -> None:
                 nonlocal bar
                 if bar is None:
                     bar = shown.enter_context(console.progress("comparing", total=total, unit="offsets"))
@@ -117,15 +115,15 @@ def audit(
                 isolation=isolation,
                 whole=whole,
                 dead=dead,
-                tell=tell,
+                advance=advance,
             )
-        _show(console, found, told=dead_letters is not None)
+        _show(console, found, dead_known=dead_letters is not None)
     if not found.clean:
         click.get_current_context().exit(1)
 
 
-def _show(console: Console, found: Audit, *, told: bool) -> None:
-    """``told`` says that it is known where dead letters are."""
+def _show(console: Console, found: Audit, *, dead_known: bool) -> None:
+    """Print the result; ``told``: the user has named the dead letters."""
     if console.as_json:
         console.emit(found.to_json())
         return
@@ -145,7 +143,7 @@ def _show(console: Console, found: Audit, *, told: bool) -> None:
         ("Behind", None, [each.behind for each in partitions]),
         ("Checksum", None, [str(each.checksum) for each in partitions]),
     ]
-    # What nothing can be said about takes no room.
+    # Hide columns without findings.
     rare = ("Dead letters", "Strange", "Unreadable", "Gone", "Behind")
     shown = [column for column in columns if column[0] not in rare or any(each for each in column[2])]
     heads = [
@@ -161,9 +159,11 @@ def _show(console: Console, found: Audit, *, told: bool) -> None:
         for line in _findings(each):
             console.print(line)
     console.print(_verdict(found))
-    buried = min(sum(each.missing.count for each in partitions), sum(each.buried for each in partitions))
-    if buried and not told:
-        console.note(f"{buried:,} of them may be dead letters: --dead-letters says where those are")
+    dead_committed = min(
+        sum(each.missing.count for each in partitions), sum(each.dead_committed for each in partitions)
+    )
+    if dead_committed and not dead_known:
+        console.note(f"{dead_committed:,} of them may be dead letters: --dead-letters says where those are")
 
 
 def _style_of(style: str | None) -> Any:
@@ -175,13 +175,13 @@ def _checksum_style(value: str) -> str:
 
 
 def _findings(found: PartitionAudit) -> list[str]:
-    """A line for each kind of thing that is wrong with a partition."""
+    """A line for each kind of error in a partition."""
     name = f"{found.topic}-{found.partition}"
     lines = []
     for what, ranges in (
         ("missing", list(found.missing)),
         ("more than once", list(found.doubled)),
-        ("in the table, and no record of the log", list(found.strange)),
+        ("in the table, without a record in the log", list(found.strange)),
         ("batches that can't be decoded", list(found.unreadable)),
         ("keys or values differ somewhere in", list(found.differing)),
         ("more or fewer rows than were written, in", list(found.short)),
@@ -212,4 +212,4 @@ def _verdict(found: Audit) -> str:
             text += f", {dead:,} more among the dead letters"
         return f"{text}; {behind:,} offsets of the log aren't landed yet" if behind else text
     wrong = sum(not each.clean for each in partitions)
-    return f"{found.table}: NOT clean, {wrong} of {len(partitions)} partitions are not as the log is"
+    return f"{found.table}: NOT clean, {wrong} of {len(partitions)} partitions differ from the log"

@@ -1,4 +1,4 @@
-"""What the commands of ``ottla pipeline`` share: how brokers are reached, which table is meant, and how errors end."""
+"""Shared by the commands of ``ottla pipeline``: options of brokers and tables, and errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FORMATS = ("delta", "iceberg", "parquet")
 
 
 class NotDone(click.ClickException):
-    """For a command whose exit code 1 means something else: it could not be done."""
+    """The command failed; for commands whose exit code 1 means something else."""
 
     exit_code = 2
 
@@ -65,22 +65,22 @@ def table_options(command: Command) -> Command:
             multiple=True,
             callback=columns,
             metavar="KIND=NAME",
-            help="Another name for the column that holds a record's topic, partition, offset or timestamp, which are "
-            "_topic, _partition, _offset, _timestamp else; or key=NAME, which is kept only then. May be repeated.",
+            help="Rename the column with a record's topic, partition, offset or timestamp (by default _topic, "
+            "_partition, _offset, _timestamp); key=NAME keeps the key as well. May be repeated.",
         ),
         click.option(
             "--storage",
             multiple=True,
             callback=pairs,
             metavar="KEY=VALUE",
-            help="delta: an option of the object store (AWS_REGION=…); may be repeated.",
+            help="Set an option of a Delta table's object store (AWS_REGION=…). May be repeated.",
         ),
         click.option(
             "--catalog",
             multiple=True,
             callback=pairs,
             metavar="KEY=VALUE",
-            help="iceberg: a property of the catalogue (type=rest, uri=…); may be repeated. Without any it is an "
+            help="Set a property of the Iceberg catalogue (type=rest, uri=…). May be repeated. The default is an "
             "SQLite file beside the table.",
         ),
         click.option(
@@ -89,14 +89,15 @@ def table_options(command: Command) -> Command:
             type=Choice(FORMATS),
             default="delta",
             show_default=True,
-            help="What kind of table it is.",
+            help="Select the table's format.",
         ),
         click.option(
             "--table",
             "table",
             required=True,
             metavar="PLACE",
-            help="Its folder or URI; iceberg: folder/namespace.name, or namespace.name with --catalog.",
+            help="Name the table: a folder or URI; for Iceberg folder/namespace.name, or namespace.name "
+            "with --catalog.",
         ),
     ):
         command = option(command)
@@ -104,26 +105,32 @@ def table_options(command: Command) -> Command:
 
 
 def value_options(command: Command) -> Command:
-    """Give a command what says how values are parsed: ``--values``, ``--schema``, ``--delimiter``, ``--confluent``."""
+    """Give a command ``--values``, ``--schema``, ``--delimiter`` and ``--confluent``."""
     for option in (
         click.option(
-            "--confluent", is_flag=True, help="avro: values begin with Confluent's magic byte and schema id."
+            "--confluent",
+            is_flag=True,
+            help="Expect Confluent's magic byte and schema id before Avro values.",
         ),
         click.option(
-            "--delimiter", default=",", show_default=True, metavar="CHAR", help="csv: between the fields."
+            "--delimiter",
+            default=",",
+            show_default=True,
+            metavar="CHAR",
+            help="Separate the fields of CSV by this character.",
         ),
         click.option(
             "--schema",
             metavar="TEXT|FILE",
-            help="Of the values: columns as in SQL ('flight INT, origin STRING'), a JSON Schema, an Avro schema, or a "
-            "file with one of them. Without: that of the table, or inferred from a sample of the topic.",
+            help="Parse values by columns as in SQL ('flight INT, origin STRING'), a JSON Schema, an Avro schema, or a "
+            "file with one of them. The default is the table's schema, or one inferred from a sample of the topic.",
         ),
         click.option(
             "--values",
             type=Choice(["raw", "json", "csv", "avro"]),
             default="raw",
             show_default=True,
-            help="What the records' values are: bytes, kept as they are; or what becomes columns.",
+            help="Select the format of the records' values. raw keeps the bytes; the others become columns.",
         ),
     ):
         command = option(command)
@@ -131,7 +138,7 @@ def value_options(command: Command) -> Command:
 
 
 def local(command: Command) -> Command:
-    """Give a command that asks no brokers ``--json``, and its `Console` first."""
+    """Give a command that connects to no broker ``--json``, and its `Console` as the first argument."""
 
     @click.option("--json", "as_json", is_flag=True, help="Output for machines.")
     @functools.wraps(command)
@@ -142,7 +149,7 @@ def local(command: Command) -> Command:
 
 
 def pairs(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
-    """KEY=VALUE, several times."""
+    """Parse repeated KEY=VALUE."""
     found = {}
     for text in values:
         key, equals, value = text.partition("=")
@@ -153,7 +160,7 @@ def pairs(context: click.Context, parameter: click.Parameter, values: Sequence[s
 
 
 def require(command: str, form: str = "parquet") -> None:
-    """Raises click.ClickException, a line that names the extra, where a package isn't installed."""
+    """Raise click.ClickException naming the extra if a package isn't installed."""
     from importlib.util import find_spec
 
     needed = {"delta": "deltalake", "iceberg": "pyiceberg"}
@@ -165,7 +172,7 @@ def require(command: str, form: str = "parquet") -> None:
 
 
 def check_client(client: Mapping[str, str]) -> None:
-    """Raises OptionError for a setting that there isn't, or that can't be right."""
+    """Raise OptionError for an unknown or invalid setting."""
     from ottla_pipeline.source import kafka, names
 
     names.check(f"kafka.{name}" for name in client)
@@ -173,7 +180,7 @@ def check_client(client: Mapping[str, str]) -> None:
 
 
 def open_table(form: str, place: str, catalog: Mapping[str, str], storage: Mapping[str, str]) -> Table:
-    """Raises BadSetting for options that don't go with the format."""
+    """Open a table. Raises BadSetting for options that the format doesn't take."""
     from ottla_pipeline.landing import tables
 
     return tables.open_table(form, place, catalog=catalog or None, storage=storage or None)
@@ -181,9 +188,9 @@ def open_table(form: str, place: str, catalog: Mapping[str, str], storage: Mappi
 
 @contextmanager
 def failing(failed: type[click.ClickException] = click.ClickException) -> Iterator[None]:
-    """Ends the command with one line and an exit code where something goes wrong.
+    """End the command with one line and an exit code if it fails.
 
-    What a user has to put right in the command itself is a UsageError; for the rest it is ``failed``.
+    An error in the command line becomes a UsageError; other errors become ``failed``.
     """
     from ottla_pipeline.landing.errors import BadSetting, LandingError
     from ottla_pipeline.reading.errors import ReadError
@@ -191,7 +198,7 @@ def failing(failed: type[click.ClickException] = click.ClickException) -> Iterat
 
     from ..audit import AuditError
 
-    # Whatever goes wrong is told in one line: here, not beforehand by the client's log.
+    # The error is printed here in one line, so the client need not log it before.
     client = logging.getLogger("ottla_client")
     level = client.level
     client.setLevel(logging.ERROR)
@@ -218,7 +225,7 @@ def failing(failed: type[click.ClickException] = click.ClickException) -> Iterat
 
 
 def require_topics(console: Console, client: Mapping[str, str], topics: Sequence[str]) -> None:
-    """Ask for the topics before anything is started. A mistyped address or name is told within seconds.
+    """Check that the topics exist before anything starts: a mistyped address or name shows within seconds.
 
     Raises click.ClickException with the nearest names, and ClientError.
     """

@@ -1,4 +1,4 @@
-"""``ottla pipeline compact``: a table's small files joined, and files that nobody needs deleted."""
+"""``ottla pipeline compact``: joins a table's small files, and deletes orphans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .common import failing, local, require, table_options
 from .types import COMPRESSIONS, Choice, Duration, Size
 
 
-@click.command(short_help="Few large files out of many small ones.")
+@click.command(short_help="Join a table's small files.")
 @table_options
 @click.option(
     "--target-file-size",
@@ -23,7 +23,7 @@ from .types import COMPRESSIONS, Choice, Duration, Size
     default="128m",
     show_default=True,
     metavar="SIZE",
-    help="Of the files, about; those that are smaller than three quarters of it are joined.",
+    help="Aim at this size; files smaller than three quarters of it are joined.",
 )
 @click.option(
     "--compression", type=Choice(COMPRESSIONS), default="zstd", show_default=True, help="Of the files."
@@ -34,8 +34,8 @@ from .types import COMPRESSIONS, Choice, Duration, Size
     default="1d",
     show_default=True,
     metavar="TIME",
-    help="Delete files that are this old and that the table doesn't need: of tasks that were killed, or joined before. "
-    "Longer than any batch takes, and as long as anybody reads older versions.",
+    help="Delete files of this age that the table doesn't need, left by killed tasks or earlier compactions. It has to "
+    "be longer than any batch, and than any reader needs an older version.",
 )
 @local
 def compact(
@@ -49,10 +49,9 @@ def compact(
     compression: str,
     older_than: float,
 ) -> None:
-    """Make few large files out of a table's many small ones, and delete those that it doesn't need.
+    """Join a table's small files into large ones, and delete files that it doesn't need.
 
-    Rows stay as they are, and so does what the table knows of its topics. A job may land in it meanwhile. Needs
-    neither brokers nor Spark.
+    Rows and landed offsets stay the same. A job may land in the table meanwhile. Needs neither brokers nor Spark.
 
     \b
     ottla pipeline compact --table lake/flights

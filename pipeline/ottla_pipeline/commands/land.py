@@ -1,4 +1,4 @@
-"""``ottla pipeline land``: topics into a table, exactly once."""
+"""``ottla pipeline land``: lands topics in a table, exactly once."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .spark import session, spark_options
 from .types import AVAILABLE_NOW, COMPRESSIONS, Choice, Size, Trigger, dead_letters
 
 
-@click.command(short_help="Topics into a table, exactly once.")
+@click.command(short_help="Land topics in a table, exactly once.")
 @click.argument("topics", nargs=-1, shell_complete=complete_topics, metavar="[TOPIC]...")
 @click.option(
     "--subscribe-pattern",
     "pattern",
     metavar="REGEX",
-    help="All topics whose whole name matches, in place of names.",
+    help="Land all topics whose whole name matches, instead of named ones.",
 )
 @table_options
 @value_options
@@ -55,7 +55,7 @@ from .types import AVAILABLE_NOW, COMPRESSIONS, Choice, Size, Trigger, dead_lett
     "--dead-letters",
     callback=dead_letters,
     metavar="topic:NAME|table:PLACE",
-    help="Where records go that can't be parsed, with where they were and why. Without, the first of them ends "
+    help="Send records that can't be parsed here, with their place and the reason. By default the first one ends "
     "the job.",
 )
 @click.option(
@@ -63,7 +63,7 @@ from .types import AVAILABLE_NOW, COMPRESSIONS, Choice, Size, Trigger, dead_lett
     type=Choice(["fail", "deadletter"]),
     default="fail",
     show_default=True,
-    help="Record batches that can't be decoded: end the job, or set them aside with the dead letters.",
+    help="End the job at a record batch that can't be decoded, or set it aside with the dead letters.",
 )
 @click.option(
     "--trigger",
@@ -71,29 +71,29 @@ from .types import AVAILABLE_NOW, COMPRESSIONS, Choice, Size, Trigger, dead_lett
     default=AVAILABLE_NOW,
     show_default=True,
     metavar="now|TIME",
-    help="available-now lands what there is, and ends; 30s or 5m lands what has come so often, until Ctrl-C.",
+    help="Land what exists now and end (available-now), or land new records at this interval (30s, 5m) until Ctrl-C.",
 )
 @click.option(
     "--starting-offsets",
     default="earliest",
     show_default=True,
     metavar="PLACE",
-    help="For partitions of which the table has nothing yet: earliest, latest, group (where the group has "
-    'committed), or offsets as JSON: {"flights":{"0":23}}.',
+    help="Start partitions of which the table has nothing at earliest, latest, group (its committed offsets), or at "
+    'offsets as JSON: {"flights":{"0":23}}.',
 )
 @click.option(
     "--max-offsets-per-trigger",
     "max_records",
     type=click.IntRange(min=1),
     metavar="N",
-    help="At most so many offsets in a batch.",
+    help="Limit a batch to this many offsets.",
 )
 @click.option(
     "--max-bytes-per-trigger",
     "max_bytes",
     type=Size(),
     metavar="SIZE",
-    help="At most about so many bytes of the log in a batch.",
+    help="Limit a batch to about this many bytes of the log.",
 )
 @click.option(
     "--max-bytes-per-partition",
@@ -102,14 +102,14 @@ from .types import AVAILABLE_NOW, COMPRESSIONS, Choice, Size, Trigger, dead_lett
     default="64m",
     show_default=True,
     metavar="SIZE",
-    help="At most about so many bytes of the log for a task.",
+    help="Limit a task to about this many bytes of the log.",
 )
 @click.option(
     "-g",
     "--group",
     metavar="GROUP",
     shell_complete=complete_groups,
-    help="Commit what has been landed to a consumer group, so that `ottla groups describe` shows how far it is.",
+    help="Commit landed offsets to a consumer group, so that `ottla groups describe` shows the lag.",
 )
 @click.option(
     "--checkpoint",
@@ -122,20 +122,20 @@ from .types import AVAILABLE_NOW, COMPRESSIONS, Choice, Size, Trigger, dead_lett
     type=Choice(["read_uncommitted", "read_committed"]),
     default="read_uncommitted",
     show_default=True,
-    help="read_committed leaves out transactions that are open or were aborted.",
+    help="Read all records, or skip those of open and aborted transactions (read_committed).",
 )
 @click.option(
     "--segments",
     type=Choice(["auto", "always", "never"]),
     default="auto",
     show_default=True,
-    help="Read the broker's segment files where they can be seen, which is faster: auto, always (or fail), never.",
+    help="Read the broker's segment files if tasks can see them, which is faster: auto, always (or fail), never.",
 )
 @click.option(
     "--fail-on-data-loss/--no-fail-on-data-loss",
     default=True,
     show_default=True,
-    help="End the job when records that were to be landed have gone from the log, or go on without them.",
+    help="End the job if records are gone from the log before they were landed, or go on without them.",
 )
 @spark_options
 @connecting
@@ -155,9 +155,9 @@ def land(
 ) -> None:
     """Land TOPICs in a table, exactly once.
 
-    Where to go on stands in the table's own commits: whatever is killed, whenever, the same command goes on from
-    there, and nothing is lost or doubled. Each row has the topic, partition, offset and timestamp of its record.
-    Ctrl-C ends it after the batch under way; a second one at once.
+    The table's own commits say where to go on: whatever is killed, the same command continues from there, and nothing
+    is lost or doubled. Each row has the topic, partition, offset and timestamp of its record. Ctrl-C ends the job
+    after the current batch; a second one ends it at once.
 
     \b
     ottla pipeline land flights --table lake/flights

@@ -1,4 +1,4 @@
-"""``ottla pipeline replay``: dead letters, parsed again."""
+"""``ottla pipeline replay``: parses dead letters again."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .common import check_client, connecting, failing, require, require_topics, 
 from .types import COMPRESSIONS, Choice, Size, dead_letters
 
 
-@click.command(short_help="Dead letters, parsed again and landed.")
+@click.command(short_help="Parse dead letters again and land them.")
 @table_options
 @click.option(
     "--dead-letters",
     required=True,
     callback=dead_letters,
     metavar="topic:NAME|table:PLACE",
-    help="Where they are, as the job has it.",
+    help="Read dead letters from here, as in the job.",
 )
 @value_options
 @click.option(
@@ -29,7 +29,7 @@ from .types import COMPRESSIONS, Choice, Size, dead_letters
     "partition_by",
     multiple=True,
     metavar="COLUMN",
-    help="What the table is partitioned by, as the job has it.",
+    help="Name a column that partitions the table, as in the job. May be repeated.",
 )
 @click.option(
     "--target-file-size",
@@ -60,10 +60,9 @@ def replay(
     target_file_size: int,
     compression: str,
 ) -> None:
-    """Parse a table's dead letters again, with another schema say, and land those that fit. Exactly once, too.
+    """Parse a table's dead letters again, for example with another schema, and land those that fit, exactly once.
 
-    What still fails stays among the dead letters, with the reason it has now. Exits with 1 if there is such. Needs
-    neither Spark nor Java.
+    Those that still fail stay dead letters, with the new reason, and the exit code is 1. Needs neither Spark nor Java.
 
     \b
     ottla pipeline replay --table lake/flights --values json --dead-letters topic:flights-dead
@@ -80,7 +79,7 @@ def replay(
         job = landing.Landing(
             console.settings.bootstrap_servers,
             table,
-            # Which topics they came from stands in the dead letters.
+            # The dead letters name their topics.
             pattern=".*",
             format=form,
             values=values,

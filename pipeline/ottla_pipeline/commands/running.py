@@ -1,4 +1,4 @@
-"""Running a job of batches for somebody who watches it, and ending it when they say so."""
+"""Runs a landing job, shows its progress, and ends it at a signal."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 OnBatch = Callable[["BatchDone"], None]
 Job = Callable[[OnBatch, threading.Event], "Landed"]
-"""A job: it gets what to call with each batch, and an event that it ends at."""
+"""A job: gets a function to call with each batch, and an event that ends it."""
 
 
 def run_job(console: Console, spark: SparkSession, table: str, job: Job) -> None:
-    """Run it to its end, shown as the console is made for; then say what was landed.
+    """Run a job to its end with its progress, then print a summary.
 
-    Ended by a signal, it exits with the code that all commands have then.
+    If a signal ended it, exit with 128 plus the signal's number.
     """
     with _shown(console, spark) as show, _remarks(show), _Ending(show) as ending:
         landed = job(show.batch, ending.event)
@@ -40,7 +40,7 @@ def run_job(console: Console, spark: SparkSession, table: str, job: Job) -> None
 
 
 def summary(landed: Landed, table: str) -> str:
-    """What was landed, in a line."""
+    """One line on what was landed."""
     if not landed.batches:
         return f"nothing new for {table}"
     text = f"{count(landed.rows, 'row')} ({amount_of_bytes(landed.bytes)}) to {table}, {count(landed.files, 'file')}"
@@ -58,14 +58,14 @@ def _shown(console: Console, spark: SparkSession) -> Shown:
     if console.talks:
         try:
             return Bars(JobProgress(), tasks_of(spark))
-        except ImportError:  # without rich
+        except ImportError:  # rich is not installed.
             pass
     return Lines(console.print)
 
 
 @contextmanager
 def _remarks(show: Shown) -> Iterator[None]:
-    """What the job and its client log for their user stands among what is shown, not across it."""
+    """Show warnings of the job and its client through ``show``, so that they don't break its drawing."""
 
     class Remarks(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -88,16 +88,16 @@ def _remarks(show: Shown) -> Iterator[None]:
 
 
 class _Ending:
-    """Ctrl-C and SIGTERM: the first ends the job after the batch under way, the second at once.
+    """Handles Ctrl-C and SIGTERM: the first ends the job after the current batch, the second at once.
 
-    Set up after the session: Spark has a handler of its own, which would cancel the batch.
+    Enter it after the session starts: Spark's own handler would cancel the batch.
     """
 
     def __init__(self, show: Shown) -> None:
         self.event = threading.Event()
         self.sign: int | None = None
         self._show = show
-        # A signal's handler may come amid anything, drawing too: all it may do is to put something into this queue.
+        # A signal's handler may interrupt anything, even drawing, so it only puts something into this queue.
         self._news: SimpleQueue[bool] = SimpleQueue()
         self._teller = threading.Thread(target=self._tell, name="ending", daemon=True)
 
@@ -123,4 +123,4 @@ class _Ending:
     def _tell(self) -> None:
         while self._news.get():
             self.event.set()
-            self._show.say("ending after the batch under way; once more ends at once")
+            self._show.say("ending after the current batch; press Ctrl-C again to end at once")

@@ -1,8 +1,7 @@
-"""The Spark session that a command runs in, and what a person at a terminal is spared of it.
+"""The Spark session of a command, with Spark's output in a file.
 
-Spark, its Java process and the Python workers under it write to standard error as they like; a bar can't be drawn among
-that. So while the session lives all of it goes to a file, which is named where something failed and removed where
-nothing did.
+Spark, its Java process and its Python workers write to standard error, which would break a progress bar. So their
+output goes to a file. If something fails, the command names the file; otherwise it removes it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-# A session of a command: no web page and no port for it, and times as the tables have them.
+# No web page, no port for it, and times in UTC as in the tables.
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -39,7 +38,7 @@ _DEFAULTS = {
 _MASTERS = ("local", "local[*]", "local[N]", "spark://HOST:PORT", "yarn", "k8s://https://HOST:PORT")
 _LONGEST_TAIL = 64 << 10
 _SPARKS_OWN = ("bin", "conf", "jars")
-"""What Spark looks for below its home, beside its archives for Python."""
+"""What Spark needs below its home, without its archives for Python."""
 
 
 def spark_options(command: Command) -> Command:
@@ -51,7 +50,7 @@ def spark_options(command: Command) -> Command:
             multiple=True,
             callback=_conf,
             metavar="KEY=VALUE",
-            help="A setting of Spark, such as spark.driver.memory=4g; may be repeated.",
+            help="Set a property of Spark, such as spark.driver.memory=4g. May be repeated.",
         ),
         click.option(
             "--master",
@@ -61,7 +60,7 @@ def spark_options(command: Command) -> Command:
             show_envvar=True,
             metavar="URL",
             callback=_master,
-            help="Where Spark runs: here with a thread a core (local[*]) or so many (local[2]), or on a cluster "
+            help="Run Spark here with a thread per core (local[*]) or a number of threads (local[2]), or on a cluster "
             "(spark://HOST:PORT, yarn, k8s://…).",
         ),
     ):
@@ -77,7 +76,7 @@ def _master(context: click.Context, parameter: click.Parameter, value: str) -> s
 
 
 def _conf(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
-    """Spark takes any name, and ignores one that is wrong; so at least it has to begin as all of Spark's do."""
+    """Parse KEY=VALUE. Spark silently ignores an unknown name, so at least its prefix is checked."""
     given = pairs(context, parameter, values)
     for key in given:
         if not key.startswith("spark."):
@@ -86,7 +85,7 @@ def _conf(context: click.Context, parameter: click.Parameter, values: Sequence[s
 
 
 def require_java() -> None:
-    """Raises click.ClickException where Spark would find no Java to run."""
+    """Raise click.ClickException if Spark would find no Java."""
     home = os.environ.get("JAVA_HOME")
     if home:
         java = Path(home) / "bin/java"
@@ -166,11 +165,11 @@ def session(console: Console, master: str, conf: Mapping[str, str], name: str) -
 
 @contextmanager
 def installed_spark(folder: Path, master: str) -> Iterator[None]:
-    """Where Spark starts from: what is installed, but for the archives of pyspark that come with it.
+    """Start Spark from the installed pyspark, without the archives that come with it.
 
-    Spark puts those before all else for each Python that it starts, which then compiles pyspark anew: more than a
-    second each. Without them it takes pyspark from where it is installed. A cluster's workers, and a Spark of the
-    user's own, are left as they are.
+    Spark puts those archives first on the path of each Python that it starts, which then compiles pyspark again, in
+    more than a second. Without them it uses the installed pyspark. A cluster's workers, and the user's own
+    ``SPARK_HOME``, stay as they are.
     """
     if "SPARK_HOME" in os.environ or not master.startswith("local"):
         yield
@@ -203,7 +202,7 @@ def _start(master: str, conf: Mapping[str, str], name: str, log: Path) -> SparkS
         launch: Any = launch_gateway
         gateway = launch(settings, {"stdout": file, "stderr": file})
     context = SparkContext(conf=settings, gateway=gateway)
-    # Both take Java's end for an error of their own, and show the stack of it; the job tells of it in a line.
+    # Both would print a stack when Java ends; the job reports that in one line.
     listener: Any = context._accumulatorServer
     listener.handle_error = lambda *_: None
     logging.getLogger().addFilter(_is_not_py4js)
@@ -215,7 +214,7 @@ def _is_not_py4js(record: logging.LogRecord) -> bool:
 
 
 def _end_java() -> None:
-    """Let the session's Java process go now, not when this one has gone: nothing is written after the last line."""
+    """End the session's Java process now, so that it writes nothing after the command's last line."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway

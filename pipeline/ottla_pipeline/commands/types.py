@@ -1,4 +1,4 @@
-"""Values of options, as people type them."""
+"""Types of options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KINDS = ("topic", "partition", "offset", "timestamp", "key")
 
 
 class Choice(click.Choice):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.2
-    """As click's, with the nearest right value where one is wrong."""
+    """As click's, with the nearest value for a wrong one."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
@@ -29,7 +29,7 @@ class Choice(click.Choice):  # type: ignore[type-arg,unused-ignore]  # generic s
 
 
 class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.4
-    """Bytes: ``134217728``, ``128m``, ``1g``, as Spark's own options have them."""
+    """Bytes: ``134217728``, ``128m``, ``1g``, as in Spark's options."""
 
     name = "size"
 
@@ -57,7 +57,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # gene
 
 
 class Trigger(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic since click 8.4
-    """``available-now``, or the time between two batches, which becomes seconds."""
+    """``available-now``, or the time between two batches, as seconds."""
 
     name = "trigger"
 

@@ -96,7 +96,7 @@ def test_rows_are_lost(topic: str, landing: Landing) -> None:
     assert done.code == 1
     text = done.out.decode()
     assert f"{topic}-0: missing: offset 50\n" in text
-    assert text.endswith(f"{landing.place}: NOT clean, 1 of 2 partitions are not as the log is\n")
+    assert text.endswith(f"{landing.place}: NOT clean, 1 of 2 partitions differ from the log\n")
 
 
 def test_rows_are_doubled(topic: str, landing: Landing) -> None:

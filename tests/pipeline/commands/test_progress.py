@@ -247,7 +247,7 @@ def test_a_signal_asks_the_job_to_end(capsys: pytest.CaptureFixture[str], sign: 
         run(job)
     assert ended.value.code == 128 + sign
     lines = capsys.readouterr().out.splitlines()
-    assert "ending after the batch under way; once more ends at once" in lines
+    assert "ending after the current batch; press Ctrl-C again to end at once" in lines
     assert lines[-1].startswith("1,000 rows")
 
 
