@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -14,6 +14,7 @@ from ottla_broker.coordinator.group.membership import JoinRequest, LeaveRequest
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
+from ottla_broker.replica.offset_waiters import OffsetWaiter, OffsetWaiters, Reached
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.join_group import JoinGroupResponse
 from ottla_protocol.messages.sync_group import SyncGroupResponse
@@ -25,24 +26,6 @@ REBALANCE_MS = 60_000
 DELAY_MS = 3_000
 
 _seeds = count()
-
-
-class FakeFuture:
-    def __init__(self) -> None:
-        self.error: Exception | None = None
-        self._callbacks: list[Callable[[FakeFuture], object]] = []
-
-    def add_done_callback(self, callback: Callable[[FakeFuture], object]) -> None:
-        self._callbacks.append(callback)
-
-    def result(self) -> None:
-        if self.error is not None:
-            raise self.error
-
-    def finish(self, error: Exception | None = None) -> None:
-        self.error = error
-        for callback in self._callbacks:
-            callback(self)
 
 
 class FakePartition:
@@ -59,9 +42,8 @@ class FakePartition:
         self.hold = False
         self.refuse: ErrorCode | None = None
         self.unreadable = False
-        self.waiting: list[FakeFuture] = []
+        self.waiters = OffsetWaiters()
         self.clock: FakeClock | None = None
-        """With a clock, writes that are held for too long time out."""
 
     def append_internal(self, records: bytearray, now_ms: int) -> int:
         if self.refuse is not None:
@@ -72,25 +54,20 @@ class FakePartition:
         self.end_offset += header.last_offset_delta + 1
         return self.end_offset
 
-    def committed(self, end_offset: int, timeout_ms: int) -> FakeFuture | None:
-        if not self.hold:
-            return None
-        future = FakeFuture()
-        self.waiting.append(future)
-        if self.clock is not None:
-            self.clock.call_later(timeout_ms / 1000, self._time_out, future)
-        return future
+    def is_committed(self, end_offset: int) -> bool:
+        return not self.hold
 
-    def _time_out(self, future: FakeFuture) -> None:
-        if future in self.waiting:
-            self.waiting.remove(future)
-            future.finish(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+    def when_committed(self, end_offset: int, callback: Reached) -> OffsetWaiter | None:
+        return self.waiters.wait(end_offset, callback)
 
     def release(self, error: ErrorCode | None = None) -> None:
-        """Commit the held writes, or fail them."""
-        waiting, self.waiting = self.waiting, []
-        for future in waiting:
-            future.finish(None if error is None else KafkaError(error))
+        """Commit what was held up, or fail it."""
+        if error is None:
+            self.waiters.reach(self.end_offset)
+        else:
+            self.waiters.fail(error)
+        if self.clock is not None:
+            self.clock.settle()
 
     def scan(self, start_offset: int) -> Iterator[memoryview]:
         if self.unreadable:
@@ -161,6 +138,7 @@ class World:
         settings.setdefault("initial_rebalance_delay_ms", DELAY_MS)
         self.clock = FakeClock() if clock is None else clock
         self.partition = FakePartition() if partition is None else partition
+        self.partition.clock = self.clock
         self.coordinator = GroupCoordinator(
             GroupSettings(**settings), self.clock, random.Random(next(_seeds)), lambda: 1
         )

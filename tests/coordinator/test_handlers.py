@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from tests.coordinator.harness import DELAY_MS, FakePartition
 from tests.support.clock import FakeClock
-from tests.support.handlers import request_context, services
+from tests.support.handlers import request_context, services, when_answered
 
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.handlers import SERVED
-from ottla_broker.handlers.context import Deferred
 from ottla_broker.log.config import LogConfig
 from ottla_broker.metadata.cache import BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
+from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode as Code
 from ottla_protocol.errors import KafkaError
@@ -84,7 +84,7 @@ class FakeBroker:
         self.clock.settle()
 
     def ask(self, api: ApiKey, version: int, request: Any, listener: str = "PLAINTEXT") -> Any:
-        """Encode, decode and handle a request; returns a Deferred if there is no answer yet."""
+        """Encode, decode and handle a request; returns a Waiting if there is no answer yet."""
         sent = type(request).decode(request.encode(version), version)
         given = services(
             clock=self.clock,
@@ -95,9 +95,9 @@ class FakeBroker:
         )
         context = request_context(given, version, api, listener, client_id="me")
         answer = import_module(f"ottla_broker.handlers.{SERVED[api].module}").handle(context, sent)
-        if isinstance(answer, Deferred):
+        if isinstance(answer, PendingResponse):
             heard: list[Any] = []
-            answer.then(heard.append)
+            when_answered(answer, heard.append)
             if not heard:
                 return Waiting(heard, api, version)
             answer = heard[0]

@@ -13,8 +13,9 @@ from tests.network.serving import Client, client, echo, framed, serving
 from ottla_broker.network.acceptor import open_listener
 from ottla_broker.network.connection import REQUESTS_PER_TURN, ROW_BYTES, Connection
 from ottla_broker.network.connection_quotas import ConnectionQuotas
+from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.network.request_memory import RequestMemory
-from ottla_broker.network.service import Reply, Slot
+from ottla_broker.network.service import Reply
 
 
 class Pieces:
@@ -127,19 +128,19 @@ async def test_a_flood_of_requests_leaves_others_their_turn() -> None:
 
 
 async def test_an_answer_does_not_serve_the_next_request_within_another() -> None:
-    parked: list[Slot] = []
+    parked: list[PendingResponse] = []
     inside = False
 
     def handle(connection: Connection, frame: memoryview) -> Reply:
         nonlocal inside
         assert not inside, "served in the middle of another request"
         if frame == b"park":
-            parked.append(Slot())
+            parked.append(PendingResponse())
             return parked[-1]
         if frame == b"release":
             inside = True
             for slot in parked:
-                slot.fill([framed(b"released")])
+                slot.complete([framed(b"released")])
             inside = False
         return echo(connection, frame)
 
@@ -154,7 +155,7 @@ async def test_an_answer_does_not_serve_the_next_request_within_another() -> Non
 
 async def test_answers_in_the_row_are_bounded_in_bytes() -> None:
     served = 0
-    slot = Slot()
+    slot = PendingResponse()
 
     def handle(connection: Connection, frame: memoryview) -> Reply:
         nonlocal served
@@ -165,7 +166,7 @@ async def test_answers_in_the_row_are_bounded_in_bytes() -> None:
         c.send(b"park", *[b"x"] * 200)
         await asyncio.sleep(0.1)
         assert served <= 3 + ROW_BYTES // 100_000
-        slot.fill([framed(b"first")])
+        slot.complete([framed(b"first")])
         assert await c.receive() == b"first"
         for _ in range(200):
             assert len(await c.receive()) == 100_000
@@ -173,14 +174,14 @@ async def test_answers_in_the_row_are_bounded_in_bytes() -> None:
 
 
 async def test_a_client_that_was_answered_late_is_not_idle_yet() -> None:
-    slot = Slot()
+    slot = PendingResponse()
     async with (
         serving(lambda _c, f: slot if f == b"wait" else [framed(bytes(f))], max_idle_ms=1000) as acceptor,
         client(acceptor) as c,
     ):
         c.send(b"wait")
         await asyncio.sleep(1.2)
-        slot.fill([framed(b"done")])
+        slot.complete([framed(b"done")])
         assert await c.receive() == b"done"
         await asyncio.sleep(0.2)
         c.send(b"still here")
@@ -192,7 +193,7 @@ async def test_a_request_that_parks_on_a_closed_connection_is_abandoned() -> Non
 
     def handle(connection: Connection, frame: memoryview) -> Reply:
         connection.close("an earlier answer could not be sent")
-        return Slot(lambda: gone.append(True))
+        return PendingResponse(lambda: gone.append(True))
 
     async with serving(handle) as acceptor, client(acceptor) as c:
         c.send(b"x")
@@ -201,10 +202,11 @@ async def test_a_request_that_parks_on_a_closed_connection_is_abandoned() -> Non
 
 
 async def test_what_an_abandoned_request_sets_off_may_answer_the_same_row() -> None:
-    slots: list[Slot] = []
+    slots: list[PendingResponse] = []
 
     def handle(connection: Connection, frame: memoryview) -> Reply:
-        slots.append(Slot(lambda: slots[1].fill([b"late"]) if len(slots) > 1 else None))
+        first = not slots
+        slots.append(PendingResponse(lambda: slots[1].complete([b"late"]) if first else None))
         return slots[-1]
 
     async with serving(handle) as acceptor:
@@ -235,10 +237,10 @@ async def test_who_leaves_while_it_waits_for_memory_is_forgotten() -> None:
 
 
 async def test_draining_answers_what_was_taken_and_takes_no_more() -> None:
-    slots: list[Slot] = []
+    slots: list[PendingResponse] = []
 
     def handle(connection: Connection, frame: memoryview) -> Reply:
-        slots.append(Slot())
+        slots.append(PendingResponse())
         return slots[-1]
 
     async with serving(handle) as acceptor, client(acceptor) as c:
@@ -249,7 +251,7 @@ async def test_draining_answers_what_was_taken_and_takes_no_more() -> None:
         await asyncio.sleep(0.02)
         c.send(b"2")
         await asyncio.sleep(0.02)
-        slots[0].fill([framed(b"answer")])
+        slots[0].complete([framed(b"answer")])
         assert await c.receive() == b"answer"
         await asyncio.wait_for(draining, 60)
         assert len(slots) == 1

@@ -21,9 +21,10 @@ from ottla_broker.network import connection as connection_module
 from ottla_broker.network import processor as processor_module
 from ottla_broker.network.acceptor import ListenError, open_listener
 from ottla_broker.network.connection import Connection
+from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.network.processor import SCRATCH_BYTES
 from ottla_broker.network.request_memory import BufferPool
-from ottla_broker.network.service import CloseConnection, Reply, Slot
+from ottla_broker.network.service import Reply
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 5, 7, 1000])
@@ -55,11 +56,11 @@ async def test_requests_pipelined_by_the_thousand_are_answered_in_order() -> Non
 
 
 async def test_parked_requests_keep_their_place_in_the_row() -> None:
-    slots: list[tuple[Slot, bytes]] = []
+    slots: list[tuple[PendingResponse, bytes]] = []
 
     def handle(connection: Connection, frame: memoryview) -> Reply:
         if frame[:4] == b"park":
-            slot = Slot()
+            slot = PendingResponse()
             slots.append((slot, bytes(frame)))
             return slot
         return echo(connection, frame)
@@ -69,18 +70,18 @@ async def test_parked_requests_keep_their_place_in_the_row() -> None:
         assert await c.receive() == b"one"
         while len(slots) < 2:
             await asyncio.sleep(0.001)
-        slots[1][0].fill([framed(slots[1][1])])
+        slots[1][0].complete([framed(slots[1][1])])
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(c.reader.readexactly(1), 0.05)
-        slots[0][0].fill([framed(slots[0][1])])
+        slots[0][0].complete([framed(slots[0][1])])
         assert [await c.receive() for _ in range(4)] == [b"park1", b"two", b"park2", b"three"]
 
 
 async def test_a_connection_with_many_parked_requests_is_not_read_from() -> None:
-    slots: list[Slot] = []
+    slots: list[PendingResponse] = []
 
     def handle(connection: Connection, frame: memoryview) -> Reply:
-        slots.append(Slot())
+        slots.append(PendingResponse())
         return slots[-1]
 
     async with serving(handle, max_parked=3) as acceptor, client(acceptor) as c:
@@ -89,7 +90,7 @@ async def test_a_connection_with_many_parked_requests_is_not_read_from() -> None
             await asyncio.sleep(0.002)
         assert len(slots) == 3
         for i in range(10):
-            slots[i].fill([framed(b"%d" % i)])
+            slots[i].complete([framed(b"%d" % i)])
             assert await c.receive() == b"%d" % i
         assert len(slots) == 10
 
@@ -99,8 +100,8 @@ async def test_a_request_without_answer_leaves_no_gap() -> None:
         if frame == b"silent":
             return None
         if frame == b"later silent":
-            slot = Slot()
-            asyncio.get_running_loop().call_later(0.01, slot.fill, None)
+            slot = PendingResponse()
+            asyncio.get_running_loop().call_later(0.01, slot.complete, None)
             return slot
         return echo(connection, frame)
 
@@ -213,7 +214,7 @@ async def test_abandoned_requests_hear_of_it() -> None:
 
     def handle(connection: Connection, frame: memoryview) -> Reply:
         there.set()
-        return Slot(gone.set)
+        return PendingResponse(gone.set)
 
     async with serving(handle) as acceptor:
         async with client(acceptor) as c:
@@ -225,8 +226,8 @@ async def test_abandoned_requests_hear_of_it() -> None:
 async def test_idle_connections_are_closed_and_waiting_ones_are_not() -> None:
     def handle(connection: Connection, frame: memoryview) -> Reply:
         if frame == b"wait":
-            slot = Slot()
-            asyncio.get_running_loop().call_later(0.5, slot.fill, [framed(b"done")])
+            slot = PendingResponse()
+            asyncio.get_running_loop().call_later(0.5, slot.complete, [framed(b"done")])
             return slot
         return echo(connection, frame)
 

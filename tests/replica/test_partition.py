@@ -8,8 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.replica.waits import committed
 
 from ottla_broker.replica.delayed_fetch import DelayedFetch
+from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.leadership import LeaderState
 from ottla_broker.replica.partition import Partition
@@ -90,14 +92,14 @@ def append(partition: Partition) -> int:
 
 async def test_without_fsyncs_records_are_committed_at_once() -> None:
     partition, _, timers = made()
-    assert partition.committed(append(partition), 1000) is None
+    assert committed(partition, append(partition)) is None
     assert partition.high_watermark == 1
     assert not timers.pending
 
 
 async def test_the_high_watermark_waits_for_the_fsync() -> None:
     partition, log, timers = made(flushing=True)
-    waits = [partition.committed(append(partition), 1000) for _ in range(3)]
+    waits = [committed(partition, append(partition)) for _ in range(3)]
     assert partition.high_watermark == 0
     assert log.flushes is not None
     log.flushes[0].set_result(None)
@@ -113,19 +115,19 @@ async def test_the_high_watermark_waits_for_the_fsync() -> None:
 
 async def test_waiters_that_timed_out_are_dropped() -> None:
     partition, _, timers = made(flushing=True)
+    outcomes: list[Outcome] = []
     for _ in range(50):
-        wait = partition.committed(append(partition), 5)
-        assert wait is not None
+        awaited = Awaited(partition.when_committed, append(partition))
+        DelayedProduce([awaited], timers, outcomes.extend).start(5)
         timers.run()
-        with pytest.raises(KafkaError) as caught:
-            await wait
-        assert caught.value.code == ErrorCode.REQUEST_TIMED_OUT
+    assert {outcome.error for outcome in outcomes} == {ErrorCode.REQUEST_TIMED_OUT}
+    assert len(outcomes) == 50
     assert len(partition._waiters) <= 1
 
 
 async def test_a_failed_fsync_reaches_all_waiters() -> None:
     partition, log, timers = made(flushing=True)
-    waits = [partition.committed(append(partition), 1000) for _ in range(2)]
+    waits = [committed(partition, append(partition)) for _ in range(2)]
     ran: list[bool] = []
     DelayedFetch([partition.fetches], 1, timers, lambda: ran.append(True)).start(60_000)
     assert log.flushes is not None
@@ -146,7 +148,7 @@ async def test_a_failed_fsync_reaches_all_waiters() -> None:
 
 async def test_stopping_a_partition_answers_all_waiters() -> None:
     partition, log, timers = made(flushing=True)
-    wait = partition.committed(append(partition), 1000)
+    wait = committed(partition, append(partition))
     ran: list[bool] = []
     DelayedFetch([partition.fetches], 100, timers, lambda: ran.append(True)).start(60_000)
     partition.stop()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.replica.test_fetcher import batch
+from tests.replica.waits import committed, deleted
 from tests.replica.world import MAX_LAG_SECONDS, TOPIC, TOPIC_ID, open_log
 from tests.support.clock import FakeClock
 from tests.support.handlers import INTER_BROKER, request_context, services
@@ -18,6 +19,7 @@ from tests.support.handlers import INTER_BROKER, request_context, services
 from ottla_broker.handlers import list_offsets
 from ottla_broker.log.config import LogConfig
 from ottla_broker.replica.delayed_fetch import DelayedFetch
+from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.isr import IsrChange, IsrOutcome
 from ottla_broker.replica.leader_lease import LeaderLease
@@ -87,7 +89,7 @@ def code_of(call: Callable[..., object], *args: Any, **options: Any) -> ErrorCod
 async def test_records_of_all_in_sync_replicas_are_committed(bench: Bench) -> None:
     partition = bench.lead([1, 2, 3])
     end = bench.append(3)
-    wait = partition.committed(end, 1000)
+    wait = committed(partition, end)
     bench.fetched(2, 3)
     assert (partition.high_watermark, wait is not None and wait.done()) == (0, False)
     bench.fetched(3, 2)
@@ -130,13 +132,13 @@ async def test_roles_and_what_they_refuse(bench: Bench) -> None:
 
 async def test_waiters_are_answered_when_leadership_ends(bench: Bench) -> None:
     partition = bench.lead([1, 2])
-    wait = partition.committed(bench.append(), 1000)
-    deleted = partition.deleted(1, 1000)
+    wait = committed(partition, bench.append())
+    gone = deleted(partition, 1)
     ran: list[str] = []
     for name, place in (("consumer", partition.fetches), ("follower", partition.follower_fetches)):
         DelayedFetch([place], 1000, bench.clock, lambda name=name: ran.append(name)).start(60_000)  # type: ignore[misc]
     partition.follow(LeaderState(1, 2, 2, [2], 0, REPLICAS))
-    for future in (wait, deleted):
+    for future in (wait, gone):
         assert future is not None
         with pytest.raises(KafkaError) as caught:
             await future
@@ -211,7 +213,7 @@ async def test_a_replica_that_lags_too_long_is_removed(bench: Bench) -> None:
 async def test_a_replica_that_dies_while_joining_no_longer_counts(bench: Bench) -> None:
     partition = bench.lead([1, 2])
     bench.fetched(3, 0)
-    wait = partition.committed(bench.append(), 1000)
+    wait = committed(partition, bench.append())
     bench.fetched(2, 1)
     partition.settle(bench.proposed[0], IsrOutcome(ErrorCode.INELIGIBLE_REPLICA))
     assert wait is not None
@@ -222,7 +224,7 @@ async def test_a_replica_that_dies_while_joining_no_longer_counts(bench: Bench) 
     bench.dead = set()
     bench.fetched(3, 1)
     partition.settle(bench.proposed[1], IsrOutcome(ErrorCode.INELIGIBLE_REPLICA))
-    wait = partition.committed(bench.append(), 1000)
+    wait = committed(partition, bench.append())
     bench.fetched(2, 2)
     assert wait is not None
     assert not wait.done()
@@ -305,7 +307,7 @@ async def test_delete_records_waits_for_live_followers(bench: Bench) -> None:
     answered: list[bool] = []
     DelayedFetch([partition.follower_fetches], 1, bench.clock, lambda: answered.append(True)).start(60_000)
     assert partition.delete_records(3) == 3
-    wait = partition.deleted(3, 1000)
+    wait = deleted(partition, 3)
     bench.clock.settle()
     assert answered, "followers hear of it at once"
     assert wait is not None
@@ -314,7 +316,7 @@ async def test_delete_records_waits_for_live_followers(bench: Bench) -> None:
     bench.fetched(3, 4, start=3)
     assert await wait == 3
     partition.delete_records(4)
-    wait = partition.deleted(4, 1000)
+    wait = deleted(partition, 4)
     bench.fetched(2, 4, start=4)
     bench.dead = {3}
     partition.remove_lagging()
@@ -322,13 +324,11 @@ async def test_delete_records_waits_for_live_followers(bench: Bench) -> None:
     assert await wait == 4
     bench.dead = set()
     bench.append()
-    late = partition.deleted(5, 1000)
+    late: list[Outcome] = []
+    DelayedProduce([Awaited(partition.when_deleted, 5)], bench.clock, late.extend).start(1000)
     bench.clock.time += 2
     bench.clock.settle()
-    assert late is not None
-    with pytest.raises(KafkaError) as caught:
-        await late
-    assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
+    assert late == [Outcome(ErrorCode.REQUEST_TIMED_OUT)]
 
 
 async def test_the_high_watermark_starts_at_its_checkpoint(tmp_path: Path) -> None:
@@ -477,7 +477,7 @@ async def test_the_only_in_sync_replica_stays_leader(bench: Bench) -> None:
 async def test_records_acknowledged_in_doubt_are_on_all_replicas(bench: Bench) -> None:
     """A follower's fetch counts though clients are refused: it shows what the follower had when it still followed."""
     partition = bench.lead([1, 2])
-    wait = partition.committed(bench.append(), 1000)
+    wait = committed(partition, bench.append())
     bench.leader_lease.lease.until = 0.0
     bench.clock.time += 1.6
     assert not led(partition)

@@ -8,10 +8,10 @@ import pytest
 from tests.replica.test_fetcher import LEADER, Bench, batch, bench, fetched
 from tests.replica.world import FETCH_VERSION, TOPIC, World
 from tests.support.clock import FakeClock
-from tests.support.handlers import INTER_BROKER, request_context
+from tests.support.handlers import INTER_BROKER, request_context, when_answered
 
 from ottla_broker.handlers import fetch as fetch_handler
-from ottla_broker.handlers.context import Deferred
+from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.replication_quota import UNLIMITED, ReplicationQuota
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.fetch import (
@@ -145,11 +145,11 @@ async def test_a_leader_throttles_only_replicas_out_of_sync(tmp_path: Any) -> No
     assert size(ask(2)) > 0
     # The follower's position is recorded though nothing is sent, and nothing wakes it before its time is up.
     waiting = ask(3, offset=1, wait=500)
-    assert isinstance(waiting, Deferred)
+    assert isinstance(waiting, PendingResponse)
     assert node.partition.followers[3].end_offset == 1
     assert not node.partition.follower_fetches
     answered: list[Any] = []
-    waiting.then(answered.append)
+    when_answered(waiting, answered.append)
     world.produce(1, 1)
     await world.settle_down()
     assert not answered

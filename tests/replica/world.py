@@ -10,15 +10,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.support.clock import FakeClock
-from tests.support.handlers import INTER_BROKER, request_context, services
+from tests.support.handlers import INTER_BROKER, request_context, services, when_answered
 
 from ottla_broker.handlers import fetch as fetch_handler
 from ottla_broker.handlers import list_offsets as list_offsets_handler
-from ottla_broker.handlers.context import Deferred
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.files import Files
 from ottla_broker.log.log import Log
+from ottla_broker.network.pending_response import PendingResponse
+from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_broker.replica.fetcher import Fetcher, FetcherSettings
@@ -166,8 +167,8 @@ class Node:
         context = request_context(self.services, letter.version, letter.kind.API_KEY, INTER_BROKER)
         if letter.kind is FetchRequest:
             answer = fetch_handler.handle(context, request)
-            if isinstance(answer, Deferred):
-                answer.then(lambda response: self._answered(letter, response))
+            if isinstance(answer, PendingResponse):
+                when_answered(answer, lambda response: self._answered(letter, response))
                 return
             self._answered(letter, answer)
         else:
@@ -336,11 +337,12 @@ class World:
         batch = encode_batch([(self.clock.now_ms(), b"k", value, ()) for value in values])
         info = node.partition.append(memoryview(batch), self.clock.now_ms())
         wanted = {info.first_offset + number: value for number, value in enumerate(values)}
-        wait = node.partition.committed(info.last_offset + 1, 60_000)
-        if wait is None:
-            self._acknowledge(wanted)
-        else:
-            wait.add_done_callback(lambda done: self._acknowledge({} if done.exception() else wanted))
+
+        def committed(outcomes: Sequence[Outcome]) -> None:
+            self._acknowledge(wanted if outcomes[0].error is ErrorCode.NONE else {})
+
+        awaited = Awaited(node.partition.when_committed, info.last_offset + 1)
+        DelayedProduce([awaited], self.clock, committed).start(60_000)
 
     def _acknowledge(self, records: dict[int, bytes]) -> None:
         for offset, value in records.items():

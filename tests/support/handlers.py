@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ottla_broker.handlers.authorization import RULES, Authorizer
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.services import Services
+from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.network.service import ANONYMOUS, Principal
 
 INTER_BROKER = "INTERNAL"
@@ -34,3 +36,22 @@ def request_context(
     given: Services, version: int, api_key: int, listener: str = "PLAINTEXT", client_id: str = "test"
 ) -> RequestContext:
     return RequestContext(given, RULES[api_key], version, client_id, Client(client_id, listener=listener), 1)
+
+
+class _Row:
+    """A connection with one response in its row, which isn't encoded."""
+
+    def __init__(self, pending: PendingResponse, callback: Callable[[Any], object]) -> None:
+        self._pending = pending
+        self._callback = callback
+
+    def on_response_ready(self) -> None:
+        self._callback(self._pending.parts)
+
+    def close(self, reason: str | None) -> None:
+        raise AssertionError(reason)
+
+
+def when_answered(pending: PendingResponse, callback: Callable[[Any], object]) -> None:
+    """Have ``callback`` called with a handler's response: now, if it is there."""
+    pending.put(_Row(pending, callback))

@@ -18,16 +18,17 @@ Life of a shard::
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 from ottla_broker.clock import Clock
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.partitioning import partition_for
 from ottla_broker.coordinator.time_sliced_task import TimeSlicedTask
 from ottla_broker.events import get_logger
+from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce
+from ottla_broker.replica.offset_waiters import OffsetWaiter, Reached
 from ottla_protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla_protocol.records.batch import BatchHeader, CorruptRecordError, iter_headers
 from ottla_protocol.records.record import Record, decode_records, encode_batch
@@ -91,7 +92,14 @@ class ShardPartition(Protocol):
     def is_led_here(self) -> bool: ...
 
     def append_internal(self, records: bytearray, now_ms: int) -> int: ...
-    def committed(self, end_offset: int, timeout_ms: int) -> Any: ...
+    def is_committed(self, end_offset: int) -> bool:
+        """Whether all in-sync replicas have everything below ``end_offset``."""
+        ...
+
+    def when_committed(self, end_offset: int, callback: Reached) -> OffsetWaiter | None:
+        """Have ``callback`` called when they have it; None: they have it now."""
+        ...
+
     def scan(self, start_offset: int) -> Iterable[memoryview]: ...
 
 
@@ -160,11 +168,15 @@ class Shard:
 
     def when_committed(self, end_offset: int, written: Written) -> None:
         """Call ``written`` once, when all replicas have the log up to ``end_offset``: now, if they do."""
-        waiting = self.partition.committed(end_offset, self._timeout_ms)
-        if waiting is None:
+        if self.partition.is_committed(end_offset):
             written(codes.NONE, end_offset)
-        else:
-            waiting.add_done_callback(lambda future: written(_outcome(future), end_offset))
+            return
+        delayed = DelayedProduce(
+            [Awaited(self.partition.when_committed, end_offset)],
+            self._clock,
+            lambda outcomes: written(int(outcomes[0].error), end_offset),
+        )
+        delayed.start(self._timeout_ms)
 
     def append(self, records: Sequence[tuple[bytes, bytes | None]], written: Written) -> None:
         """Append one batch; ``written`` is called once, when it is committed or has failed."""
@@ -240,17 +252,6 @@ class Shard:
             _log.error(
                 "coordinator state cannot be read; its groups are not served", reason=repr(error), **about
             )
-
-
-def _outcome(future: Any) -> int:
-    """The error code of a finished future of ``committed``."""
-    try:
-        future.result()
-    except KafkaError as error:
-        return int(error.code)
-    except CancelledError:
-        return codes.NOT_LEADER_OR_FOLLOWER
-    return codes.NONE
 
 
 class ShardHost:

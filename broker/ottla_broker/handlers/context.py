@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla_broker.handlers.authorization import CLUSTER_NAME, DENIED, AclResource, Rules
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -75,43 +74,6 @@ class RequestContext:
         if not services.knows_cluster or (info is not None and index in info.partitions):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-
-
-class Deferred:
-    """An answer that comes later, handed over without a turn of the event loop in between.
-
-    Owned by the loop thread. The handler keeps it and calls :meth:`complete` once; the connection sets
-    ``on_complete`` before it returns to the loop. ``abandon`` is called when the client has gone before the answer.
-    """
-
-    __slots__ = ("abandon", "done", "on_complete", "response")
-
-    def __init__(self, abandon: Callable[[], None] | None = None) -> None:
-        self.done = False
-        self.abandon = abandon
-        self.on_complete: Callable[[Any], None] | None = None
-        self.response: Any = None
-
-    def complete(self, response: Any) -> None:
-        """Give the answer, or the exception that there is instead of one; a second one is a bug."""
-        if self.done:
-            raise RuntimeError("this request has been answered before")
-        self.done = True
-        if self.on_complete is None:
-            self.response = response
-        else:
-            self.on_complete(response)
-
-    def then(self, callback: Callable[[Any], None]) -> None:
-        """Have ``callback(response)`` called with the answer: now if it is there already."""
-        if self.done:
-            callback(self.response)
-        else:
-            self.on_complete = callback
-
-
-Answer = Any | Deferred | Awaitable[Any] | None
-"""A response message at once, one that comes later, or none at all (produce with acks=0)."""
 
 
 def client_timeout(timeout_ms: int) -> float:

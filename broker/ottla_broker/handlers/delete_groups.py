@@ -3,7 +3,8 @@ flexible."""
 
 from __future__ import annotations
 
-from ottla_broker.handlers.context import Deferred, RequestContext
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -11,11 +12,11 @@ from ottla_protocol.messages.delete_groups import (
 )
 
 
-def handle(ctx: RequestContext, request: DeleteGroupsRequest) -> Deferred:
-    answer = Deferred()
+def handle(ctx: RequestContext, request: DeleteGroupsRequest) -> PendingResponse:
+    pending = PendingResponse()
 
     def reply(codes: dict[str, int]) -> None:
-        answer.complete(
+        pending.complete(
             DeleteGroupsResponse(
                 results=[
                     DeletableGroupResult(group_id=group_id, error_code=code)
@@ -25,4 +26,4 @@ def handle(ctx: RequestContext, request: DeleteGroupsRequest) -> Deferred:
         )
 
     ctx.services.groups.delete(request.groups_names, reply)
-    return answer
+    return pending

@@ -5,11 +5,11 @@ The answer waits until the followers that are alive have let go of the records a
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.network.pending_response import PendingResponse
+from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -18,15 +18,11 @@ from ottla_protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-if TYPE_CHECKING:
-    _Waits = list[tuple[DeleteRecordsPartitionResult, asyncio.Future[int]]]
 
-
-def handle(
-    ctx: RequestContext, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
+def handle(ctx: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse | PendingResponse:
     topics = []
-    waits: _Waits = []
+    waiting: list[DeleteRecordsPartitionResult] = []
+    awaited: list[Awaited] = []
     for topic in request.topics:
         answers = []
         info = ctx.services.metadata.topic(topic.name)
@@ -38,21 +34,23 @@ def handle(
                 if info is not None and info.internal:
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
                 answer.low_watermark = partition.delete_records(asked.offset)
-                wait = partition.deleted(answer.low_watermark, request.timeout_ms)
-                if wait is not None:
-                    waits.append((answer, wait))
+                if not partition.is_deleted(answer.low_watermark):
+                    waiting.append(answer)
+                    awaited.append(Awaited(partition.when_deleted, answer.low_watermark))
             except KafkaError as error:
                 answer.error_code = error.code
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
     response = DeleteRecordsResponse(topics=topics)
-    return _answer_later(response, waits) if waits else response
+    if not awaited:
+        return response
 
+    def run(outcomes: Sequence[Outcome]) -> None:
+        for answer, (error, low_watermark) in zip(waiting, outcomes, strict=True):
+            answer.error_code = error
+            answer.low_watermark = low_watermark
+        pending.complete(response)
 
-async def _answer_later(response: DeleteRecordsResponse, waits: _Waits) -> DeleteRecordsResponse:
-    for answer, wait in waits:
-        try:
-            answer.low_watermark = await wait
-        except KafkaError as error:
-            answer.error_code = error.code
-            answer.low_watermark = -1
-    return response
+    delayed = DelayedProduce(awaited, ctx.services.clock, run)
+    pending = PendingResponse(delayed.abandon)
+    delayed.start(request.timeout_ms)
+    return pending

@@ -13,8 +13,9 @@ from ottla_broker.events import get_logger
 from ottla_broker.handlers import Served
 from ottla_broker.handlers.api_versions import unsupported
 from ottla_broker.handlers.authorization import CLUSTER_NAME, DENIED, GATES, RULES
-from ottla_broker.handlers.context import Deferred, RequestContext
-from ottla_broker.network.service import ClientConnection, CloseConnection, Parts, Principal, Reply, Slot
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.network.pending_response import CloseConnection, PendingResponse
+from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, ProtocolError
 from ottla_protocol.header import RequestHeader, parse_request_header, response_header_is_flexible
@@ -146,12 +147,11 @@ class Dispatcher:
         received = (len(frame), 0.0 if self.on_request is None else self._services.clock.monotonic())
         try:
             answer = route.refusal(context, request) or route.handle(context, request)
-            if isinstance(answer, Deferred):
-                if not answer.done:
-                    return self._park(route, context, received, answer)
-                answer = answer.response
-            elif hasattr(answer, "__await__"):
-                return self._park(route, context, received, self._run(answer))
+            if hasattr(answer, "__await__"):
+                answer = self._run(answer)
+            if isinstance(answer, PendingResponse):
+                answer.encode = partial(self._encode_pending, route, context, received)
+                return answer
             return self._finish(route, context, received, answer)
         except CloseConnection:
             raise  # the handler's own decision to close: produce with acks=0 has no answer to put an error in
@@ -243,42 +243,34 @@ class Dispatcher:
             return [_pack_flexible_header(len(body) + 5, correlation_id, 0) + body]
         return [_pack_header(len(body) + 4, correlation_id) + body]
 
-    def _park(
-        self, route: Route, context: RequestContext, received: tuple[int, float], answer: Deferred
-    ) -> Slot:
-        slot = Slot(answer.abandon)
+    def _encode_pending(
+        self, route: Route, context: RequestContext, received: tuple[int, float], response: Any
+    ) -> Parts | None:
+        try:
+            if isinstance(response, BaseException):
+                raise response
+            return self._finish(route, context, received, response)
+        except CloseConnection:
+            raise
+        except Exception as error:
+            raise self._failed(route, context, error) from error
 
-        def complete(response: Any) -> None:
-            try:
-                if isinstance(response, BaseException):
-                    raise response
-                parts = self._finish(route, context, received, response)
-            except CloseConnection as fault:
-                slot.fail(str(fault))
-            except Exception as error:
-                slot.fail(str(self._failed(route, context, error)))
-            else:
-                slot.fill(parts)
-
-        answer.on_complete = complete
-        return slot
-
-    def _run(self, answer: Awaitable[Any]) -> Deferred:
+    def _run(self, answer: Awaitable[Any]) -> PendingResponse:
         """Wait for a coroutine or future on behalf of a request."""
-        deferred = Deferred()
+        pending = PendingResponse()
         task = asyncio.ensure_future(answer, loop=self._loop)
         self._tasks.add(task)
 
         def done(task: asyncio.Future[Any]) -> None:
             self._tasks.discard(task)
             if task.cancelled():
-                deferred.complete(CloseConnection("the broker stops"))
+                pending.complete(CloseConnection("the broker stops"))
             else:
                 error = task.exception()
-                deferred.complete(task.result() if error is None else error)
+                pending.complete(task.result() if error is None else error)
 
         task.add_done_callback(done)
-        return deferred
+        return pending
 
     def _failed(self, route: Route, context: RequestContext, error: BaseException) -> CloseConnection:
         """Log a defect of ours; the client's connection is closed, the others go on."""

@@ -13,9 +13,10 @@ Not here yet: aborted transactions, of which there are none.
 from __future__ import annotations
 
 from ottla_broker.handlers.authorization import AclResource
-from ottla_broker.handlers.context import Deferred, RequestContext
+from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.fetch_request import Fetch
 from ottla_broker.handlers.follower_fetch import FollowerFetch
+from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.delayed_fetch import DelayedFetch
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.fetch import (
@@ -26,7 +27,7 @@ from ottla_protocol.messages.fetch import (
 )
 
 
-def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Deferred:
+def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | PendingResponse:
     replica_id = request.replica_id
     if replica_id < 0:
         replica_id = request.replica_state.replica_id
@@ -43,7 +44,7 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Deferr
     size = fetch.read()
     if fetch.immediate or size >= fetch.min_bytes or request.max_wait_ms <= 0 or not context.partitions:
         return fetch.response()
-    deferred = Deferred()
+    pending = PendingResponse()
     fetch.drop()
 
     def run() -> None:
@@ -54,12 +55,12 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Deferr
         except Exception as error:
             # A defect, but nobody's who woke this fetch: it goes the way of those that never waited.
             answer = error
-        deferred.complete(answer)
+        pending.complete(answer)
 
     waiting = DelayedFetch(fetch.places(), fetch.min_bytes - size, ctx.services.clock, run)
-    deferred.abandon = waiting.abandon
+    pending.abandon = waiting.abandon
     waiting.start(request.max_wait_ms)
-    return deferred
+    return pending
 
 
 def _refuse(request: FetchRequest) -> FetchResponse:

@@ -9,11 +9,12 @@ reason for the log (KIP-800), 9 lets a returning static leader skip the assignme
 from __future__ import annotations
 
 from ottla_broker.coordinator.group.membership import DEFAULT_REASON, JoinRequest
-from ottla_broker.handlers.context import Deferred, RequestContext
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 
-def handle(ctx: RequestContext, request: JoinGroupRequest) -> Deferred:
+def handle(ctx: RequestContext, request: JoinGroupRequest) -> PendingResponse:
     version = ctx.version
     join = JoinRequest(
         member_id=request.member_id,
@@ -29,12 +30,12 @@ def handle(ctx: RequestContext, request: JoinGroupRequest) -> Deferred:
         can_skip_assignment=version >= 9,
         reason=request.reason or DEFAULT_REASON,
     )
-    answer = Deferred()
+    pending = PendingResponse()
 
     def reply(response: JoinGroupResponse) -> None:
         # Null and empty mean the same; versions before 7 have no null.
         response.protocol_name = response.protocol_name or ("" if version < 7 else None)
-        answer.complete(response)
+        pending.complete(response)
 
     ctx.services.groups.join(request.group_id, join, reply)
-    return answer
+    return pending

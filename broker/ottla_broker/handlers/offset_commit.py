@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from ottla_broker.coordinator.group.commits import CommitItem
 from ottla_broker.coordinator.group.offsets import NO_EXPIRY, Committed
-from ottla_broker.handlers.context import Deferred, RequestContext
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -24,7 +25,7 @@ _UNKNOWN_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _NOT_COORDINATOR = int(ErrorCode.NOT_COORDINATOR)
 
 
-def handle(ctx: RequestContext, request: OffsetCommitRequest) -> Deferred | OffsetCommitResponse:
+def handle(ctx: RequestContext, request: OffsetCommitRequest) -> PendingResponse | OffsetCommitResponse:
     services = ctx.services
     now_ms = services.clock.now_ms()
     expire_ms = NO_EXPIRY if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
@@ -57,12 +58,12 @@ def handle(ctx: RequestContext, request: OffsetCommitRequest) -> Deferred | Offs
     response = OffsetCommitResponse(topics=topics)
     if not items:
         return response
-    deferred = Deferred()
+    pending = PendingResponse()
 
     def reply(codes: Sequence[int]) -> None:
         for answer, code in zip(waiting, codes, strict=True):
             answer.error_code = code
-        deferred.complete(response)
+        pending.complete(response)
 
     services.groups.commit(
         request.group_id,
@@ -72,4 +73,4 @@ def handle(ctx: RequestContext, request: OffsetCommitRequest) -> Deferred | Offs
         items,
         reply,
     )
-    return deferred
+    return pending

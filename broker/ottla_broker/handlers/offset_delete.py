@@ -5,7 +5,8 @@ In a group with members only those of topics that none of them is subscribed to.
 
 from __future__ import annotations
 
-from ottla_broker.handlers.context import Deferred, RequestContext
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -18,7 +19,7 @@ _NONE = int(ErrorCode.NONE)
 _UNKNOWN_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def handle(ctx: RequestContext, request: OffsetDeleteRequest) -> Deferred:
+def handle(ctx: RequestContext, request: OffsetDeleteRequest) -> PendingResponse:
     asked: list[tuple[str, int]] = []
     existing: list[tuple[str, int]] = []
     for topic in request.topics:
@@ -29,18 +30,18 @@ def handle(ctx: RequestContext, request: OffsetDeleteRequest) -> Deferred:
             asked.append(key)
             if partition.partition_index in known:
                 existing.append(key)
-    answer = Deferred()
+    pending = PendingResponse()
 
     def reply(error: int, codes: dict[tuple[str, int], int]) -> None:
         if error != _NONE:
-            answer.complete(OffsetDeleteResponse(error_code=error))
+            pending.complete(OffsetDeleteResponse(error_code=error))
             return
         topics: dict[str, OffsetDeleteResponseTopic] = {}
         for name, index in dict.fromkeys(asked):
             topic = topics.setdefault(name, OffsetDeleteResponseTopic(name=name, partitions=[]))
             code = codes.get((name, index), _UNKNOWN_PARTITION)
             topic.partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
-        answer.complete(OffsetDeleteResponse(topics=list(topics.values())))
+        pending.complete(OffsetDeleteResponse(topics=list(topics.values())))
 
     ctx.services.groups.delete_offsets(request.group_id, existing, reply)
-    return answer
+    return pending

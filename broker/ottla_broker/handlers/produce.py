@@ -10,14 +10,14 @@ does, and answered with UNSUPPORTED_VERSION. Transactions are not here yet: a tr
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log.validator import RecordsRefused
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
-from ottla_broker.network.service import CloseConnection
+from ottla_broker.network.pending_response import CloseConnection, PendingResponse
+from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -28,11 +28,11 @@ from ottla_protocol.messages.produce import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Sequence
 
     from ottla_broker.replica.partition import Partition
 
-    _Wait = tuple[PartitionProduceResponse, asyncio.Future[int], Partition]
+    _Wait = tuple[PartitionProduceResponse, Partition, int]
 
 log = get_logger()
 
@@ -55,9 +55,7 @@ _WITHOUT_START_OFFSET = frozenset(
 """Errors of an append that Kafka answers without the log's start offset (``ReplicaManager.appendToLocalLog``)."""
 
 
-def handle(
-    ctx: RequestContext, request: ProduceRequest
-) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | PendingResponse | None:
     acks, version = request.acks, ctx.version
     refusal = _refusal(version, request)
     now_ms = ctx.services.clock.now_ms()
@@ -95,9 +93,9 @@ def handle(
                 answer.log_append_time_ms = info.log_append_time
                 answer.log_start_offset = info.log_start_offset
                 if info.flush_due or acks == -1 or info.duplicate:
-                    wait = partition.committed(info.last_offset + 1, request.timeout_ms)
-                    if wait is not None:
-                        waits.append((answer, wait, partition))
+                    end_offset = info.last_offset + 1
+                    if not partition.is_committed(end_offset):
+                        waits.append((answer, partition, end_offset))
             except KafkaError as error:
                 failure = error
                 _put_error(answer, error)
@@ -105,34 +103,37 @@ def handle(
                     answer.log_start_offset = partition.log.log_start_offset
         topics.append(TopicProduceResponse(name=name, partition_responses=answers))
     if acks == 0:
-        for _, wait, _ in waits:
-            wait.add_done_callback(_heard)
         if failure is not None:
             # There is no answer to put the error in; as Kafka does, the connection is closed, which the client notices.
             raise CloseConnection(f"produce with acks=0 failed: {failure}")
         return None
     response = ProduceResponse(responses=topics)
     if waits:
-        return _answer_later(response, waits, acks)
+        return _answer_when_committed(ctx, request, response, waits)
     return response
 
 
-async def _answer_later(response: ProduceResponse, waits: list[_Wait], acks: int) -> ProduceResponse:
-    for answer, wait, partition in waits:
-        try:
-            await wait
-            if acks == -1 and partition.lacks_replicas():
-                # They have it that are in sync now, but there were to be more of them.
-                raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-        except KafkaError as error:
-            _put_error(answer, error)
-    return response
+def _answer_when_committed(
+    ctx: RequestContext, request: ProduceRequest, response: ProduceResponse, waits: Sequence[_Wait]
+) -> PendingResponse:
+    def run(outcomes: Sequence[Outcome]) -> None:
+        for (answer, partition, _), outcome in zip(waits, outcomes, strict=True):
+            code = outcome.error
+            try:
+                if code is ErrorCode.NONE and request.acks == -1 and partition.lacks_replicas():
+                    # All that are in sync now have it, but they are fewer than the topic demands.
+                    code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            except KafkaError as error:
+                code = error.code
+            if code is not ErrorCode.NONE:
+                _put_error(answer, KafkaError(code))
+        pending.complete(response)
 
-
-def _heard(future: asyncio.Future[int]) -> None:
-    """Nobody waits for this one; its error is logged where it arose."""
-    if not future.cancelled():
-        future.exception()
+    awaited = [Awaited(partition.when_committed, end_offset) for _, partition, end_offset in waits]
+    delayed = DelayedProduce(awaited, ctx.services.clock, run)
+    pending = PendingResponse(delayed.abandon)
+    delayed.start(request.timeout_ms)
+    return pending
 
 
 def _put_error(answer: PartitionProduceResponse, error: KafkaError) -> None:

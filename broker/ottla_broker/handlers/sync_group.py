@@ -6,15 +6,16 @@ on the client says the protocol type and name that it believes in, and must (KIP
 
 from __future__ import annotations
 
-from ottla_broker.handlers.context import Deferred, RequestContext
+from ottla_broker.handlers.context import RequestContext
+from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
-def handle(ctx: RequestContext, request: SyncGroupRequest) -> Deferred | SyncGroupResponse:
+def handle(ctx: RequestContext, request: SyncGroupRequest) -> PendingResponse | SyncGroupResponse:
     if ctx.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL), assignment=b"")
-    answer = Deferred()
+    pending = PendingResponse()
     ctx.services.groups.sync(
         request.group_id,
         request.member_id,
@@ -23,6 +24,6 @@ def handle(ctx: RequestContext, request: SyncGroupRequest) -> Deferred | SyncGro
         request.protocol_type,
         request.protocol_name,
         {assignment.member_id: assignment.assignment for assignment in request.assignments},
-        answer.complete,
+        pending.complete,
     )
-    return answer
+    return pending

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from ottla_broker.events import get_logger
 from ottla_broker.log.files import FileSlice
-from ottla_broker.network.service import ANONYMOUS, CloseConnection, Parts, Principal, Slot
+from ottla_broker.network.pending_response import CloseConnection, PendingResponse
+from ottla_broker.network.service import ANONYMOUS, Parts, Principal
 
 if TYPE_CHECKING:
     import asyncio
@@ -104,9 +105,9 @@ class Connection:
         "_frame_size",
         "_held",
         "_out",
+        "_pending",
         "_reading",
         "_row_bytes",
-        "_slots",
         "_stopping",
         "_waiting_for_memory",
         "_writing",
@@ -135,7 +136,7 @@ class Connection:
         self.principal: Principal = ANONYMOUS
         self.closed = False
         self.last_active = processor.clock.monotonic()
-        self._slots: deque[Slot] = deque()
+        self._pending: deque[PendingResponse] = deque()
         self._row_bytes = 0
         self._out: deque[object] = deque()
         # Received but not served yet: the start of a frame, or whole frames while reading is held back.
@@ -335,7 +336,7 @@ class Connection:
         """Whether nothing may be read or served now."""
         return bool(
             self._out
-            or len(self._slots) >= self.processor.max_parked
+            or len(self._pending) >= self.processor.max_parked
             or self._row_bytes > ROW_BYTES
             or self._waiting_for_memory
             or self._stopping
@@ -369,34 +370,32 @@ class Connection:
         reply = self.processor.service.handle(self, frame)
         if reply is None:
             return
-        if isinstance(reply, Slot):
+        if isinstance(reply, PendingResponse):
             if self.closed:
                 if reply.abandon is not None:
                     reply.abandon()
                 return
-            reply.connection = self
-            self._slots.append(reply)
-            if reply.ready:
-                self.on_slot_ready()
-        elif self._slots:
-            slot = Slot()
-            slot.parts, slot.ready = reply, True
-            slot.size = sum(map(len, reply))  # type: ignore[arg-type]
-            self._row_bytes += slot.size
-            self._slots.append(slot)
+            self._pending.append(reply)
+            reply.put(self)
+        elif self._pending:
+            finished = PendingResponse()
+            finished.parts, finished.ready = reply, True
+            finished.size = sum(map(len, reply))  # type: ignore[arg-type]
+            self._row_bytes += finished.size
+            self._pending.append(finished)
         else:
             self._send(reply)
 
-    def on_slot_ready(self) -> None:
-        """Send the answers that are next in order and have come."""
-        slots = self._slots
-        if slots and slots[0].ready:
+    def on_response_ready(self) -> None:
+        """Send the responses that are next in order and have come."""
+        pending = self._pending
+        if pending and pending[0].ready:
             self.last_active = self.processor.clock.monotonic()
-        while slots and slots[0].ready and not self.closed:
-            slot = slots.popleft()
-            self._row_bytes -= slot.size
-            if slot.parts is not None:
-                self._send(slot.parts)
+        while pending and pending[0].ready and not self.closed:
+            response = pending.popleft()
+            self._row_bytes -= response.size
+            if response.parts is not None:
+                self._send(response.parts)
         if not self._reading:
             self._resume_reading()
 
@@ -490,12 +489,12 @@ class Connection:
     @property
     def waits(self) -> bool:
         """Whether the client waits for a parked request: it is not idle."""
-        return bool(self._slots)
+        return bool(self._pending)
 
     @property
     def busy(self) -> bool:
         """Whether a request is being waited for or answered."""
-        return bool(self._slots or self._out)
+        return bool(self._pending or self._out)
 
     def close(self, reason: str | None) -> None:
         """Close the socket and let go of what waits for it; ``reason`` is logged unless the client just left."""
@@ -510,7 +509,7 @@ class Connection:
         self._reading = self._writing = False
         self.sock.close()
         # Taken away first: what is abandoned may answer others, and some of those may be in this row.
-        slots, self._slots = self._slots, deque()
+        pending, self._pending = self._pending, deque()
         self._out.clear()
         self._held = b""
         if self._waiting_for_memory:
@@ -518,9 +517,9 @@ class Connection:
         if self._frame_buffer is not None:
             self._frame = self._frame_buffer = None
             self.processor.memory.release(self, self._frame_room)
-        for slot in slots:
-            if slot.abandon is not None:
-                slot.abandon()
+        for response in pending:
+            if response.abandon is not None:
+                response.abandon()
         self.processor.forget(self)
         if reason is not None:
             log.warning(

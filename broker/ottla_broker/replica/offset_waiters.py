@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import heapq
+from collections.abc import Callable
 from itertools import count
 
-from ottla_broker.clock import Clock
-from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.errors import ErrorCode
 
 _serial = count()
+
+Reached = Callable[[ErrorCode, int], None]
+"""Called with NONE and the offset reached, or with the error that ended the wait and -1."""
+
+
+class OffsetWaiter:
+    """One caller that waits."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Reached) -> None:
+        self.callback: Reached | None = callback
+
+    def cancel(self) -> None:
+        """Don't call back."""
+        self.callback = None
 
 
 class OffsetWaiters:
@@ -18,42 +33,32 @@ class OffsetWaiters:
     __slots__ = ("_heap",)
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, asyncio.Future[int]]] = []
+        self._heap: list[tuple[int, int, OffsetWaiter]] = []
 
     def __len__(self) -> int:
         return len(self._heap)
 
-    def wait(self, offset: int, timeout_ms: int, clock: Clock) -> asyncio.Future[int]:
-        """A future that is done, with the offset reached, once that is at least ``offset``.
-
-        It raises KafkaError: REQUEST_TIMED_OUT after ``timeout_ms``, or the error given to :meth:`fail`.
-        """
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    def wait(self, offset: int, callback: Reached) -> OffsetWaiter:
+        """Have ``callback`` called once, when ``offset`` is reached or :meth:`fail` ends the wait."""
         heap = self._heap
-        while heap and heap[0][2].done():
+        while heap and heap[0][2].callback is None:
             # Timed out: the nearest offset has usually been waited for longest.
             heapq.heappop(heap)
-        heapq.heappush(heap, (offset, next(_serial), future))
-        timer = clock.call_later(timeout_ms / 1000, _time_out, future)
-        future.add_done_callback(lambda _: timer.cancel())
-        return future
+        waiter = OffsetWaiter(callback)
+        heapq.heappush(heap, (offset, next(_serial), waiter))
+        return waiter
 
     def reach(self, offset: int) -> None:
         """Wake the waiters for ``offset`` and below."""
         heap = self._heap
         while heap and heap[0][0] <= offset:
-            future = heapq.heappop(heap)[2]
-            if not future.done():
-                future.set_result(offset)
+            callback = heapq.heappop(heap)[2].callback
+            if callback is not None:
+                callback(ErrorCode.NONE, offset)
 
     def fail(self, code: ErrorCode) -> None:
         """Have all waits end with an error."""
         heap, self._heap = self._heap, []
-        for _, _, future in heap:
-            if not future.done():
-                future.set_exception(KafkaError(code))
-
-
-def _time_out(future: asyncio.Future[int]) -> None:
-    if not future.done():
-        future.set_exception(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+        for _, _, waiter in heap:
+            if waiter.callback is not None:
+                waiter.callback(code, -1)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from ottla_broker.events import get_logger
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.leadership import Leadership, LeaderState
-from ottla_broker.replica.offset_waiters import OffsetWaiters
+from ottla_broker.replica.offset_waiters import OffsetWaiter, OffsetWaiters, Reached
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -396,15 +396,16 @@ class Partition:
             for fetch in list(self.fetches):
                 fetch.grow(grown)
 
-    def committed(self, end_offset: int, timeout_ms: int) -> asyncio.Future[int] | None:
-        """A future that is done when all in-sync replicas have everything below ``end_offset``; None: they have.
+    def is_committed(self, end_offset: int) -> bool:
+        """Whether all in-sync replicas have everything below ``end_offset``."""
+        return end_offset <= self.high_watermark
 
-        It raises KafkaError: REQUEST_TIMED_OUT after ``timeout_ms``, NOT_LEADER_OR_FOLLOWER when the partition moves
-        away, KAFKA_STORAGE_ERROR when its disk fails.
+    def when_committed(self, end_offset: int, callback: Reached) -> OffsetWaiter | None:
+        """Have ``callback`` called when everything below ``end_offset`` is committed; None: it is.
+
+        Errors: NOT_LEADER_OR_FOLLOWER when the partition moves away, KAFKA_STORAGE_ERROR when its disk fails.
         """
-        if end_offset <= self.high_watermark:
-            return None
-        return self._waiters.wait(end_offset, timeout_ms, self._environment.clock)
+        return None if self.is_committed(end_offset) else self._waiters.wait(end_offset, callback)
 
     def fail_waiters(self, code: ErrorCode) -> None:
         """Have all that wait, except fetches, end with an error."""
@@ -529,21 +530,25 @@ class Partition:
             log.advance_log_start_offset(target)
         return log.log_start_offset
 
-    def deleted(self, offset: int, timeout_ms: int) -> asyncio.Future[int] | None:
-        """A future with the low watermark, done when all replicas that are alive begin at ``offset``; None: they do.
+    def is_deleted(self, offset: int) -> bool:
+        """Whether the logs of all replicas that are alive begin at ``offset`` or later. Raises KafkaError."""
+        return self._led().low_watermark(self.log.log_start_offset) >= offset
 
-        It raises KafkaError as that of :meth:`committed`.
+    def when_deleted(self, offset: int, callback: Reached) -> OffsetWaiter | None:
+        """Have ``callback`` called with the low watermark when all replicas that are alive begin at ``offset``.
+
+        None: they do. Errors as for :meth:`when_committed`. Raises KafkaError.
         """
-        leadership = self._led()
-        if leadership.low_watermark(self.log.log_start_offset) >= offset:
+        if self.is_deleted(offset):
             return None
+        leadership = self._led()
         waiters = leadership.log_start_waiters
         if waiters is None:
             waiters = leadership.log_start_waiters = OffsetWaiters()
-        future = waiters.wait(offset, timeout_ms, self._environment.clock)
+        waiter = waiters.wait(offset, callback)
         # Followers learn of the new start now, and not when their wait for data is over.
         self._answer_followers()
-        return future
+        return waiter
 
     def _wake_log_start_waiters(self) -> None:
         leadership = self._leadership
