@@ -43,6 +43,7 @@ _BROKERS = {"_shared_broker", "own_broker"}
 _SPARK = re.compile(r"\bspark(_cluster)?: ")
 """A parameter of a test that uses Spark's session, or the cluster."""
 _LONG = (
+    "tests/commands/",
     "tests/pipeline/faults/",
     "tests/faults/",
     "tests/crash/",

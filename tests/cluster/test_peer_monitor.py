@@ -27,11 +27,11 @@ async def test_a_process_that_has_ended_is_noticed_before_the_event_loop_comes_t
     monitor.watch({1, 2})
     try:
         await until(lambda: reached == {2: True})
-        monitor.look()
+        monitor.check_closed()
         assert reached == {2: True}
         broker.kill()
         assert reached == {2: True}
-        monitor.look()
+        monitor.check_closed()
         assert reached == {2: False}
         await until(lambda: dead == [2])
         assert monitor.is_dead(2)

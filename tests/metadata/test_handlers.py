@@ -187,7 +187,7 @@ async def test_what_has_happened_is_found_out_before_clients_are_told_of_leaders
     await make(world, "t", partitions=1)
     assert (await ask(world, asking(["t"]), 12)).topics[0].partitions[0].error_code == 0
     leader = next(iter(world.metadata.brokers))
-    world.metadata.look = lambda: world.metadata.set_reachable(leader, False)
+    world.metadata.check_brokers = lambda: world.metadata.set_reachable(leader, False)
     (partition,) = (await ask(world, asking(["t"]), 12)).topics[0].partitions
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
 

@@ -140,7 +140,7 @@ class ClusterMember:
         self._peer_monitor = PeerMonitor(
             number, self._peers, self._clock, self._place, self._on_dead, self._metadata.set_reachable
         )
-        self._metadata.look = self._peer_monitor.look
+        self._metadata.check_brokers = self._peer_monitor.check_closed
         self._leader_lease = LeaderLease(
             Lease(), config.replica_fetch_wait_max_ms / 1000 + DOUBT_SECONDS, self._peer_monitor.is_dead
         )

@@ -69,10 +69,10 @@ class PeerMonitor:
         for broker in wanted - self._tasks.keys():
             self._tasks[broker] = asyncio.get_running_loop().create_task(self._run(broker))
 
-    def look(self) -> None:
+    def check_closed(self) -> None:
         """Check now which processes have ended, without waiting for the event loop."""
         for connection in list(self._connections.values()):
-            connection.look()
+            connection.check_closed()
 
     async def close(self) -> None:
         tasks, self._tasks = list(self._tasks.values()), {}

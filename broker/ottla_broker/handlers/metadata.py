@@ -42,7 +42,7 @@ class _Answers(NamedTuple):
 
 def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
     metadata = ctx.services.metadata
-    metadata.look()
+    metadata.check_brokers()
     wanted = request.topics
     if wanted is None or (ctx.version == 0 and not wanted):
         return _respond(ctx, request, [_topic(ctx, request, info) for info in metadata.topics()])

@@ -74,8 +74,8 @@ class MetadataCache:
 
     ``unreachable`` are brokers of the list whose process doesn't answer this one just now; ``doubtful`` partitions of
     which this broker can't say any more that it leads them, nor who does. ``departed`` are brokers that went a moment
-    ago: answers to Metadata still name them. ``look`` is called before clients are told of leaders: what has happened
-    already, and isn't known yet because its event waits behind theirs, is to be found out.
+    ago: Metadata responses still name them. ``check_brokers`` runs before each Metadata response, to notice dead brokers
+    whose event the loop has not processed yet.
     """
 
     def __init__(self, cluster_id: str = "", controller_id: int = -1) -> None:
@@ -84,7 +84,7 @@ class MetadataCache:
         self.brokers: dict[int, BrokerInfo] = {}
         self.unreachable: set[int] = set()
         self.departed: dict[int, BrokerInfo] = {}
-        self.look: Callable[[], None] = lambda: None
+        self.check_brokers: Callable[[], None] = lambda: None
         self.doubtful: Set[tuple[str, int]] = frozenset()
         self._topics: dict[str, TopicInfo] = {}
         self._by_id: dict[bytes, TopicInfo] = {}

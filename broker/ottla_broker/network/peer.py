@@ -214,8 +214,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self.on_close is not None:
             self.on_close(error)
 
-    def look(self) -> None:
-        """Close it now if the peer has: the event that tells so may wait behind others of this turn of the loop."""
+    def check_closed(self) -> None:
+        """Close the connection if the peer has closed it, without waiting for the event loop to report that."""
         if not self.closed and self._transport is not None:
             poll = select.poll()
             poll.register(self._transport.get_extra_info("socket").fileno(), _ENDED)
