@@ -72,10 +72,10 @@ class TopicInfo:
 class MetadataCache:
     """Topics by name and by id, brokers by number.
 
-    ``unreachable`` are brokers of the list whose process doesn't answer this one just now; ``doubtful`` partitions of
-    which this broker can't say any more that it leads them, nor who does. ``departed`` are brokers that went a moment
-    ago: Metadata responses still name them. ``check_brokers`` runs before each Metadata response, to notice dead brokers
-    whose event the loop has not processed yet.
+    ``unreachable`` are listed brokers whose process doesn't respond to this one. ``doubtful`` are partitions that
+    this broker may no longer lead, without knowing their leader. ``departed`` are brokers that have just gone, which
+    Metadata responses still name. ``check_brokers`` runs before each Metadata response, to notice dead brokers whose
+    event the loop has not processed yet.
     """
 
     def __init__(self, cluster_id: str = "", controller_id: int = -1) -> None:
