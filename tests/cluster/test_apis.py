@@ -1,4 +1,4 @@
-"""What a broker of a cluster says that it serves, it answers: every version, at the controller and elsewhere."""
+"""A broker of a cluster answers every API version that it advertises, on the controller and elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla_protocol.registry import ApiKey, request_class
 
 
 def test_every_version_is_answered(new_cluster: Callable[..., Cluster]) -> None:
-    """Requests of nothing: what comes back is an error or empty, in the version that was asked in."""
+    """Empty requests: the response is an error or empty, in the requested version."""
     cluster = new_cluster(brokers=2)
     for broker in cluster.brokers.values():
         with Wire(broker.port) as connection:
@@ -23,5 +23,5 @@ def test_every_version_is_answered(new_cluster: Callable[..., Cluster]) -> None:
                 for version in range(api.min_version, api.max_version + 1):
                     request = request_class(api.api_key, version)()
                     if isinstance(request, ProduceRequest):
-                        request.acks = 1  # without it there is no answer
+                        request.acks = 1  # without it there is no response
                     connection.call(request, version)

@@ -39,7 +39,7 @@ def test_a_topic_is_replicated_and_read_back(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_a_leader_that_goes_is_replaced_and_nothing_is_lost(cluster: Cluster, how: str) -> None:
+def test_a_lost_leader_is_replaced_without_losing_records(cluster: Cluster, how: str) -> None:
     create(cluster, "t", configs={"min.insync.replicas": "2"})
     cluster.wait_in_sync("t", 3)
     stream = Stream(cluster, "t")
@@ -81,7 +81,7 @@ def test_the_controller_killed_is_replaced(cluster: Cluster) -> None:
     assert consume(cluster, "t", 2) == ["a", "b"]
 
 
-def test_a_group_goes_on_where_it_was_when_its_coordinator_dies(cluster: Cluster) -> None:
+def test_a_group_keeps_its_offsets_when_its_coordinator_dies(cluster: Cluster) -> None:
     create(cluster, "t")
     produce(cluster, "t", ["a", "b"])
     assert consume(cluster, "t", 2) == ["a", "b"]
@@ -94,7 +94,7 @@ def test_a_group_goes_on_where_it_was_when_its_coordinator_dies(cluster: Cluster
     assert consume(cluster, "t", 1) == ["c"]
 
 
-def test_topics_are_made_grown_configured_and_deleted_through_any_broker(cluster: Cluster) -> None:
+def test_topics_are_created_extended_configured_and_deleted_through_any_broker(cluster: Cluster) -> None:
     create(cluster, "t", partitions=2)
     for number, broker in cluster.brokers.items():
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -142,8 +142,8 @@ def test_a_number_in_use_is_refused(cluster: Cluster, tmp_path) -> None:  # type
         intruder.start()
 
 
-def test_the_last_broker_that_stops_waits_for_nobody(new_cluster: NewCluster) -> None:
-    """Nobody is left to hand leaderships over to; while others are there, they are asked again and again."""
+def test_the_last_broker_to_stop_does_not_wait(new_cluster: NewCluster) -> None:
+    """No broker is left to take over; as long as others are alive, the controller is asked again."""
     cluster = new_cluster(settings={"controlled.shutdown.retry.backoff.ms": 600_000})
     create(cluster, "t", partitions=6)
     cluster.wait_in_sync("t", 3)

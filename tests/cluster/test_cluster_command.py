@@ -35,7 +35,7 @@ Replicas = tuple[int, ...]
 
 @pytest.fixture(scope="module")
 def shared(zookeeper: ZooKeeperProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three brokers in three racks that elect nobody of their own accord."""
+    """Three brokers in three racks, without automatic elections."""
     settings = {"auto.leader.rebalance.enable": "false", "zookeeper.session.timeout.ms": "8000"}
     folder = tmp_path_factory.mktemp("command")
     cluster = Cluster(folder, zookeeper, settings=settings, racks=("a", "b", "c"))
@@ -46,7 +46,7 @@ def shared(zookeeper: ZooKeeperProcess, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def cluster(shared: Cluster) -> Iterator[Cluster]:
-    """The same with all brokers there, and without topics of earlier tests."""
+    """The same cluster with all brokers alive, and without topics of earlier tests."""
     yield shared
     for number, broker in shared.brokers.items():
         if broker.running:
@@ -67,9 +67,9 @@ def ottla(cluster: Cluster) -> Ottla:
 
 @pytest.fixture
 def frozen(cluster: Cluster) -> Cluster:
-    """With a topic of two partitions on brokers 1 and 2, and a broker 3 that is there and does nothing."""
+    """A cluster with a topic of two partitions on brokers 1 and 2, and a frozen broker 3."""
     create(cluster, "t", (1,), (2,))
-    # The controller must be one that does something.
+    # The controller must not be the frozen broker.
     if cluster.controller() == 3:
         cluster.brokers[3].stop(30)
         cluster.brokers[3].start()
@@ -80,7 +80,7 @@ def frozen(cluster: Cluster) -> Cluster:
 
 @pytest.fixture
 def awake(frozen: Cluster) -> Ottla:
-    """Asks those that answer."""
+    """The command, with the brokers that respond."""
     return Ottla(f"{frozen.brokers[1].bootstrap},{frozen.brokers[2].bootstrap}")
 
 

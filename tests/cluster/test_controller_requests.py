@@ -1,4 +1,4 @@
-"""When a broker knows the cluster, so that it may tell clients of it; how it hears of what nobody tells it."""
+"""The controller's requests: when a broker has joined, and how it finds deletions that it missed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TOPIC_ID = bytes(range(16))
 
 
 class Configs:
-    """What ``ClusterConfigs`` knows of topics."""
+    """Stands in for ``ClusterConfigs``."""
 
     def __init__(self, has_topics: bool) -> None:
         self.has_topics = has_topics
@@ -53,7 +53,7 @@ class Configs:
 
 
 class Store:
-    """What the store has of topics: the replicas of each one's partition 0."""
+    """A store of topics: the replicas of each one's partition 0."""
 
     def __init__(self) -> None:
         self.topics: dict[str, tuple[bytes, list[int]]] = {}
@@ -79,7 +79,7 @@ class Store:
 
 
 class Replicas:
-    """What broker 1 has of partitions, as ``ReplicaManager`` is asked for it."""
+    """Broker 1's partitions, in place of ``ReplicaManager``."""
 
     broker_id = 1
 
@@ -178,10 +178,10 @@ def tell(
     )
 
 
-async def test_where_there_are_topics_they_have_to_be_told() -> None:
-    """A controller that has just been elected tells who is alive, elects leaders, and tells of topics then.
+async def test_a_broker_with_topic_settings_joins_at_the_first_topics() -> None:
+    """A new controller sends the live brokers, elects leaders, and then sends the topics.
 
-    However long that takes: librdkafka doesn't recover from an answer without its topic.
+    The broker waits for them, because librdkafka doesn't recover from a response without its topic.
     """
     world = World()
     requests = world.controller_requests
@@ -194,13 +194,13 @@ async def test_where_there_are_topics_they_have_to_be_told() -> None:
     assert world.names() == {"topic0", "topic1"}
 
 
-async def test_where_there_are_no_topics_the_brokers_are_all() -> None:
+async def test_a_broker_without_topic_settings_joins_at_once() -> None:
     requests = World(has_topics=False).controller_requests
     await requests.update_metadata(tell(0), 8)
     assert requests.joined.is_set()
 
 
-async def test_brokers_that_have_gone_are_named_for_a_moment_more() -> None:
+async def test_departed_brokers_stay_in_the_metadata_for_a_moment() -> None:
     world = World(has_topics=False)
     requests, metadata = world.controller_requests, world.metadata
     await requests.update_metadata(tell(0, brokers=(1, 2, 3)), 8)
@@ -216,7 +216,7 @@ async def test_brokers_that_have_gone_are_named_for_a_moment_more() -> None:
     assert metadata.departed == {}
 
 
-async def test_settings_of_topics_that_are_gone_are_waited_for_no_longer_than_a_while() -> None:
+async def test_a_broker_joins_without_topics_after_a_while() -> None:
     world = World()
     requests = world.controller_requests
     await requests.update_metadata(tell(0), 8)
@@ -224,14 +224,14 @@ async def test_settings_of_topics_that_are_gone_are_waited_for_no_longer_than_a_
     assert requests.joined.is_set()
 
 
-async def test_a_topic_that_was_deleted_by_the_controller_before_is_forgotten() -> None:
-    """It has told others only, and the next controller knows nothing of the topic."""
+async def test_a_topic_deleted_by_the_previous_controller_is_dropped() -> None:
+    """That controller informed other brokers only, and the next one doesn't know the topic."""
     world = World()
     world.store.topics = {"topic0": (TOPIC_ID, [1]), "topic1": (TOPIC_ID, [1])}
     await world.controller_requests.update_metadata(tell(2), 8)
     del world.store.topics["topic1"]
     await world.controller_requests.update_metadata(tell(1), 8)
-    assert world.names() == {"topic0", "topic1"}, "not looked for as long as somebody tells"
+    assert world.names() == {"topic0", "topic1"}, "not checked under the same controller"
     await world.controller_requests.update_metadata(tell(0, controller_epoch=2), 8)
     assert world.names() == {"topic0"}
     reads = world.store.reads
@@ -239,7 +239,7 @@ async def test_a_topic_that_was_deleted_by_the_controller_before_is_forgotten() 
     assert world.store.reads == reads
 
 
-async def test_replicas_that_were_taken_away_under_an_earlier_registration_are_left() -> None:
+async def test_replicas_moved_away_under_an_earlier_registration_are_dropped() -> None:
     world = World()
     await world.controller_requests.update_metadata(tell(0), 8)
     other = b"o" * 16
@@ -258,8 +258,8 @@ async def test_replicas_that_were_taken_away_under_an_earlier_registration_are_l
     assert [each.topic for each in world.replicas.here] == ["stays"]
 
 
-async def test_another_topic_of_the_name_of_one_that_is_here_has_it_looked_for() -> None:
-    """As after a time in which the controller took the broker for gone, though it stayed registered."""
+async def test_a_new_topic_with_the_name_of_a_known_one_triggers_the_check() -> None:
+    """As after the controller judged the broker gone although it stayed registered."""
     world = World()
     await world.controller_requests.update_metadata(tell(0), 8)
     world.replicas.has("t", b"o" * 16)
@@ -290,7 +290,7 @@ async def test_a_partition_with_a_large_index_costs_nothing() -> None:
     assert peak < 1 << 20
 
 
-async def test_partitions_that_cannot_exist_are_left_out_of_the_metadata() -> None:
+async def test_impossible_partitions_are_left_out_of_the_metadata() -> None:
     world = World()
     request = update(**{"../../x": [0], "a b": [0], "": [0], "t": [-1, 0], "negative": [-1]})
     assert (await world.controller_requests.update_metadata(request, 8)).error_code == ErrorCode.NONE
@@ -301,7 +301,7 @@ async def test_partitions_that_cannot_exist_are_left_out_of_the_metadata() -> No
     assert world.looked_up == ["t"], "no setting is looked for under a name that leaves its folder"
 
 
-async def test_no_setting_is_looked_for_under_an_invalid_name() -> None:
+async def test_invalid_names_are_not_read_from_the_store() -> None:
     world = World()
     states = [
         LeaderAndIsrTopicState(topic_name=name, topic_id=TOPIC_ID, partition_states=[])
@@ -319,10 +319,10 @@ async def test_no_setting_is_looked_for_under_an_invalid_name() -> None:
         ({"broker_epoch": 2, "controller_epoch": 0}, ErrorCode.STALE_CONTROLLER_EPOCH, "warning"),
     ],
 )
-async def test_a_request_for_an_earlier_registration_is_no_warning(
+async def test_a_request_for_an_earlier_registration_logs_no_warning(
     requested: dict[str, int], error: ErrorCode, level: str
 ) -> None:
-    """After a restart the controller may still send requests meant for the process before."""
+    """After a restart the controller may still send requests meant for the previous process."""
     world = World()
     world.fence.broker_epoch, world.fence.controller_epoch = 2, 1
     written = io.StringIO()

@@ -1,4 +1,4 @@
-"""What others have written into ZooKeeper and no broker of this version can act on: a line tells of it, all go on."""
+"""Nodes in ZooKeeper that this version can't act on: brokers log them and go on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def zk(cluster: Cluster) -> Iterator[KazooClient]:
 
 
 def write(zk: KazooClient, entity: str, **settings: str) -> None:
-    """What Kafka's tools do: the settings, and a notification."""
+    """Write settings and a notification, as Kafka's tools do."""
     zk.ensure_path(f"/config/{entity}")
     config = {name.replace("_", "."): value for name, value in settings.items()}
     zk.set(f"/config/{entity}", json.dumps({"version": 1, "config": config}).encode())
@@ -48,7 +48,7 @@ def told(cluster: Cluster, text: str) -> bool:
 
 
 def shown(cluster: Cluster, resource: ConfigResource) -> dict[str, str | None]:
-    """What is set for a resource itself."""
+    """A resource's own settings."""
     own = ConfigSource.TOPIC if resource == TOPIC else ConfigSource.DYNAMIC_BROKER
     with Admin(cluster.bootstrap) as admin:
         entries = admin.describe_configs([resource])[resource]
@@ -59,8 +59,8 @@ TOPIC = ConfigResource.topic("t")
 BROKER = ConfigResource.broker(1)
 
 
-def test_settings_that_cannot_come_into_force_are_passed_over(cluster: Cluster, zk: KazooClient) -> None:
-    """As one runs, and at a start: a cluster that is older has configs of topics that Kafka knows no more."""
+def test_invalid_settings_are_ignored(cluster: Cluster, zk: KazooClient) -> None:
+    """While running and at start: an older cluster has topic configs that Kafka no longer has."""
     create(cluster, "t", replicas=1)
     produce(cluster, "t", ["a"])
     write(zk, "topics/t", retention_ms="soon", no_such_config="1", max_message_bytes="54321")
@@ -83,7 +83,7 @@ def test_settings_that_cannot_come_into_force_are_passed_over(cluster: Cluster, 
         assert told(cluster, fault), fault
 
 
-def test_notifications_of_nothing_do_not_end_the_others(cluster: Cluster, zk: KazooClient) -> None:
+def test_invalid_notifications_do_not_stop_later_ones(cluster: Cluster, zk: KazooClient) -> None:
     create(cluster, "t", replicas=1)
     zk.create("/config/changes/config_change_x", b"{}")
     for text in ("[1]", "7", "", '{"version": 2, "entity_path": "topics/../t"}'):

@@ -1,4 +1,4 @@
-"""ZooKeeper falls silent: for one broker, which has to leave to others what it led, or for all, who go on."""
+"""ZooKeeper is silent for one broker, which must give up its partitions, or for all, which keep serving."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def stream_of(cluster: Cluster, topic: str) -> Iterator[Stream]:
 
 
 def written(cluster: Cluster, number: int, topic: str, acks: int) -> ErrorCode:
-    """What a broker answers to a record."""
+    """A broker's response to a record."""
     request = ProduceRequest(
         acks=acks,
         timeout_ms=5000,
@@ -83,7 +83,7 @@ def written(cluster: Cluster, number: int, topic: str, acks: int) -> ErrorCode:
 
 
 def asked(cluster: Cluster, number: int, topic: str) -> ErrorCode:
-    """What a broker answers to a consumer that asks for the end."""
+    """A broker's response to a consumer that asks for the end."""
     request = ListOffsetsRequest(
         replica_id=-1,
         topics=[
@@ -105,9 +105,7 @@ def led_by(cluster: Cluster, number: int, prefix: str, replicas: int = 3) -> str
     raise AssertionError(f"broker {number} leads nothing")
 
 
-def test_a_broker_that_zookeeper_is_cut_off_from_leaves_to_others_what_it_led(
-    cluster: Cluster, proxy: Proxy
-) -> None:
+def test_a_broker_cut_off_from_zookeeper_gives_up_its_partitions(cluster: Cluster, proxy: Proxy) -> None:
     topic = led_by(cluster, CUT, "t")
     alone = led_by(cluster, CUT, "alone", replicas=1)
     with stream_of(cluster, topic) as stream:
@@ -120,11 +118,11 @@ def leave_to_others(cluster: Cluster, proxy: Proxy, topic: str, alone: str, stre
     stream.wait_for_more()
     proxy.hold()
     wait_for(lambda: cluster.metadata(2, [topic]).topics[0].partitions[0].leader_id != CUT, "another leader")
-    # Whoever asks the old one is sent away, though nobody has told it of the other.
+    # The old leader redirects clients, although the controller can't inform it.
     wait_for(lambda: written(cluster, CUT, topic, 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER, "a refusal")
     assert asked(cluster, CUT, topic) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert written(cluster, CUT, topic, -1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    # Nobody else can lead what only this broker has.
+    # No other broker can lead a partition that only this one has.
     assert written(cluster, CUT, alone, -1) is ErrorCode.NONE
     stream.wait_for_more()
     proxy.release()
@@ -133,7 +131,7 @@ def leave_to_others(cluster: Cluster, proxy: Proxy, topic: str, alone: str, stre
     stream.wait_for_more()
 
 
-def test_a_controller_that_zookeeper_is_cut_off_from_resigns(cluster: Cluster, proxy: Proxy) -> None:
+def test_a_controller_cut_off_from_zookeeper_resigns(cluster: Cluster, proxy: Proxy) -> None:
     while cluster.controller() != CUT:
         controller = cluster.controller()
         cluster.brokers[controller].stop(30)
@@ -148,9 +146,7 @@ def test_a_controller_that_zookeeper_is_cut_off_from_resigns(cluster: Cluster, p
     produce(cluster, "t", ["a"])
 
 
-def test_a_coordinator_that_zookeeper_is_cut_off_from_sends_its_groups_away(
-    cluster: Cluster, proxy: Proxy
-) -> None:
+def test_a_coordinator_cut_off_from_zookeeper_sends_its_groups_away(cluster: Cluster, proxy: Proxy) -> None:
     def coordinator(group: str) -> int:
         with Wire(cluster.brokers[2].port) as connection:
             answer = connection.call(FindCoordinatorRequest(key=group, key_type=0), 3)
@@ -171,7 +167,7 @@ def test_a_coordinator_that_zookeeper_is_cut_off_from_sends_its_groups_away(
     proxy.release()
 
 
-def test_brokers_go_on_while_zookeeper_is_down_for_all(tmp_path: Path) -> None:
+def test_brokers_keep_serving_while_zookeeper_is_down(tmp_path: Path) -> None:
     zookeeper = ZooKeeperProcess(tmp_path / "zookeeper").start()
     cluster = Cluster(tmp_path, zookeeper)
     try:
@@ -197,7 +193,7 @@ def go_on(cluster: Cluster, zookeeper: ZooKeeperProcess, stream: Stream) -> None
     leader = cluster.leader("u")
     stream.wait_for_more(100)
     assert written(cluster, leader, "u", 1) is ErrorCode.NONE
-    # A follower whose process has ended can't lead either: what it followed is still served.
+    # A follower whose process has ended can't lead either, so its partitions are still served.
     other = next(number for number in cluster.brokers if number != leader)
     cluster.brokers[other].kill()
     wait_for(lambda: written(cluster, leader, "u", 1) is ErrorCode.NONE, "the leader to go on")
@@ -210,7 +206,7 @@ def go_on(cluster: Cluster, zookeeper: ZooKeeperProcess, stream: Stream) -> None
     assert cluster.controller()
 
 
-async def test_silence_is_noticed_without_news_and_ends_with_a_sign() -> None:
+async def test_an_expired_and_a_renewed_lease_are_noticed() -> None:
     clock = FakeClock()
     lease = Lease(clock.time + 5)
     calls, heard = 0, asyncio.Event()

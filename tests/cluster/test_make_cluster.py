@@ -1,4 +1,4 @@
-"""`make cluster`'s program: it serves, tells of deaths, leaves nothing behind, and says in one line what it lacks."""
+"""`make cluster`'s program: it serves, reports deaths, leaves nothing behind, and has one-line errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 def free_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody listens on at this moment."""
+    """The first of ``count`` consecutive free ports."""
     while True:
         first = free_port()
         try:
@@ -65,7 +65,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
-def test_a_cluster_of_ones_own(start: Start, end: signal.Signals) -> None:
+def test_a_local_cluster(start: Start, end: signal.Signals) -> None:
     java()
     port, zookeeper = free_ports(2), free_port()
     process = start("--port", str(port), "--zookeeper-port", str(zookeeper))
@@ -93,7 +93,7 @@ def alive(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
-def test_what_is_lacking_is_said_in_one_line(start: Start, tmp_path: Path) -> None:
+def test_a_missing_requirement_is_a_one_line_error(start: Start, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for arguments in (("--zookeeper-port", str(port)), ("--port", str(port))):

@@ -1,4 +1,4 @@
-"""How a broker notices that the process of another has ended."""
+"""How a broker notices that another broker's process has ended."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ottla_broker.cluster.peer_monitor import PeerMonitor
 from ottla_broker.network.peer import Peers
 
 
-async def test_a_process_that_has_ended_is_noticed_before_the_event_loop_comes_to_it(
+async def test_a_dead_process_is_noticed_before_the_event_loop_runs(
     own_broker: Callable[..., BrokerProcess],
 ) -> None:
-    """A client of it may ask another broker in the same turn of the loop, and must not be sent back."""
+    """Its client may ask another broker in the same turn of the loop, and must not be sent back."""
     broker = own_broker()
     clock = SystemClock(asyncio.get_running_loop())
     peers = Peers("broker-1", clock)

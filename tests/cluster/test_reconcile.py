@@ -1,4 +1,4 @@
-"""A broker that was frozen until the others had done without it: what it hears of what went meanwhile."""
+"""A frozen broker finds what was deleted meanwhile."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ottla_client.sync import Admin
 PARTITION = TopicPartition("t", 0)
 
 
-def test_what_went_while_it_was_frozen(new_cluster: Callable[..., Cluster]) -> None:
-    """It is told to follow a partition; the move is stopped, and the topic deleted, when nobody can tell it."""
+def test_deletions_during_a_freeze_are_found(new_cluster: Callable[..., Cluster]) -> None:
+    """While it is frozen, the move of a partition to it is cancelled, and a topic deleted."""
     cluster = new_cluster()
     if cluster.controller() == 3:
         cluster.brokers[3].stop(30)

@@ -1,4 +1,4 @@
-"""What a broker that has just started says before the controller has told it anything."""
+"""The answers of a broker that has just started, before the controller's first request."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def first_answer(cluster: Cluster, number: int) -> MetadataResponse:
             time.sleep(0.005)
 
 
-def test_a_broker_that_comes_back_never_says_that_there_is_nothing(
+def test_a_restarted_broker_never_returns_empty_metadata(
     new_cluster: Callable[..., Cluster],
 ) -> None:
-    """Clients that were told so would forget all brokers and topics that they know."""
+    """Empty metadata would make clients forget all brokers and topics."""
     cluster = new_cluster()
     create(cluster, "t")
     cluster.wait_in_sync("t", 3)
@@ -44,7 +44,7 @@ def test_a_broker_that_comes_back_never_says_that_there_is_nothing(
         cluster.wait_in_sync("t", 3)
 
 
-def test_a_new_controller_tells_of_topics_before_clients_are_answered(
+def test_clients_are_answered_after_a_new_controllers_topics(
     new_cluster: Callable[..., Cluster],
 ) -> None:
     cluster = new_cluster()
@@ -60,8 +60,8 @@ def test_a_new_controller_tells_of_topics_before_clients_are_answered(
     cluster.wait_in_sync("t", 3)
 
 
-def test_commits_before_topics_are_known_are_sent_elsewhere(new_cluster: Callable[..., Cluster]) -> None:
-    """A member may still take the broker for its coordinator. Of an unknown topic librdkafka would hear for good."""
+def test_commits_before_topics_are_known_are_redirected(new_cluster: Callable[..., Cluster]) -> None:
+    """A member may still use the broker as its coordinator. For librdkafka an unknown topic is a permanent error."""
     cluster = new_cluster(settings={"zookeeper.session.timeout.ms": 20_000})
     create(cluster, "t")
     controller = cluster.controller()

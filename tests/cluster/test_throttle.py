@@ -1,4 +1,4 @@
-"""Moves with a throttle: slow while it holds, as fast as can be when it is raised, and nothing left of it."""
+"""Throttled moves: slow under the throttle, fast when it is raised, and no throttle left afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MARKS = ("leader.replication.throttled.replicas", "follower.replication.throttle
 
 
 def set_here(admin: Admin, resource: ConfigResource) -> dict[str, str | None]:
-    """What is set of a throttle."""
+    """The throttle's settings."""
     found = admin.describe_configs([resource], keys=[*RATES, *MARKS])[resource]
     return {
         name: entry.value
@@ -28,7 +28,7 @@ def set_here(admin: Admin, resource: ConfigResource) -> dict[str, str | None]:
 
 
 def test_a_throttled_move(new_cluster: Callable[..., Cluster]) -> None:
-    # What is fetched at once is little, so that it is the rate that counts.
+    # Small fetches, so that the rate counts.
     cluster = new_cluster(
         settings={"replica.fetch.response.max.bytes": 20_000, "replica.fetch.max.bytes": 20_000}
     )
@@ -50,7 +50,7 @@ def test_a_throttled_move(new_cluster: Callable[..., Cluster]) -> None:
         moving = TopicPartition("t", 0)
         log = cluster.brokers[3].folder / "t-0" / "00000000000000000000.log"
         wait_for(lambda: log.exists() and log.stat().st_size > 0, "something to be copied")
-        # At this rate it would take minutes. Who is in sync is not held up.
+        # At this rate it would take minutes. In-sync replicas are not throttled.
         produce(cluster, "t", ["more"])
         assert moving in admin.list_partition_reassignments()
         assert log.stat().st_size < 400_000

@@ -1,4 +1,4 @@
-"""What the tests here are given."""
+"""Fixtures of the controller's tests."""
 
 from tests.support.worlds import events_log, open_world, world
 

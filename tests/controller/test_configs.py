@@ -1,4 +1,4 @@
-"""Configs that change, and act at once."""
+"""Changed configs act at once."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_replacing_forgets_what_is_not_named(world: World) -> None:
     assert (config.retention_ms, config.segment_ms) == (604_800_000, 7)
 
 
-async def test_a_topic_that_is_not_there(world: World) -> None:
+async def test_configs_of_a_missing_topic(world: World) -> None:
     change = ConfigChange("retention.ms", SET, "5")
     outcome = await alter(world, TOPIC, "t", change)
     assert (outcome.error.name, outcome.message) == (
@@ -190,7 +190,7 @@ async def test_a_brokers_config_acts_on_topics_that_do_not_have_their_own(open_w
         ),
     ],
 )
-async def test_what_a_broker_does_not_take(
+async def test_configs_that_a_broker_refuses(
     world: World, name: str, change: tuple[str, str], code: str, message: str
 ) -> None:
     outcome = await alter(world, BROKER, name, ConfigChange(change[0], SET, change[1]))

@@ -47,7 +47,7 @@ async def test_a_new_topic_is_known_led_and_stored(world: World) -> None:
     assert configs == {"version": 1, "config": {"retention.ms": "5", "cleanup.policy": "compact"}}
 
 
-async def test_numbers_are_the_brokers_where_they_are_left_open(
+async def test_open_numbers_get_the_brokers_defaults(
     open_world: Callable[..., Awaitable[World]],
 ) -> None:
     world = await open_world(num_partitions="4")
@@ -159,7 +159,7 @@ async def test_what_cannot_be_created(world: World, topic: NewTopic, code: str, 
     assert await world.store.children("/brokers/topics") == before
 
 
-async def test_one_that_cannot_be_does_not_harm_the_others(world: World) -> None:
+async def test_an_invalid_topic_does_not_affect_the_others(world: World) -> None:
     topics = [NewTopic("a"), NewTopic("b c"), NewTopic("a"), NewTopic("x.y"), NewTopic("x_y"), NewTopic("d")]
     outcomes = await world.controller.create_topics(topics, validate_only=False)
     assert [outcome.error.name for outcome in outcomes] == [
@@ -173,21 +173,21 @@ async def test_one_that_cannot_be_does_not_harm_the_others(world: World) -> None
     assert [topic.name for topic in world.metadata.topics()] == ["a", "x.y", "d"]
 
 
-async def test_validating_makes_nothing(world: World) -> None:
+async def test_validating_creates_nothing(world: World) -> None:
     outcome = (await world.controller.create_topics([NewTopic("t", 2)], validate_only=True))[0]
     assert (outcome.error, outcome.num_partitions, outcome.topic_id) == (ErrorCode.NONE, 2, ZERO_ID)
     assert world.metadata.topic("t") is None
     assert not (world.folder / "t-0").exists()
 
 
-async def test_of_many_who_create_one_topic_one_wins(world: World) -> None:
+async def test_one_of_many_concurrent_creations_wins(world: World) -> None:
     outcomes = await asyncio.gather(*(create(world, "t") for _ in range(10)))
     codes = [outcome.error for outcome in outcomes]
     assert codes.count(ErrorCode.NONE) == 1
     assert codes.count(ErrorCode.TOPIC_ALREADY_EXISTS) == 9
 
 
-async def test_many_partitions_let_others_have_their_turn(world: World) -> None:
+async def test_creating_many_partitions_yields_to_the_event_loop(world: World) -> None:
     turns = 0
 
     async def tick() -> None:
@@ -223,7 +223,7 @@ async def test_the_offsets_topic_is_compacted(open_world: Callable[..., Awaitabl
     assert info.log_config.segment_bytes == 5000
 
 
-async def test_a_topic_whose_store_is_full_is_not_there(
+async def test_a_topic_is_not_created_when_the_store_is_full(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
@@ -238,7 +238,7 @@ async def test_a_topic_whose_store_is_full_is_not_there(
     assert (await create(world, "t")).error is ErrorCode.NONE
 
 
-async def test_a_topic_whose_folders_cannot_be_made_is_taken_back(
+async def test_a_topic_whose_folders_cannot_be_created_is_removed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = world.logs.files.make_folder

@@ -1,4 +1,4 @@
-"""Topics that go, come again, and grow."""
+"""Topics that are deleted, created again, and grow."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_by_id(world: World) -> None:
     ]
 
 
-async def test_a_topic_made_again_has_another_id_and_a_higher_epoch(open_world: Open) -> None:
+async def test_a_recreated_topic_has_another_id_and_a_higher_epoch(open_world: Open) -> None:
     world = await open_world()
     first = await create(world, "t", 2)
     await delete(world, "t")
@@ -70,7 +70,7 @@ async def test_a_topic_made_again_has_another_id_and_a_higher_epoch(open_world: 
     assert epochs(again, "other") == [0]
 
 
-async def test_a_deletion_that_was_begun_is_finished_at_the_next_start(
+async def test_a_deletion_is_finished_at_the_next_start(
     open_world: Open, monkeypatch: pytest.MonkeyPatch, events_log: io.StringIO
 ) -> None:
     world = await open_world()
@@ -208,7 +208,7 @@ async def test_epochs_rise_after_an_unclean_stop_only(open_world: Open) -> None:
     assert broker["endpoints"] == ["PLAINTEXT://127.0.0.1:9092"]
 
 
-async def test_a_store_of_another_cluster_is_one_line(open_world: Open) -> None:
+async def test_a_store_of_another_cluster_is_a_one_line_error(open_world: Open) -> None:
     world = await open_world()
     await world.close()
     meta = world.folder / "meta.properties"
@@ -253,7 +253,7 @@ async def test_no_producer_id_without_a_store(world: World, monkeypatch: pytest.
     assert await world.controller.next_producer_id() == 0
 
 
-async def test_a_topic_can_be_created_while_another_goes(world: World) -> None:
+async def test_a_topic_can_be_created_while_another_is_deleted(world: World) -> None:
     await create(world, "t", 100)
     done = await asyncio.gather(
         world.controller.delete_topics([TopicToDelete("t")]),

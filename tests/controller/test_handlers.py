@@ -1,4 +1,4 @@
-"""The requests that make and change topics and configs, in all their versions."""
+"""The requests that create and change topics and configs, in all versions."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_create_topics(world: World, version: int) -> None:
         assert answer.topics[0].topic_id == info.topic_id
 
 
-async def test_create_topics_only_in_thought(world: World) -> None:
+async def test_create_topics_validate_only(world: World) -> None:
     topics = [CreatableTopic(name="a", num_partitions=2, replication_factor=1)]
     request = CreateTopicsRequest(topics=topics, validate_only=True)
     answer = await world.call(create_topics, request, 7)

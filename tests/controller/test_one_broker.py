@@ -77,7 +77,7 @@ async def test_no_election_is_needed(world: World, version: int, kind: int) -> N
     assert await elect(world, version, kind) == {}, "all partitions: those that need none are left out"
 
 
-async def test_a_partition_without_its_log_elects_nobody(world: World) -> None:
+async def test_a_partition_without_its_log_elects_no_leader(world: World) -> None:
     await create(world, "t", 1)
     topic = world.metadata.topic("t")
     assert topic is not None

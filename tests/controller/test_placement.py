@@ -67,7 +67,7 @@ def test_every_partition_has_its_replicas_on_as_many_racks_as_there_are(
     ("count", "factor", "code"),
     [(0, 1, ErrorCode.INVALID_PARTITIONS), (1, 0, ErrorCode.INVALID_REPLICATION_FACTOR)],
 )
-def test_numbers_that_make_no_sense_are_refused(count: int, factor: int, code: ErrorCode) -> None:
+def test_invalid_numbers_are_refused(count: int, factor: int, code: ErrorCode) -> None:
     with pytest.raises(KafkaError) as caught:
         place({1: None}, count, factor)
     assert caught.value.code is code

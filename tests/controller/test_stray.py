@@ -1,4 +1,4 @@
-"""Folders of topics that the store does not know: never deleted, never taken over."""
+"""Folders of topics that aren't in the store are neither deleted nor used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def produce(world: World, topic: str) -> None:
 
 
 async def with_lost_store(folder: Path) -> None:
-    """A data folder with a topic of three records, and without the store that knew of it."""
+    """A data folder with a topic of three records, but without its store."""
     world = await World.open(folder)
     await world.controller.ensure_topic("postcards")
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""A run of blows against a cluster under load: what is started, in which order, and what is told of it."""
+"""A run of faults against a cluster under load: what is started, in which order, and the report."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Load:
         common = (self.history, self.clock, cluster.bootstrap, TOPIC, PARTITIONS)
         self.writers: list[Writer] = []
         if "idempotent" in kinds:
-            # With several batches under way, which have to keep their order, and with one after the other.
+            # With several batches in flight, which must keep their order, and with one at a time.
             self.writers = [
                 RdkafkaWriter("idempotent-0", *common, pause, idempotent=True, in_flight=5),
                 RdkafkaWriter("idempotent-1", *common, pause, idempotent=True),
@@ -58,7 +58,7 @@ class Load:
             client.start()
 
     def wait_for_progress(self) -> None:
-        """Every producer gets on in every partition, and the group commits."""
+        """Every producer makes progress in every partition, and the group commits."""
         now = self.clock()
         for writer in self.writers:
             try:
@@ -90,7 +90,7 @@ class Load:
         return longest
 
     def finish(self, cluster: FaultCluster) -> None:
-        """Stop writing, have everything read, and read the log once more."""
+        """Stop writing, read everything, and read the log once more."""
         for writer in self.writers:
             writer.stop()
         for writer in self.writers:
@@ -124,7 +124,7 @@ class Load:
 
 
 def create(cluster: FaultCluster) -> None:
-    """Small segments: what breaks finds logs rolling, and indexes to be made anew."""
+    """Small segments, so that faults hit rolling logs and indexes that must be rebuilt."""
     configs = {"min.insync.replicas": "2", "segment.bytes": "100000", "segment.index.bytes": "4096"}
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     new = [NewTopic(TOPIC, PARTITIONS, 3, config=configs)]
@@ -134,10 +134,10 @@ def create(cluster: FaultCluster) -> None:
 
 
 def run(cluster: FaultCluster, plan: Plan, timeline: list[str]) -> History:
-    """Strike until the time is up; what the clients saw."""
+    """Inject faults until the time is up. Returns the clients' history."""
     cluster.start()
     create(cluster)
-    # A long run writes more slowly, for all of it is held in memory.
+    # A long run writes more slowly, because its history is in memory.
     load = Load(cluster, plan.seed, 0.05 if plan.seconds < 300 else 0.15, plan.producers)
     try:
         return strike_on(cluster, load, plan, timeline)
@@ -176,7 +176,7 @@ def strike_on(cluster: FaultCluster, load: Load, plan: Plan, timeline: list[str]
         except Exception as error:
             say(began, f"{name}: failed: {error}")
             raise
-        # Now and then the next blow strikes a cluster that has not got up yet.
+        # Sometimes the next fault hits a cluster that has not recovered yet.
         if chance.random() < 0.7:
             struck = clock()
             try:
@@ -202,7 +202,7 @@ def strike_on(cluster: FaultCluster, load: Load, plan: Plan, timeline: list[str]
 
 
 def figures(load: Load, gaps: dict[str, list[float]]) -> str:
-    """What was promised, and how long clients waited."""
+    """How much was acknowledged, and how long clients waited."""
     history = load.history
     lines = [
         f"{len(history.acked)} records acknowledged, {sum(map(len, history.log.values()))} in the log,"
@@ -218,7 +218,7 @@ def figures(load: Load, gaps: dict[str, list[float]]) -> str:
 
 
 def compare_replicas(cluster: FaultCluster, history: History) -> list[str]:
-    """Stop all brokers; each replica of a partition has to be the same, byte for byte. Notes who wrote what."""
+    """Stop all brokers, check that a partition's replicas are identical, and note the producers' epochs."""
     cluster.wait_whole()
     for member in cluster.members.values():
         member.stop()

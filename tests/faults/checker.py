@@ -1,25 +1,24 @@
-"""What is wrong with a history, in the manner of Jepsen's workload for Kafka. Pure.
+"""Finds anomalies in a history, as Jepsen's workload for Kafka does. Pure.
 
 The anomalies, and what each means::
 
-    lost            acknowledged, and in the end not in the log
-    moved           acknowledged at an offset where another record stands
-    vanished        given to a consumer, and in the end not in the log: it was not committed
+    lost            acknowledged, but in the end not in the log
+    moved           acknowledged at an offset that has another record
+    vanished        given to a consumer, but in the end not in the log: it was not committed
     differs         two consumers, or a consumer and the log, have different records at one offset
-    doubled         an idempotent producer's record stands in the log twice
-    disordered      an idempotent producer's records stand in another order than it sent them in
-    foreign         a record that nobody sent
-    hole            an offset in the midst of the log has no record
+    doubled         an idempotent producer's record is in the log twice
+    disordered      an idempotent producer's records are in another order than it sent them
+    foreign         a record that no producer sent
+    hole            an offset in the middle of the log has no record
     went back       a consumer was given an offset again without a new assignment, or an older one
-    skipped         a consumer was given a later record without those before
-    unseen          a record that stands in the log was never given to a consumer that reads everything, or to the group
+    skipped         a consumer was given a later record without the ones before
+    unseen          a record in the log was never given to a consumer that reads everything, or to the group
     commit went back   the group began at an offset below one that it had committed before; or somebody was told such
                     a one, in a quiet time
     complaint       a client gave up
 
-While brokers are cut off or frozen, one that was the group's coordinator and doesn't know yet that it is so no longer
-may tell whoever asks what it knows, as Kafka's does. It does no harm, for it can't begin a generation of the group any
-more: ``stale_answers`` counts these.
+While brokers are cut off or frozen, a former coordinator of the group may answer with stale offsets, as in Kafka. That
+does no harm, because it can't begin a generation of the group: ``stale_answers`` counts these.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from tests.faults.history import Commit, Got, History, Run, Value
 
 
 class Anomaly(NamedTuple):
-    """One thing that is wrong. ``kind`` as in the table above."""
+    """One anomaly. ``kind`` as in the table above."""
 
     kind: str
     text: str
 
 
 def check(history: History) -> list[Anomaly]:
-    """All anomalies, those of one kind together."""
+    """All anomalies, by kind."""
     at = {(got.partition, got.offset): got.value for got in _log(history)}
     return [
         *(Anomaly("complaint", text) for text in history.complaints),
@@ -54,7 +53,7 @@ def check(history: History) -> list[Anomaly]:
 
 
 def summary(anomalies: Iterable[Anomaly], each: int = 5) -> str:
-    """How many of each kind, and the first of them; empty where there are none."""
+    """The number of each kind, and the first ones; empty without any."""
     found = list(anomalies)
     lines = []
     for kind, count in Counter(anomaly.kind for anomaly in found).items():
@@ -114,7 +113,7 @@ def _contents(history: History) -> Iterator[Anomaly]:
 
 
 def _written(history: History) -> dict[tuple[int, str, tuple[int, int] | None], list[int]]:
-    """The numbers of the records of each partition and producer, and epoch of it where it has taken several."""
+    """The numbers of the records by partition and producer, and by epoch if it has had several."""
     found: dict[tuple[int, str, tuple[int, int] | None], list[int]] = defaultdict(list)
     for got in _log(history):
         producer, number = got.value
@@ -125,7 +124,7 @@ def _written(history: History) -> dict[tuple[int, str, tuple[int, int] | None], 
 
 
 def sent_anew(history: History) -> int:
-    """How many records an idempotent producer has written again after it had taken a new epoch."""
+    """How many records idempotent producers have written again in a new epoch."""
     numbers: dict[tuple[int, str], Counter[int]] = defaultdict(Counter)
     for (partition, producer, _), seen in _written(history).items():
         if producer in history.bumped:
@@ -188,12 +187,12 @@ def _unseen(history: History) -> Iterator[Anomaly]:
 
 
 def stale_answers(history: History) -> int:
-    """How often somebody was told an offset below one that was committed, while something was broken."""
+    """How often a client got an offset below a committed one while something was broken."""
     return sum(1 for told, _ in _stale(history) if not _is_quiet(history, told.began))
 
 
 def _stale(history: History) -> Iterator[tuple[Commit, int]]:
-    """What was told though more was committed, and what that was."""
+    """The offsets below a committed one that clients got, with the committed one."""
     promised = _promised(history)
     for told in history.told:
         known = promised.get(told.partition)
@@ -242,7 +241,7 @@ def _promised(history: History) -> dict[int, _Promised]:
 
 
 class _Promised:
-    """The highest offset whose commit had been answered by some time."""
+    """The highest offset whose commit was answered by a given time."""
 
     def __init__(self, commits: list[Commit]) -> None:
         ordered = sorted(commits, key=lambda commit: commit.ended)
@@ -254,6 +253,6 @@ class _Promised:
             self._highest.append(most)
 
     def before(self, time: float) -> int:
-        """-1 where nothing had been answered before."""
+        """Returns -1 if no commit was answered before."""
         count = bisect_left(self._times, time)
         return self._highest[count - 1] if count else -1

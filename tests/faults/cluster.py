@@ -1,4 +1,4 @@
-"""Three brokers that reach each other and ZooKeeper through a network that tests cut."""
+"""Three brokers whose network to each other and to ZooKeeper tests can cut."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SETTINGS: Mapping[str, object] = {
 
 
 class Member(BrokerProcess):
-    """A broker whose peers find it behind a door, and which finds ZooKeeper behind doors of its own."""
+    """A broker whose peers reach it through a door, and which reaches ZooKeeper through doors of its own."""
 
     def __init__(self, folder: Path, number: int, network: Network, ensemble: Ensemble, defect: str) -> None:
         super().__init__(folder)
@@ -78,7 +78,7 @@ class Member(BrokerProcess):
 
     def kill(self) -> None:
         self.thaw()
-        # A door that leads nowhere would still take connections.
+        # A door without a broker would still accept connections.
         self._network.shut(str(self.number))
         super().kill()
 
@@ -97,11 +97,11 @@ class Member(BrokerProcess):
         self.frozen = False
 
     def wipe(self) -> None:
-        """All its data is gone; who it is, too."""
+        """Delete all its data, including its id."""
         shutil.rmtree(self.folder)
 
     def step_clock(self, seconds: float) -> None:
-        """Its machine's clock is from now on so much ahead of the real time, or, below 0, behind it."""
+        """Set its machine's clock ahead of the real time by some seconds, or behind it (negative)."""
         step(self._clock, seconds)
 
     def metadata(self, topic: str | None = None) -> MetadataResponse:
@@ -113,9 +113,9 @@ class Member(BrokerProcess):
 
 
 class FaultCluster:
-    """See above. ``topics`` are those that have to be in sync before the cluster counts as whole.
+    """See above. ``topics`` must be in sync before the cluster counts as whole.
 
-    ``defect``: the name of one in ``planted.py`` that the brokers are to have.
+    ``defect``: the name of a defect in ``planted.py`` for the brokers.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class FaultCluster:
         return [each for each in self.members.values() if each.running and not each.frozen]
 
     def leader(self, topic: str, partition: int) -> int:
-        """Who leads, as soon as somebody does."""
+        """Wait for a leader; returns its id."""
 
         def found() -> int:
             for member in self.awake():
@@ -166,7 +166,7 @@ class FaultCluster:
         return chance.choice([number for number in self.members if number != leader])
 
     def controller(self, topic: str) -> int:
-        """The controller, as soon as there is one."""
+        """Wait for a controller; returns its id."""
 
         def found() -> int:
             told = [member.metadata(topic).controller_id for member in self.awake()]
@@ -175,7 +175,7 @@ class FaultCluster:
         return wait_for(found, "a controller", _RECOVERY_SECONDS, 0.05)
 
     def state(self) -> str:
-        """What is not as it should be; empty when all brokers know each other, and all replicas are in sync."""
+        """What is wrong; empty when all brokers know each other and all replicas are in sync."""
         everybody = sorted(self.members)
         for number, member in self.members.items():
             for name in self.topics:
@@ -196,7 +196,7 @@ class FaultCluster:
         return ""
 
     def wait_whole(self, timeout: float = _RECOVERY_SECONDS) -> None:
-        """Wait until nothing is amiss any more."""
+        """Wait until nothing is wrong."""
         last = ""
 
         def whole() -> bool:
@@ -213,7 +213,7 @@ class FaultCluster:
             raise AssertionError(f"the cluster is not whole after {timeout:g} s: {last}") from None
 
     def wait_out_of_sync(self, number: int, timeout: float = _RECOVERY_SECONDS) -> None:
-        """Wait until no partition counts a broker that is down among its replicas in sync."""
+        """Wait until no partition has a dead broker among its in-sync replicas."""
 
         def out() -> bool:
             return all(

@@ -1,9 +1,9 @@
-"""How long the cluster is broken, and by which chances.
+"""The duration and the random seed of the faults.
 
 ``make faults MINUTES=30``, or ``OTTLA_FAULT_MINUTES=30 OTTLA_FAULT_SEED=7 pytest tests/faults -s``. The seed decides
-what is done, in which order and to whom; a long run without one takes another each time, and says which.
-``OTTLA_FAULT_ONLY`` names blows, separated by commas, that are all that is done. What a run showed is left in
-``.cache/faults``. ``OTTLA_FAULT_PLANTED=1`` has brokers with defects run, each of which has to be found.
+on the faults, their order and their targets. A long run without a seed picks one and prints it. ``OTTLA_FAULT_ONLY``
+limits the faults to a comma-separated list. Reports go to ``.cache/faults``. ``OTTLA_FAULT_PLANTED=1`` runs brokers
+with defects, each of which must be found.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHORT_SECONDS = 50.0
 
 @dataclass(frozen=True)
 class Plan:
-    """``seconds`` of blows, for how long ZooKeeper is gone when it is stopped, and where a ``summary`` is left."""
+    """``seconds`` of faults, how long ZooKeeper stays stopped, and where the ``summary`` goes."""
 
     seed: int
     seconds: float

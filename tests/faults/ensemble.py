@@ -1,4 +1,4 @@
-"""ZooKeeper as it is run where it matters: three servers that vote, each a process of its own."""
+"""ZooKeeper as in production: three servers that vote, each in its own process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CLOSE_SESSION = struct.pack(">iii", 8, 1, -11)
 
 
 class _Server:
-    """One of them. Its data stays in the folder from one start to the next."""
+    """One server. Its data stays in the folder from one start to the next."""
 
     def __init__(self, folder: Path, number: int, port: int, peers: str) -> None:
         self.folder = folder
@@ -58,7 +58,7 @@ class _Server:
             )
 
     def mode(self) -> str:
-        """``leader``, ``follower``, or empty while it doesn't serve."""
+        """``leader``, ``follower``, or empty while it isn't serving."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), 1) as sock:
                 sock.settimeout(2)
@@ -79,7 +79,7 @@ class _Server:
 
 
 class Ensemble:
-    """Servers numbered from 1; ports are theirs from the beginning."""
+    """Servers numbered from 1, with fixed ports."""
 
     def __init__(self, folder: Path, servers: int = 3) -> None:
         numbers = range(1, servers + 1)
@@ -87,7 +87,7 @@ class Ensemble:
         self.servers = {n: _Server(folder / f"zookeeper-{n}", n, free_port(), peers) for n in numbers}
 
     def start(self, timeout: float = 120.0) -> Ensemble:
-        """Start those that don't run, and wait until all serve."""
+        """Start the stopped servers, and wait until all serve."""
         for server in self.servers.values():
             if server.process is None:
                 server.spawn()
@@ -99,11 +99,11 @@ class Ensemble:
         wait_for(lambda: all(server.mode() for server in running), "ZooKeeper to serve", timeout, 0.1)
 
     def leader(self) -> int:
-        """The server that leads, 0 for none."""
+        """The leading server, 0 for none."""
         return next((n for n, server in self.servers.items() if server.mode() in ("leader", "standalone")), 0)
 
     def kill(self, number: int | None = None) -> None:
-        """SIGKILL for one, or all; what was acknowledged is on the disk."""
+        """Kill one server, or all, with SIGKILL; acknowledged changes are on disk."""
         for n, server in self.servers.items():
             if number in (None, n):
                 server.kill()
@@ -114,7 +114,7 @@ class Ensemble:
                 server.process.send_signal(sign)
 
     def expire(self, session: Session, timeout: float = 10.0) -> None:
-        """End somebody's session, as an operator may: its owner hears of it when it is over."""
+        """End a client's session, as an operator may; its owner only learns that it has ended."""
         password = session.password
         hello = _CONNECT.pack(
             _CONNECT.size - 4 + len(password) + 1, 0, 0, 10_000, session.session_id, len(password)

@@ -1,4 +1,4 @@
-"""What producers were promised and consumers were shown during a run: all that the checker goes by.
+"""What producers were promised and consumers read during a run: the checker's input.
 
 Times are seconds on one clock of the process that runs the clients. Nothing here touches a network.
 """
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Value(NamedTuple):
-    """What stands in a record: each producer numbers its records in each partition from 0."""
+    """A record's value: each producer numbers its records in each partition from 0."""
 
     producer: str
     number: int
@@ -20,15 +20,13 @@ class Value(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes | None) -> Value:
-        """A value that nobody can have sent keeps what it is as its producer's name, with number -1."""
+        """A value that no producer can have sent becomes its producer's name, with number -1."""
         producer, colon, number = (data or b"").decode(errors="replace").rpartition(":")
         return cls(producer, int(number)) if colon and number.isdigit() else cls(repr(data), -1)
 
 
 class Acked(NamedTuple):
-    """A record that brokers have promised to keep. ``offset`` is -1 where the client knows only that it is there: its
-    answer was lost, and a later one came.
-    """
+    """An acknowledged record. ``offset`` is -1 if its response was lost and only a later one came."""
 
     partition: int
     offset: int
@@ -46,7 +44,7 @@ class Got(NamedTuple):
 
 @dataclass
 class Run:
-    """What one consumer read of what it was assigned, from one assignment to the next. ``began``: when assigned."""
+    """What one consumer read from one assignment to the next. ``began``: when assigned."""
 
     reader: str
     began: float
@@ -54,7 +52,7 @@ class Run:
 
 
 class Commit(NamedTuple):
-    """An offset of the group: one whose commit was answered, or one that was asked for and told."""
+    """An offset of the group: an answered commit, or the response to a fetch of offsets."""
 
     partition: int
     offset: int
@@ -71,12 +69,12 @@ class History:
         sent: how many records each producer has sent to each partition.
         group: the runs of the group's members.
         readers: the runs of consumers that read everything, each from the beginning of the topic.
-        commits, told: offsets of the group that were committed, and that somebody was told it had.
-        quiet: spans of time in which nothing was broken, and the cluster whole.
+        commits, told: the group's committed offsets, and the ones that clients fetched.
+        quiet: spans of time in which the cluster was whole.
         log: what stands in each partition in the end, in order of offsets, as a consumer reads it.
         epochs: under which id and epoch of its producer a record was written, by partition and offset.
-        bumped: producers that have taken a new epoch by themselves.
-        complaints: what a client gave up over: fatal errors, offsets that are out of range.
+        bumped: producers that have requested a new epoch.
+        complaints: errors at which a client gave up: fatal ones, offsets out of range.
     """
 
     idempotent: dict[str, bool] = field(default_factory=dict)

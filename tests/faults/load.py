@@ -1,4 +1,4 @@
-"""Clients that work while everything breaks: each in a thread, writing down what it is promised and shown.
+"""Clients that work during faults, each in a thread, and record what they are promised and read.
 
 Consumers are here, producers in ``writers.py``.
 """
@@ -17,7 +17,7 @@ from tests.faults.history import Commit, Got, History, Run, Value
 
 GROUP = "group"
 
-# Clients that find a leader again soon; the rest is as clients come.
+# Find a new leader quickly; the other settings are defaults.
 EAGER: dict[str, Any] = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
@@ -73,7 +73,7 @@ class Client(ABC):
         """Work for a moment."""
 
     def finish(self) -> None:  # noqa: B027
-        """What is left to do in the end."""
+        """Finish the work at the end."""
 
     def failed(self, error: ck.KafkaError) -> None:
         if error.fatal():
@@ -88,7 +88,7 @@ def _consumer(
             "bootstrap.servers": bootstrap,
             "group.id": group,
             "enable.auto.commit": False,
-            # Never a silent jump: an offset that is out of range, or a log that was cut below it, is told.
+            # No silent jumps: report an offset out of range, or a log truncated below it.
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": 100,
             "fetch.error.backoff.ms": 100,
@@ -142,7 +142,7 @@ class Reader(Client):
 
 
 class GroupMember(Client):
-    """Subscribes, and commits what it has read, each commit waited for."""
+    """Subscribes, and commits synchronously what it has read."""
 
     def __init__(
         self, name: str, history: History, clock: Clock, bootstrap: str, topic: str, seed: int
@@ -186,7 +186,7 @@ class GroupMember(Client):
         try:
             done = self._consumer.commit(offsets=offsets, asynchronous=False)
         except ck.KafkaException:
-            return  # unknown, or refused: no promise
+            return  # unknown or refused: no promise
         self.committed_at = self.clock()
         for one in done or []:
             if one.error is None:
@@ -199,7 +199,7 @@ class GroupMember(Client):
 
 
 class Inquirer(Client):
-    """Asks again and again which offsets the group has committed."""
+    """Keeps fetching the group's committed offsets."""
 
     def __init__(
         self, name: str, history: History, clock: Clock, bootstrap: str, topic: str, partitions: int
@@ -209,7 +209,7 @@ class Inquirer(Client):
         self._consumer = _consumer(bootstrap, GROUP, self.failed)
 
     def begin(self) -> None:
-        """Commit offset 0 everywhere, so that the group has somewhere to begin."""
+        """Commit offset 0 everywhere, so that the group has a start."""
         zero = [ck.TopicPartition(each.topic, each.partition, 0) for each in self._partitions]
         deadline = time.monotonic() + 30
         while True:
@@ -240,9 +240,9 @@ class Inquirer(Client):
 def read_log(
     bootstrap: str, topic: str, partitions: int, acked: dict[int, int], timeout: float = 120.0
 ) -> tuple[dict[int, list[Got]], str]:
-    """Everything that is in the topic in the end, by a new consumer; and what went wrong, if anything did.
+    """Read the whole topic with a new consumer. Returns the records, and an error if there was one.
 
-    ``acked`` is the end of what was acknowledged, by partition: a new leader may learn a moment later that it is
+    ``acked`` is the end of the acknowledged records by partition; a new leader may learn only later that they are
     committed.
     """
     errors: list[str] = []
@@ -271,7 +271,7 @@ def read_log(
 
 
 def _end(consumer: ck.Consumer, place: ck.TopicPartition, least: int) -> int:
-    """Where a partition ends; what a leader says for 20 s, if that is below ``least``."""
+    """A partition's end offset; waits up to 20 s for it to reach ``least``."""
     deadline = time.monotonic() + 20
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What is done to the cluster: each blow strikes, lasts a while and is taken back. All by chance, from one seed."""
+"""Faults: each one begins, lasts a while and is reverted. All are random, from one seed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _ROLES = ("leader", "follower", "controller", "coordinator")
 
 
 class Nemesis:
-    """``blows`` are the kinds, by name. Each call of one returns what exactly was done."""
+    """``blows`` has the kinds of faults by name. Each call returns a description of what was done."""
 
     def __init__(
         self, cluster: FaultCluster, chance: random.Random, topic: str, partitions: int, without_store: float
     ) -> None:
-        """``without_store``: for how many seconds ZooKeeper is stopped."""
+        """``without_store``: how many seconds ZooKeeper stays stopped."""
         self.cluster = cluster
         self.chance = chance
         self.topic = topic
@@ -60,16 +60,14 @@ class Nemesis:
         self._roles: dict[str, list[str]] = {}
 
     def order(self) -> Iterator[str]:
-        """Kinds without end: all of them once, in random order, then again in another."""
+        """Endless kinds: all of them once in random order, then again in another order."""
         while True:
             names = list(self.blows)
             self.chance.shuffle(names)
             yield from names
 
-    # ---- whom
-
     def _role(self, blow: str) -> str:
-        """By chance, but each role has been struck by a kind of blow before any is struck again."""
+        """A random role, but each kind of fault hits every role before any role again."""
         left = self._roles.get(blow)
         if not left:
             left = self._roles[blow] = list(_ROLES)
@@ -79,7 +77,7 @@ class Nemesis:
     def _who(self, role: str) -> Member:
         cluster = self.cluster
         partition = self.chance.randrange(self.partitions)
-        # Drawn whatever the role, so that the same seed goes on the same way.
+        # Drawn for every role, so that the same seed continues the same way.
         other = self.chance.random()
         if role == "controller":
             number = cluster.controller(self.topic)
@@ -97,8 +95,6 @@ class Nemesis:
 
     def _past_the_session(self) -> None:
         self._pause(SESSION_SECONDS + 1, SESSION_SECONDS + 3)
-
-    # ---- processes
 
     def _kill(self, role: str) -> str:
         victim = self._who(role)
@@ -151,8 +147,6 @@ class Nemesis:
         victim.thaw()
         return f"broker {victim.number}, the {role}"
 
-    # ---- ZooKeeper
-
     def _stop_zookeeper(self) -> str:
         ensemble = self.cluster.ensemble
         frozen = self.chance.random() < 0.3
@@ -183,8 +177,6 @@ class Nemesis:
         self.cluster.ensemble.expire(self.cluster.network.sessions[str(victim.number)])
         self._pause(0, 2)
         return f"broker {victim.number}'s, the {role}"
-
-    # ---- disks
 
     def _wipe(self) -> str:
         victim = self._down("follower")
@@ -219,7 +211,7 @@ class Nemesis:
         return f"broker {victim.number}, the {role}: {', '.join(damage)}"
 
     def _down(self, role: str) -> Member:
-        """Kill a broker, and wait until nothing acknowledged depends on its disk."""
+        """Kill a broker, and wait until no acknowledged record depends on its disk."""
         self.cluster.wait_whole()
         victim = self._who(role)
         victim.kill()
@@ -236,10 +228,8 @@ class Nemesis:
             if folder.name.rpartition("-")[2].isdigit() and list(folder.glob("*.log"))
         ]
 
-    # ---- the network
-
     def _two(self, blow: str) -> tuple[str, str]:
-        """A broker of importance, and another."""
+        """A broker with a role, and another one."""
         one = str(self._who(self._role(blow)).number)
         other = self.chance.choice([str(number) for number in self.cluster.members if str(number) != one])
         return one, other
@@ -300,7 +290,7 @@ class Nemesis:
         return f"broker {one}, but not from clients"
 
     def _refuse(self) -> str:
-        """The others take a broker for dead which is not."""
+        """The others judge a live broker dead."""
         one, _ = self._two("refuse connections")
         network = self.cluster.network
         network.shut(one)
@@ -312,10 +302,8 @@ class Nemesis:
         network.pass_all()
         return f"broker {one} refuses its peers, and serves clients"
 
-    # ---- two at once
-
     def _kill_and_cut_off(self) -> str:
-        """Nobody but the third may lead then, and it alone may acknowledge nothing."""
+        """Only the third may lead then, and it can't acknowledge anything alone."""
         leader = self._who("leader")
         follower = self.chance.choice([n for n in self.cluster.members if n != leader.number])
         self._block_peers(str(follower))
@@ -327,7 +315,7 @@ class Nemesis:
         return f"broker {leader.number}, broker {follower} cut off from its peers"
 
     def _kill_without_zookeeper(self) -> str:
-        """Nobody can be elected before it is back."""
+        """No controller can be elected before ZooKeeper is back."""
         ensemble = self.cluster.ensemble
         victim = self._who("leader")
         ensemble.kill()
@@ -338,8 +326,6 @@ class Nemesis:
         victim.start()
         return f"broker {victim.number}"
 
-    # ---- clocks
-
     def _off(self) -> float:
         """A step of a second to 20 hours, of either sign: less than a day, after which producers are forgotten."""
         return float(self.chance.choice((-1, 1)) * 10 ** self.chance.uniform(0, 4.857))
@@ -349,7 +335,7 @@ class Nemesis:
         victim = self._who(role)
         steps = self._step([victim])
         if self.chance.random() < 0.3:
-            # A machine that starts with a wrong clock, and is told the time later.
+            # A machine that starts with a wrong clock that is set later.
             victim.kill()
             victim.step_clock(off := self._off())
             victim.start()
@@ -362,7 +348,7 @@ class Nemesis:
         return self._step(list(self.cluster.members.values()))
 
     def _step(self, victims: list[Member]) -> str:
-        """Each clock goes wrong, maybe once more, and is set right."""
+        """Each clock is stepped, perhaps twice, and set right."""
         steps = []
         for _ in range(self.chance.randint(1, 2)):
             for victim in victims:

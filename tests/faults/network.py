@@ -1,14 +1,14 @@
-"""The network between brokers, and between brokers and ZooKeeper, as something that a test can cut.
+"""A network between brokers, and between brokers and ZooKeeper, that a test can cut.
 
-Every broker advertises to its peers a *door* of this network and not its own port, and finds ZooKeeper behind doors of
-its own. So each byte between two of them passes here, and for each direction there is a say whether it may::
+Every broker advertises a *door* of this network to its peers instead of its port, and has its own doors to ZooKeeper.
+So every byte between them passes here, and each direction can be cut::
 
-    network.block("1", "2")     what 1 sends, 2 does not get, as if a firewall dropped it; connections stay open
-    network.pass_all()          it gets it now, as TCP would have sent it again
-    network.sever("1", "2")     connections between both are reset, and new ones too, until pass_all
+    network.block("1", "2")     2 doesn't get what 1 sends, as if a firewall dropped it; connections stay open
+    network.pass_all()          it gets that now, as if TCP had resent it
+    network.sever("1", "2")     connections between both are reset, also new ones, until pass_all
 
-Who opens a connection to a broker's door is read from its first request, where a broker gives its name. Runs in a
-thread of its own; every method may be called from any thread.
+The first request on a connection names the broker that opened it. The network runs in its own thread; every method may
+be called from any thread.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ZOOKEEPER = "zookeeper"
 
 
 class Session(NamedTuple):
-    """A session with ZooKeeper; whoever knows both may end it."""
+    """A session with ZooKeeper; id and password suffice to end it."""
 
     session_id: int
     password: bytes
@@ -91,8 +91,6 @@ class Network:
         self._thread.join(10)
         assert not self._thread.is_alive()
 
-    # ---- doors
-
     def door(self, target: str, target_port: int, source: str | None = None) -> int:
         """A port that leads to 127.0.0.1:``target_port``."""
         door = _Door(free_port(), target_port, target, source)
@@ -101,7 +99,7 @@ class Network:
         return door.port
 
     def shut(self, target: str) -> None:
-        """Nobody listens at a broker's doors any more, as when its process is dead. Open connections stay."""
+        """Close a broker's doors, as if its process were dead. Open connections stay."""
         self._wait(self._shut(target))
 
     def open(self, target: str) -> None:
@@ -110,10 +108,8 @@ class Network:
             if door.target == target:
                 self._wait(self._open(door))
 
-    # ---- cuts
-
     def block(self, source: str, target: str) -> None:
-        """What the one sends doesn't reach the other."""
+        """Drop what one sends to the other."""
         self._call(lambda: self._state.blocked.add((source, target)))
 
     def sever(self, one: str, other: str) -> None:
@@ -137,8 +133,6 @@ class Network:
             self._changed = asyncio.Event()
 
         self._call(heal)
-
-    # ---- in the thread
 
     def _call(self, what: Callable[[], object]) -> None:
         async def call() -> None:
@@ -173,19 +167,19 @@ class Network:
             door.listener.setblocking(False)
             self._loop.add_reader(door.listener, self._accept, door)
 
-    # Not asyncio's server: one that is closed while it takes a connection leaves that open, and never tells of it.
+    # Not asyncio's server: when closed while it accepts a connection, it leaves that open unnoticed.
     def _accept(self, door: _Door) -> None:
         if door.listener is None:
             return
         try:
             taken, _ = door.listener.accept()
         except OSError:
-            return  # whoever came has gone again
+            return  # the peer has gone again
         taken.setblocking(False)
         task = self._loop.create_task(self._connect(door, taken))
         self._accepted.add(task)
         task.add_done_callback(self._accepted.discard)
-        # A task that is cancelled before it has begun leaves it as it is.
+        # A task that is cancelled before it starts doesn't close it.
         task.add_done_callback(lambda _: taken.close())
 
     async def _shut(self, target: str) -> None:
@@ -231,7 +225,7 @@ class Network:
                     pump.cancel()
                 await asyncio.gather(*pumps, return_exceptions=True)
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # a cut, or nobody behind the door: both ends are closed below
+            pass  # cut, or no process behind the door: both ends are closed below
         finally:
             if passing is not None:
                 self._passing.discard(passing)
@@ -260,7 +254,7 @@ class Network:
                 writer.write(data)
                 await writer.drain()
                 data = await reader.read(_CHUNK)
-            # An end that is cut off doesn't hear that the other has hung up, either.
+            # An end that is cut off doesn't notice that the other has closed, either.
             while (source, target) in self._state.blocked:
                 assert self._changed is not None
                 await self._changed.wait()

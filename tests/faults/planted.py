@@ -1,6 +1,6 @@
-"""Defects that a broker can be started with (``stepped.py``), to see that the harness finds each.
+"""Defects to start a broker with (``stepped.py``), to check that the harness finds each.
 
-The first three show only when a blow makes the broken promise matter.
+The first three only show when a fault makes the broken promise matter.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ottla_broker.replica.partition import Partition
 
 
 def _acknowledge_early() -> None:
-    """acks=all is answered when the leader has the records, and nobody else."""
+    """acks=all is answered as soon as the leader has the records."""
     Partition.is_committed = lambda self, end_offset: True  # type: ignore[method-assign]
 
 
 def _forget_sequences() -> None:
-    """What an idempotent producer sends again is appended again."""
+    """A batch that an idempotent producer resends is appended again."""
     ProducerStates.check = lambda self, header, last, *, from_client: None  # type: ignore[method-assign]
 
 
@@ -34,7 +34,7 @@ def _show_uncommitted() -> None:
 
 
 def _forget_commits() -> None:
-    """Every other commit of a group is answered and not kept."""
+    """Every other commit of a group is answered but not kept."""
     write = Commits._write
     count = 0
 
@@ -50,7 +50,7 @@ def _forget_commits() -> None:
 
 
 def _skip_records() -> None:
-    """Now and then a consumer gets what comes after the record that it asked for."""
+    """Sometimes a consumer misses the record that it asked for."""
     read = Fetch._read_partition
     chance = random.Random(1)
 

@@ -1,8 +1,8 @@
 """``python stepped.py CLOCK DEFECT ...``: ``ottla broker ...`` on a machine whose clock can be stepped.
 
-CLOCK is a file with how far off the clock is, in nanoseconds, read whenever the broker asks what time it is: whoever
-writes another number steps the clock, as ``date --set`` does. What runs at a steady pace (timers, deadlines) is not
-touched, as on a real machine. DEFECT is the name of one in ``planted.py``, or ``-`` for none.
+CLOCK is a file with the clock's offset in nanoseconds, read whenever the broker reads the time. Writing another number
+steps the clock, as ``date --set`` does. The monotonic clock (timers, deadlines) is unaffected, as on a real machine.
+DEFECT names a defect in ``planted.py``; ``-`` means none.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ OFFSET = struct.Struct("<q")
 
 
 def step(clock: Path, seconds: float) -> None:
-    """Have the broker that was started with this file believe that it is so much later than it is."""
+    """Step the clock of the broker that was started with this file to ``seconds`` ahead of the real time."""
     with clock.open("r+b" if clock.exists() else "wb") as file:
         file.write(OFFSET.pack(int(seconds * 1e9)))
 
 
-def _take_time_from(clock: Path) -> None:
+def _shift_time_by(clock: Path) -> None:
     with clock.open("rb") as file:
         offset = mmap.mmap(file.fileno(), OFFSET.size, access=mmap.ACCESS_READ)
     real_ns = time.time_ns
@@ -40,7 +40,7 @@ def main() -> None:
     del sys.argv[1:3]
     # The tests' folder itself has no modules for the broker.
     sys.path[0] = str(Path(__file__).parents[2])
-    _take_time_from(Path(clock))
+    _shift_time_by(Path(clock))
     if defect != "-":
         importlib.import_module("tests.faults.planted").DEFECTS[defect]()
     from ottla_broker.cli import broker

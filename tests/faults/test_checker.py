@@ -1,4 +1,4 @@
-"""The checker on made-up histories: it finds each anomaly, and nothing where there is none."""
+"""The checker on constructed histories: it finds each anomaly, and none in good ones."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def gave_up(history: History) -> None:
 
 
 def add(history: History, *records: Got) -> None:
-    """To the log, and to what everybody read."""
+    """Add a record to the log and to what every consumer read."""
     for places in (history.log[0], history.group[1].got, *(run.got for run in history.readers)):
         places.extend(records)
 
@@ -144,14 +144,14 @@ def test_a_good_history_has_none() -> None:
     assert summary([]) == ""
 
 
-def test_a_plain_producer_may_send_again() -> None:
+def test_a_plain_producer_may_send_a_record_twice() -> None:
     history = good()
     history.sent["b", 0] = 3
     add(history, *(Got(0, 6 + n, value(number, "b")) for n, number in enumerate([1, 0, 0, 1, 2, 2])))
     assert check(history) == []
 
 
-def test_an_acknowledgement_without_an_offset_is_one_all_the_same() -> None:
+def test_an_acknowledgement_without_an_offset_counts() -> None:
     history = good()
     history.acked[2] = history.acked[2]._replace(offset=-1)
     assert check(history) == []
@@ -160,13 +160,13 @@ def test_an_acknowledgement_without_an_offset_is_one_all_the_same() -> None:
     assert [anomaly.kind for anomaly in check(history)] == ["lost"]
 
 
-def test_what_was_never_acknowledged_may_be_there_or_not() -> None:
+def test_unacknowledged_records_may_exist_or_not() -> None:
     history = good()
     add(history, Got(0, 6, value(6)))
     assert check(history) == []
 
 
-def test_a_commit_that_was_under_way_is_no_promise() -> None:
+def test_a_commit_in_flight_is_no_promise() -> None:
     history = good()
     history.commits.append(Commit(0, 5, 2.5, 10.05))
     assert check(history) == []
@@ -185,7 +185,7 @@ def sent_again_in(history: History, epoch: int) -> None:
     history.epochs = {(0, offset): (1000, 0) for offset in range(6)} | {(0, 6): (1000, epoch)}
 
 
-def test_what_a_producer_sends_anew_in_a_new_epoch_is_counted() -> None:
+def test_records_resent_in_a_new_epoch_are_counted() -> None:
     history = good()
     sent_again_in(history, 1)
     history.bumped.add("a")
@@ -206,8 +206,8 @@ def test_a_record_that_is_doubled_in_one_epoch_is_found(epoch: int, bumped: bool
 @given(
     st.lists(st.sampled_from(["send", "unacknowledged", "again", "read", "rebalance", "commit"]), max_size=80)
 )
-def test_no_false_alarm_whatever_a_faithful_broker_does(steps: list[str]) -> None:
-    """A model of a broker that keeps its word, with clients that die and come back."""
+def test_a_correct_broker_causes_no_false_alarm(steps: list[str]) -> None:
+    """A model of a correct broker, with clients that die and come back."""
     history = History(idempotent={"a": True, "b": False}, log={0: []}, quiet=[(0, 1000)])
     log, sent = history.log[0], {"a": 0, "b": 0}
     reader, member = Run("r", 0.0), Run("m0", 0.0)

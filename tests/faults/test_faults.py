@@ -1,4 +1,4 @@
-"""Nothing acknowledged with acks=all is lost, whatever breaks: clients write down what they are promised and shown."""
+"""No record acknowledged with acks=all is lost under any fault; clients record what they are promised and read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.faults.nemesis import OFFSETS
 from tests.faults.network import Network
 
 
-def test_nothing_acknowledged_is_lost_whatever_breaks(tmp_path: Path, plan: Plan) -> None:
+def test_no_acknowledged_record_is_lost(tmp_path: Path, plan: Plan) -> None:
     timeline = [f"OTTLA_FAULT_SEED={plan.seed}, {plan.seconds:g} s"]
     print(timeline[0], flush=True)
     trouble = "it was not over"

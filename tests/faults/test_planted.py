@@ -1,4 +1,4 @@
-"""The harness finds what it is there to find: brokers with a defect, struck where it hurts.
+"""The harness finds brokers with planted defects.
 
 Three minutes; run with ``OTTLA_FAULT_PLANTED=1``.
 """
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
         # An idempotent producer gives up where the broker forgets what it has acknowledged.
         ("acknowledge early", "cut off from all", "plain", {"lost"}),
         ("forget sequences", "freeze the leader", "idempotent", {"doubled"}),
-        # A consumer may hear of the truncation before it reads what stands there then.
+        # A consumer may notice the truncation before it reads the new records.
         ("show uncommitted", "cut off from all", "plain", {"vanished", "differs", "complaint"}),
         ("forget commits", "kill the follower", "plain", {"commit went back"}),
         ("skip records", "kill the follower", "plain", {"skipped", "unseen"}),

@@ -1,4 +1,4 @@
-"""Producers that write while everything breaks: librdkafka's, and the client that comes with Ottla."""
+"""Producers that write during faults: librdkafka's, and the bundled client's."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ottla_client.sync import Delivery, Producer
 _NEVER_MS = 600_000
 _REQUEST_MS = 5_000
 _STATISTICS_MS = 5_000
-# Enough is under way to lose, and not so much that sending it later takes long.
+# Enough in flight to lose, but not so much that sending it later takes long.
 _MOST_UNDER_WAY = 400
 
 
 class Writer(Client):
-    """A producer with acks=all that sends a record to each partition, again and again.
+    """A producer with acks=all that keeps sending a record to each partition.
 
-    ``gap`` is the longest time between two acknowledgements since it was last set to 0, ``last`` when the last came,
-    ``latest`` the same by partition, ``diary`` what it says of having begun anew.
+    ``gap`` is the longest time between two acknowledgements since it was last set to 0, ``last`` the time of the last
+    one, ``latest`` the same by partition, ``diary`` its notes on new epochs.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Writer(Client):
             self.history.complaints.append(f"{self.name}: {left} records were never answered")
 
     def abandon(self) -> None:
-        """The run has failed: what is under way is given up."""
+        """Drop records in flight: the run has failed."""
         self._abandoned = True
         self.stop()
 
@@ -78,18 +78,18 @@ class Writer(Client):
         self.history.acked.append(Acked(partition, offset, value, now))
 
     def refused(self, partition: int, value: Value, error: object) -> None:
-        """Called when the client gives a record up, which it is told not to do."""
+        """Called when the client gives a record up, which its settings forbid."""
         self.history.complaints.append(
             f"{self.name}: {partition}:{value.number} at {self.clock():.3f} s: {error}"
         )
 
     @abstractmethod
     def send(self, partition: int, value: Value) -> None:
-        """Have a record sent."""
+        """Send a record."""
 
     @abstractmethod
     def work(self, seconds: float) -> None:
-        """Let the client do what it has to, for about so long."""
+        """Let the client work for about ``seconds``."""
 
     @abstractmethod
     def under_way(self) -> int:
@@ -101,12 +101,13 @@ class Writer(Client):
 
     @abstractmethod
     def close(self, timeout: float) -> int:
-        """Wait for the rest; how many records there are then that have not been acknowledged."""
+        """Wait for the rest. Returns how many records are still unacknowledged."""
 
 
 class OttlaWriter(Writer):
-    """The bundled client, idempotent, with five batches under way. It takes a new epoch only where a broker has lost
-    something: all that it has written twice is an anomaly.
+    """The bundled client, idempotent, with five batches in flight.
+
+    It requests a new epoch only if a broker has lost something, so every record written twice is an anomaly.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class OttlaWriter(Writer):
 
 
 class _Diary(logging.Handler):
-    """Keeps what librdkafka says of a new epoch of its own: why it gave up what it had sent."""
+    """Keeps librdkafka's log of new epochs: why it gave up what it had sent."""
 
     def __init__(self, writer: Writer) -> None:
         super().__init__()
@@ -181,7 +182,7 @@ class _Diary(logging.Handler):
 
 
 class RdkafkaWriter(Writer):
-    """librdkafka. ``in_flight``: how many batches an idempotent one has under way."""
+    """librdkafka. ``in_flight``: how many batches an idempotent producer has in flight."""
 
     def __init__(
         self,
@@ -240,7 +241,7 @@ class RdkafkaWriter(Writer):
         return len(self._producer)
 
     def state(self) -> str:
-        """As librdkafka has it, some seconds ago: its connections, and what is queued where."""
+        """librdkafka's statistics from some seconds ago: its connections and queues."""
         brokers = [
             f"{name} {broker['state']} {broker['outbuf_cnt']} out {broker['waitresp_cnt']} under way"
             for name, broker in self._statistics.get("brokers", {}).items()
@@ -259,7 +260,7 @@ class RdkafkaWriter(Writer):
 
 
 def attempt(bootstrap: str, topic: str, partitions: int, timeout: float = 20.0) -> str:
-    """What a producer that begins now hears from each partition. Its records are nobody's: the run has failed."""
+    """What a new producer gets from each partition. Its records don't count: the run has failed."""
     heard: dict[int, str] = dict.fromkeys(range(partitions), "nothing")
     producer = ck.Producer({"bootstrap.servers": bootstrap, "acks": "all", **EAGER})
 

@@ -1,4 +1,4 @@
-"""Stores to hold the behaviour tests against."""
+"""Stores for the behaviour tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(autouse=True)
 def events_log() -> Iterator[io.StringIO]:
-    """What the broker's code logs meanwhile."""
+    """The log events of the test."""
     stream = io.StringIO()
     events.configure(stream=stream, json=True)
     yield stream

@@ -1,4 +1,4 @@
-"""What stands between a store and ZooKeeper and loses what a test wants lost."""
+"""A relay between a store and ZooKeeper that loses traffic for a test."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import suppress
 class Relay:
     """Forwards to a port of this machine, on the test's own loop.
 
-    ``swallowing``: answers go nowhere, requests arrive. ``holding``: neither side hears of the other. ``refusing``:
-    connections end as soon as they come.
+    ``swallowing``: requests arrive, answers are lost. ``holding``: nothing gets through. ``refusing``: new connections
+    are closed at once.
     """
 
     def __init__(self, target: int) -> None:
@@ -28,7 +28,7 @@ class Relay:
         return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def cut(self) -> None:
-        """Break what is open now."""
+        """Break the open connections."""
         for writer in self._writers:
             writer.transport.abort()
 

@@ -1,4 +1,4 @@
-"""What every store does, whatever keeps its nodes."""
+"""The behaviour of every store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_a_created_node_is_read_back(store: Store) -> None:
     assert await store.exists("/a")
 
 
-async def test_the_root_is_there_and_cannot_be_made_or_deleted(store: Store) -> None:
+async def test_the_root_exists_and_cannot_be_created_or_deleted(store: Store) -> None:
     assert await store.exists("/")
     assert await store.children("/") == []
     with pytest.raises(NotEmptyError):
@@ -55,19 +55,19 @@ async def test_a_node_needs_its_parent(store: Store) -> None:
     assert await store.get("/a") == (b"", 0)
 
 
-async def test_missing_parents_may_be_made_by_several_at_once(store: Store) -> None:
+async def test_missing_parents_may_be_created_concurrently(store: Store) -> None:
     made = await asyncio.gather(*(store.create(f"/a/b/{i}", parents=True) for i in range(20)))
     assert len(made) == 20
     assert len(await store.children("/a/b")) == 20
 
 
 @pytest.mark.parametrize("path", ["", "a", "/a/", "//a", "/a//b", "/a\0b"])
-async def test_a_path_that_is_none_is_refused(store: Store, path: str) -> None:
+async def test_an_invalid_path_is_refused(store: Store, path: str) -> None:
     with pytest.raises(ValueError, match="not a path"):
         await store.create(path)
 
 
-async def test_what_is_not_there_is_an_error(store: Store) -> None:
+async def test_a_missing_node_is_an_error(store: Store) -> None:
     for call in (store.get("/a"), store.set("/a", b""), store.delete("/a"), store.children("/a")):
         with pytest.raises(NoNodeError, match="/a"):
             await call
@@ -94,7 +94,7 @@ async def test_a_stale_version_changes_nothing(store: Store) -> None:
     assert not await store.exists("/a")
 
 
-async def test_of_two_who_set_the_same_version_one_wins(store: Store) -> None:
+async def test_one_of_two_writers_of_the_same_version_wins(store: Store) -> None:
     await store.create("/a", b"0")
     results = await asyncio.gather(
         *(store.set("/a", str(i).encode(), version=0) for i in range(5)), return_exceptions=True
@@ -119,7 +119,7 @@ async def test_children_are_named_and_sorted(store: Store) -> None:
     assert await store.children("/p") == ["a", "b", "c"]
 
 
-async def test_a_node_made_again_begins_anew(store: Store) -> None:
+async def test_a_recreated_node_starts_over(store: Store) -> None:
     await store.create("/a", b"0")
     await store.set("/a", b"1")
     await store.delete("/a")
@@ -160,7 +160,7 @@ async def test_a_transaction_does_all(store: Store) -> None:
     assert not await store.exists("/gone")
 
 
-async def test_a_transaction_does_nothing_if_one_of_it_cannot_be_done(store: Store) -> None:
+async def test_a_transaction_does_nothing_if_one_operation_fails(store: Store) -> None:
     await store.create("/old", b"0")
     await store.create("/p/q", parents=True)
     for last, error in (
@@ -200,7 +200,7 @@ async def test_a_failed_transaction_does_not_harm_its_neighbours(store: Store) -
     assert await store.children("/a") == ["1", "3"]
 
 
-async def test_a_watch_tells_of_a_node_and_its_children(store: Store) -> None:
+async def test_a_watch_reports_changes_of_a_node_and_its_children(store: Store) -> None:
     events: list[StoreEvent] = []
     watch = store.watch("/a", events.append)
 
@@ -227,7 +227,7 @@ async def test_a_watch_tells_of_a_node_and_its_children(store: Store) -> None:
     assert not events
 
 
-async def test_a_watch_is_told_what_can_be_read(store: Store) -> None:
+async def test_a_watch_reports_only_readable_changes(store: Store) -> None:
     seen: list[bytes] = []
 
     async def read() -> None:
@@ -238,7 +238,7 @@ async def test_a_watch_is_told_what_can_be_read(store: Store) -> None:
     await store.create("/a", b"1")
     await until(lambda: bool(tasks))
     await asyncio.gather(*tasks)
-    # Twice, where the node comes while the watch is being set.
+    # Twice if the node is created while the watch is being set.
     assert set(seen) == {b"1"}
 
 
@@ -257,7 +257,7 @@ async def test_the_last_of_many_changes_is_never_missed(store: Store) -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_a_watch_that_fails_harms_nobody(store: Store, events_log: io.StringIO) -> None:
+async def test_a_failing_watch_does_not_affect_others(store: Store, events_log: io.StringIO) -> None:
     def fail(event: StoreEvent) -> None:
         raise RuntimeError("oops")
 
@@ -269,7 +269,7 @@ async def test_a_watch_that_fails_harms_nobody(store: Store, events_log: io.Stri
     assert "oops" in events_log.getvalue()
 
 
-async def test_after_the_session_nothing_can_be_asked(store: Store) -> None:
+async def test_requests_fail_after_the_session(store: Store) -> None:
     states: list[SessionState] = []
     store.watch_session(states.append)
     assert store.state is SessionState.CONNECTED

@@ -59,9 +59,7 @@ async def test_a_node_that_turns_ephemeral_is_gone_afterwards(open_embedded: Ope
     await last.close()
 
 
-async def test_the_store_is_found_whatever_the_order_of_the_folders(
-    tmp_path: Path, background: Background
-) -> None:
+async def test_the_store_is_found_in_any_data_folder(tmp_path: Path, background: Background) -> None:
     folders = [tmp_path / name for name in ("a", "b")]
     for folder in folders:
         folder.mkdir()
@@ -117,12 +115,12 @@ async def test_another_file_in_its_place_is_refused(open_embedded: Open, tmp_pat
         open_embedded()
 
 
-async def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path, background: Background) -> None:
+async def test_a_missing_folder_is_a_one_line_error(tmp_path: Path, background: Background) -> None:
     with pytest.raises(StoreFailedError, match=r"cannot be opened \(No such file or directory\)"):
         EmbeddedStore.open(tmp_path / "missing", background)
 
 
-async def test_a_journal_stopped_while_made_is_an_empty_one(open_embedded: Open, tmp_path: Path) -> None:
+async def test_a_partly_created_journal_is_empty(open_embedded: Open, tmp_path: Path) -> None:
     for size in range(len(journal.MAGIC)):
         (tmp_path / JOURNAL_NAME).write_bytes(journal.MAGIC[:size])
         store = open_embedded()
@@ -155,7 +153,7 @@ async def test_the_journal_is_compacted_and_nothing_is_lost(
     await again.close()
 
 
-async def test_damage_of_a_compacted_journal_is_never_taken_for_a_torn_end(
+async def test_damage_of_a_compacted_journal_is_not_a_torn_end(
     open_embedded: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedded, "_COMPACT_MINIMUM", 0)
@@ -211,7 +209,7 @@ async def test_a_change_that_cannot_be_written_did_not_happen(
     await again.close()
 
 
-async def test_a_journal_that_cannot_even_be_cut_back_takes_no_more(
+async def test_a_journal_that_cannot_be_truncated_accepts_no_more_changes(
     open_embedded: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_embedded()
@@ -249,7 +247,7 @@ async def test_many_changes_share_flushes(open_embedded: Open, monkeypatch: pyte
     await store.close()
 
 
-async def test_a_caller_who_gives_up_does_not_stop_the_others(open_embedded: Open) -> None:
+async def test_a_cancelled_caller_does_not_stop_the_others(open_embedded: Open) -> None:
     store = open_embedded()
     given_up = asyncio.ensure_future(store.create("/a"))
     other = asyncio.ensure_future(store.create("/b"))

@@ -1,4 +1,4 @@
-"""The embedded store against a dictionary, and crashes at any byte against what had been acknowledged."""
+"""The embedded store compared with a dictionary, and after crashes at any byte with the acknowledged changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TRANSACTIONS = st.lists(st.lists(OPERATIONS, min_size=1, max_size=4), max_size=2
 
 
 def apply(nodes: Nodes, operations: list[Operation]) -> Nodes | None:
-    """What the nodes are after a transaction; ``None`` if it can't be done."""
+    """The nodes after a transaction; ``None`` if it fails."""
     after = dict(nodes)
     for operation in operations:
         path = operation.path
@@ -60,7 +60,7 @@ async def dump(store: EmbeddedStore, path: str = "/") -> Nodes:
 
 
 async def run(folder: Path, transactions: list[list[Operation]], background: Background) -> list[Nodes]:
-    """Do the transactions; returns the nodes after each that could be done, the empty store first."""
+    """Do the transactions. Returns the nodes after each successful one, starting with the empty store."""
     store = EmbeddedStore.open(folder, background)
     states: list[Nodes] = [{}]
     for operations in transactions:

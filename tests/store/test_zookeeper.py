@@ -1,4 +1,4 @@
-"""The store on ZooKeeper when connections break, sessions end, and nothing is where it should be."""
+"""The store on ZooKeeper when connections break and sessions end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def both(open_store: Open, relay: Relay, connect: str) -> tuple[ZooKeeperS
 async def lose_the_answer(
     relay: Relay, call: Coroutine[Any, Any, Any], done: Callable[[], Awaitable[bool]]
 ) -> Any:
-    """Have a call done, its answer lost and the connection broken."""
+    """Make a call, lose its answer and break the connection."""
     relay.swallowing = True
     task = asyncio.ensure_future(call)
     while not await done():
@@ -58,11 +58,8 @@ async def lose_the_answer(
     return await task
 
 
-# ---- answers that are lost
-
-
 @pytest.mark.parametrize("ephemeral", [False, True])
-async def test_a_create_whose_answer_is_lost_is_made_once(
+async def test_a_create_with_a_lost_answer_is_made_once(
     relay: Relay, both: tuple[ZooKeeperStore, ZooKeeperStore], ephemeral: bool
 ) -> None:
     store, beside = both
@@ -74,12 +71,12 @@ async def test_a_create_whose_answer_is_lost_is_made_once(
     assert await store.ephemeral_owner("/a") == (store.session_id if ephemeral else 0)
 
 
-async def test_a_node_of_anothers_is_not_taken_for_one_whose_answer_was_lost(
+async def test_anothers_node_does_not_count_as_created_by_a_lost_request(
     relay: Relay, both: tuple[ZooKeeperStore, ZooKeeperStore]
 ) -> None:
     store, _ = both
     await store.create("/a", b"same")
-    # The refusal is lost; asked again, the node is there as it was before.
+    # The error is lost; when repeated, the node exists as before.
     relay.swallowing = True
     task = asyncio.ensure_future(store.create("/a", b"same"))
     await asyncio.sleep(0.1)
@@ -122,7 +119,7 @@ async def test_a_node_with_a_number_that_was_not_made_is_made(
     assert await task == "/q/n_0000000001"
 
 
-async def test_a_set_whose_answer_is_lost_is_done_once(
+async def test_a_set_with_a_lost_answer_is_done_once(
     relay: Relay, both: tuple[ZooKeeperStore, ZooKeeperStore]
 ) -> None:
     store, beside = both
@@ -135,7 +132,7 @@ async def test_a_set_whose_answer_is_lost_is_done_once(
     assert await beside.get("/a") == (b"1", 1)
 
 
-async def test_a_set_that_another_was_before_is_refused_though_an_answer_was_lost(
+async def test_a_set_after_anothers_is_refused_even_if_an_answer_was_lost(
     relay: Relay, both: tuple[ZooKeeperStore, ZooKeeperStore]
 ) -> None:
     store, beside = both
@@ -150,7 +147,7 @@ async def test_a_set_that_another_was_before_is_refused_though_an_answer_was_los
         await task
 
 
-async def test_a_delete_whose_answer_is_lost_leaves_what_was_made_since(
+async def test_a_delete_with_a_lost_answer_leaves_newer_nodes(
     relay: Relay, both: tuple[ZooKeeperStore, ZooKeeperStore]
 ) -> None:
     store, beside = both
@@ -180,7 +177,7 @@ async def test_a_delete_that_was_lost_is_done(
     assert not await beside.exists("/a")
 
 
-async def test_a_transaction_whose_answer_is_lost_stays_in_doubt_and_can_be_looked_up(
+async def test_a_transaction_with_a_lost_answer_has_an_unknown_outcome(
     relay: Relay, both: tuple[ZooKeeperStore, ZooKeeperStore]
 ) -> None:
     store, beside = both
@@ -191,7 +188,7 @@ async def test_a_transaction_whose_answer_is_lost_stays_in_doubt_and_can_be_look
     assert await store.exists("/a/b")
 
 
-async def test_a_change_is_in_doubt_when_no_connection_comes_back(
+async def test_a_change_has_an_unknown_outcome_without_a_new_connection(
     relay: Relay, open_store: Open, connect: str
 ) -> None:
     address = await relay.start()
@@ -201,7 +198,7 @@ async def test_a_change_is_in_doubt_when_no_connection_comes_back(
     relay.refusing = True
     with pytest.raises(UnknownOutcomeError, match=r"/a: no ZooKeeper answers at .*; it is unknown whether"):
         await lose_the_answer(relay, store.create("/a"), lambda: beside.exists("/a"))
-    # What was never sent has not been done, and that is said.
+    # A request that was never sent was not carried out, and the error says so.
     with pytest.raises(StoreFailedError, match=r"/b: no ZooKeeper answers .* for 1000 ms"):
         await store.create("/b")
     with pytest.raises(StoreFailedError, match=r"/b: no ZooKeeper answers .* for 1000 ms"):
@@ -213,9 +210,7 @@ async def test_a_change_is_in_doubt_when_no_connection_comes_back(
     assert not await store.exists("/b")
 
 
-async def test_a_server_that_falls_silent_is_left_however_much_is_asked_of_it(
-    relay: Relay, open_store: Open, connect: str
-) -> None:
+async def test_a_silent_server_is_left_under_any_load(relay: Relay, open_store: Open, connect: str) -> None:
     address = await relay.start()
     store = await open_store(f"{address}/{connect.partition('/')[2]}", session_timeout_ms=1500)
     await store.create("/a")
@@ -233,9 +228,6 @@ async def test_a_server_that_falls_silent_is_left_however_much_is_asked_of_it(
         set(await asyncio.gather(*tasks, return_exceptions=True)) <= {True} or states[-1] is SessionState.LOST
     )
     assert states[0] is SessionState.SUSPENDED
-
-
-# ---- ZooKeeper killed
 
 
 async def test_zookeeper_killed_and_restarted_under_load(tmp_path: Path) -> None:
@@ -313,9 +305,6 @@ async def test_zookeeper_killed_and_restarted_under_load(tmp_path: Path) -> None
     server.kill()
 
 
-# ---- sessions
-
-
 async def test_a_session_that_is_ended_by_force_is_final(
     open_store: Open, zookeeper: ZooKeeperProcess
 ) -> None:
@@ -327,7 +316,7 @@ async def test_a_session_that_is_ended_by_force_is_final(
     await store.create("/mine", ephemeral=True)
     other = KazooClient(zookeeper.address, client_id=store._link._client.client_id)
     await asyncio.to_thread(other.start)
-    # The same session, which is moved: ours is cut off, and comes back to find it closed.
+    # Another client takes the session: the store is cut off, and finds it closed when it comes back.
     await asyncio.to_thread(other.stop)
     await asyncio.to_thread(other.close)
     calls = [store.get("/mine"), store.create("/x"), store.transaction([Create("/y"), Delete("/y")])]
@@ -344,7 +333,7 @@ async def test_a_session_that_is_ended_by_force_is_final(
     assert not await again.exists("/mine")
 
 
-async def test_a_session_that_runs_out_while_nothing_can_be_reached(
+async def test_a_session_that_expires_while_no_server_is_reachable(
     relay: Relay, open_store: Open, connect: str
 ) -> None:
     beside = await open_store()
@@ -363,10 +352,7 @@ async def test_a_session_that_runs_out_while_nothing_can_be_reached(
     assert store.state is SessionState.LOST
 
 
-# ---- watches
-
-
-async def test_what_changed_while_the_connection_was_gone_is_told(
+async def test_changes_during_a_lost_connection_are_reported(
     relay: Relay, both: tuple[ZooKeeperStore, ZooKeeperStore]
 ) -> None:
     store, beside = both
@@ -418,7 +404,7 @@ async def test_no_last_change_is_missed_while_connections_break(
     await asyncio.gather(*tasks)
 
 
-async def test_a_watch_cancelled_and_made_again_is_one_in_zookeeper(open_store: Open) -> None:
+async def test_a_recreated_watch_is_a_single_one_in_zookeeper(open_store: Open) -> None:
     store = await open_store()
     events: list[StoreEvent] = []
     for _ in range(50):
@@ -431,9 +417,6 @@ async def test_a_watch_cancelled_and_made_again_is_one_in_zookeeper(open_store: 
     await until(lambda: bool(events))
     await store.delete("/a")
     await until(lambda: events[-1].kind is EventKind.DELETED)
-
-
-# ---- ends
 
 
 def descriptors() -> int:
@@ -454,9 +437,7 @@ async def test_nothing_is_left_after_close(connect: str, relay: Relay) -> None:
     await until(lambda: descriptors() <= open_files)
 
 
-async def test_close_waits_for_no_server_that_says_nothing(
-    relay: Relay, open_store: Open, connect: str
-) -> None:
+async def test_close_does_not_wait_for_a_silent_server(relay: Relay, open_store: Open, connect: str) -> None:
     address = await relay.start()
     store = await open_store(f"{address}/{connect.partition('/')[2]}", session_timeout_ms=60_000)
     relay.holding = True
@@ -464,10 +445,7 @@ async def test_close_waits_for_no_server_that_says_nothing(
     relay.holding = False
 
 
-# ---- bounds
-
-
-async def test_what_is_too_large_is_refused_before_it_is_sent(open_store: Open) -> None:
+async def test_too_large_requests_are_refused_before_they_are_sent(open_store: Open) -> None:
     store = await open_store()
     states: list[SessionState] = []
     store.watch_session(states.append)
@@ -490,7 +468,7 @@ async def test_thousands_are_read_few_at_a_time(
 ) -> None:
     store = await open_store(max_in_flight=10)
     if old:
-        # A request that ZooKeeper doesn't know, as it didn't before 3.6.
+        # A request that ZooKeeper didn't have before 3.6.
         monkeypatch.setattr(ReadMany, "type", 77)
     await store.create("/many")
     count = 2000 if old else 5000
@@ -507,12 +485,12 @@ async def test_thousands_are_read_few_at_a_time(
     assert found[-1] is None
     assert [node and node[0] for node in found[:-1]] == [str(n).encode() for n in range(count)]
     assert 0 < most <= 10
-    # The loop has turned all the while.
+    # The loop was never blocked.
     assert turns > 3
     assert await store.get_many([]) == []
 
 
-async def test_no_more_requests_are_under_way_than_may_be(open_store: Open) -> None:
+async def test_the_number_of_requests_in_flight_is_limited(open_store: Open) -> None:
     store = await open_store(max_in_flight=3)
     await store.create("/a")
     tasks = [asyncio.ensure_future(store.exists("/a")) for _ in range(50)]
@@ -523,7 +501,7 @@ async def test_no_more_requests_are_under_way_than_may_be(open_store: Open) -> N
     assert most == 3
 
 
-async def test_one_of_many_that_may_not_be_read_is_an_error(open_store: Open) -> None:
+async def test_a_node_without_read_access_among_many_is_an_error(open_store: Open) -> None:
     mine = await open_store(digest=("broker", "x"), set_acl=True)
     await mine.create("/config/users/u", parents=True)
     other = await open_store()
@@ -558,10 +536,10 @@ async def test_a_frozen_zookeeper_does_not_stop_the_loop(tmp_path: Path) -> None
     server.kill()
 
 
-async def test_a_server_that_forgets_who_asked_for_a_session_is_asked_again(
+async def test_a_request_for_a_session_is_repeated_if_the_server_forgets_it(
     open_store: Open, relay: Relay, connect: str
 ) -> None:
-    """As ZooKeeper may when it is about to serve."""
+    """A starting ZooKeeper may do so."""
     await open_store()
     chroot = connect.partition("/")[2]
     store = await open_store(f"{await relay.start()}/{chroot}", session_timeout_ms=6000)
@@ -569,7 +547,7 @@ async def test_a_server_that_forgets_who_asked_for_a_session_is_asked_again(
     relay.cut()
     asked = relay.accepted
     await until(lambda: relay.accepted > asked)
-    # What this connection was asked for is on its way, or has come; the next one is answered.
+    # The request on this connection gets no answer; the next one does.
     await until(lambda: relay.accepted > asked + 1)
     relay.swallowing = False
     await store.create("/after")
@@ -577,10 +555,9 @@ async def test_a_server_that_forgets_who_asked_for_a_session_is_asked_again(
     assert store.session_id
 
 
-# ---- until when a session lasts
-
-
-async def test_a_lease_counts_from_what_was_answered(both: tuple[ZooKeeperStore, Any], relay: Relay) -> None:
+async def test_a_lease_counts_from_the_last_answered_request(
+    both: tuple[ZooKeeperStore, Any], relay: Relay
+) -> None:
     store, _ = both
     began = time.monotonic()
     first = store.lease.until
@@ -616,7 +593,7 @@ async def test_pings_keep_a_lease_and_the_servers_timeout_holds(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("path", ["/a/./b", "/a/..", "/\x01", "/\ud800", "/\U0001f600"])
-async def test_paths_that_zookeeper_has_not_are_refused_and_harm_nothing(open_store: Open, path: str) -> None:
+async def test_paths_that_zookeeper_refuses_are_refused_without_harm(open_store: Open, path: str) -> None:
     store = await open_store()
     with pytest.raises(ValueError, match="not a path"):
         await store.create(path)
@@ -625,11 +602,8 @@ async def test_paths_that_zookeeper_has_not_are_refused_and_harm_nothing(open_st
     assert await store.children("/") == []
 
 
-# ---- nodes without data
-
-
-async def test_a_node_without_data_is_made_as_kafka_makes_it(open_store: Open) -> None:
-    """With none: Kafka's controller takes an empty text for JSON that is broken."""
+async def test_a_node_without_data_is_created_as_in_kafka(open_store: Open) -> None:
+    """It has no data: Kafka's controller can't parse empty text as JSON."""
     store = await open_store()
     await store.create("/without")
     await store.create("/parent/without", parents=True)

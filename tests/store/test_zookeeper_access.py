@@ -1,4 +1,4 @@
-"""The store on ZooKeeper: where it is, who may do what there, and TLS."""
+"""The store on ZooKeeper: addresses, access rights, and TLS."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from tests.support.zookeeper import ZooKeeperProcess
 from ottla_broker.store.api import Create, EventKind, StoreEvent, StoreFailedError
 from ottla_broker.store.zookeeper import Tls, ZooKeeperSettings, ZooKeeperStore
 
-# ---- addresses
-
 
 @pytest.mark.parametrize(
     ("address", "line"),
@@ -37,19 +35,19 @@ from ottla_broker.store.zookeeper import Tls, ZooKeeperSettings, ZooKeeperStore
         ("a:1/x/../y", "is not a path in ZooKeeper"),
     ],
 )
-async def test_an_address_that_is_none(address: str, line: str) -> None:
+async def test_an_invalid_address_is_refused(address: str, line: str) -> None:
     with pytest.raises(StoreFailedError, match=line):
         await ZooKeeperStore.open(ZooKeeperSettings(address))
 
 
-async def test_nothing_there_and_nobody_who_speaks_zookeeper(relay: Relay) -> None:
+async def test_addresses_where_no_zookeeper_answers(relay: Relay) -> None:
     async def line(address: str) -> str:
         begun = time.monotonic()
         with pytest.raises(StoreFailedError) as caught:
             await ZooKeeperStore.open(
                 ZooKeeperSettings(address, session_timeout_ms=18_000, connection_timeout_ms=1000)
             )
-        # Well short of a session's timeout, which is what kazoo would wait for each of them.
+        # Much less than a session's timeout, for which kazoo would wait at each.
         assert time.monotonic() - begun < 9
         text = str(caught.value)
         assert f"no ZooKeeper answers at zookeeper.connect={address} within 1000 ms" in text
@@ -87,7 +85,7 @@ async def test_one_host_of_several_is_enough(
     relay.holding = False
 
 
-async def test_a_chroot_is_made_with_all_that_is_above_it(open_store: Open, connect: str) -> None:
+async def test_a_chroot_is_created_with_its_parents(open_store: Open, connect: str) -> None:
     await asyncio.gather(*(open_store(f"{connect}/deep/down/") for _ in range(3)))
     store = await open_store(f"{connect}/deep/down")
     assert await store.create("/a/b", b"1", parents=True) == "/a/b"
@@ -102,10 +100,7 @@ async def test_a_chroot_is_made_with_all_that_is_above_it(open_store: Open, conn
     await until(lambda: events == [StoreEvent(EventKind.CHILDREN, "/")])
 
 
-# ---- users
-
-
-async def test_a_digest_user_owns_what_it_makes(
+async def test_a_digest_user_owns_its_nodes(
     open_store: Open, connect: str, zookeeper: ZooKeeperProcess
 ) -> None:
     mine = await open_store(digest=("broker", "se:cret"), set_acl=True)
@@ -135,7 +130,9 @@ async def test_a_digest_user_owns_what_it_makes(
     assert await again.set("/config/topics/t", b"mine too") == 1
 
 
-async def test_a_user_is_one_again_after_a_reconnect(relay: Relay, open_store: Open, connect: str) -> None:
+async def test_a_user_is_authenticated_again_after_a_reconnect(
+    relay: Relay, open_store: Open, connect: str
+) -> None:
     address = await relay.start()
     store = await open_store(f"{address}/{connect.partition('/')[2]}", digest=("broker", "x"), set_acl=True)
     await store.create("/a", b"0")
@@ -148,9 +145,6 @@ async def test_acls_need_a_user(open_store: Open) -> None:
     anonymous = await open_store(set_acl=True)
     with pytest.raises(StoreFailedError, match=r"has no user in ZooKeeper: see zookeeper\.set\.acl"):
         await anonymous.create("/a")
-
-
-# ---- TLS
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +182,7 @@ async def test_tls_with_certificates_on_both_sides(
     tls = Tls(certificates.authority, certificates.broker)
     store = await open_store(f"localhost:{tls_port}/tls", tls=tls, set_acl=True)
     await store.create("/a", b"1")
-    # Answers that come together are all read.
+    # Answers that arrive together are all read.
     assert await asyncio.gather(*(store.get("/a") for _ in range(500))) == [(b"1", 0)] * 500
     await store.create("/large", bytes(1_000_000))
     assert len((await store.get("/large"))[0]) == 1_000_000
@@ -232,7 +226,7 @@ async def test_tls_that_fails_says_why(tls_port: int, certificates: Certificates
 
 @pytest.fixture
 def misnamed_port(certificates: Certificates, tmp_path: Path, tls_port: int) -> Iterator[int]:
-    """Another, whose certificate is for a host of another name."""
+    """A ZooKeeper whose certificate is for another host."""
     server, port = secure(tmp_path, certificates, certificates.elsewhere)
     yield port
     server.kill()

@@ -1,4 +1,4 @@
-"""The controller as handlers see it, on brokers that are the controller and on those that are not."""
+"""``ClusterController`` on the controller and on other brokers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def two(cluster: FakeCluster, **settings: str) -> tuple[Candidate, Candida
     return controller, other
 
 
-async def test_what_only_the_controller_may_do_others_refuse(cluster: FakeCluster) -> None:
+async def test_brokers_that_are_not_the_controller_refuse(cluster: FakeCluster) -> None:
     _, other = await two(cluster)
     outcomes = [
         *await other.api.create_topics([NewTopic("t", 1, 1)], False),
@@ -40,7 +40,7 @@ async def test_what_only_the_controller_may_do_others_refuse(cluster: FakeCluste
     assert await cluster.store.children(TopicNode.PARENT) == []
 
 
-async def test_a_topic_that_is_used_first_is_made_once_for_all_who_ask(cluster: FakeCluster) -> None:
+async def test_a_topic_is_created_once_for_all_first_users(cluster: FakeCluster) -> None:
     controller, other = await two(cluster, num_partitions="3", default_replication_factor="2")
     found = await asyncio.gather(
         *(other.api.ensure_topic("t") for _ in range(5)),
@@ -61,7 +61,7 @@ async def test_the_offsets_topic_has_its_own_settings(cluster: FakeCluster) -> N
     assert len((await cluster.state("__consumer_offsets", 0)).isr) == 3
 
 
-async def test_what_cannot_be_made_is_told(cluster: FakeCluster) -> None:
+async def test_a_topic_that_cannot_be_created_is_an_error(cluster: FakeCluster) -> None:
     _, other = await two(cluster, offsets_topic_replication_factor="4")
     for name, error in (
         ("x/y", ErrorCode.INVALID_TOPIC_EXCEPTION),
@@ -73,7 +73,7 @@ async def test_what_cannot_be_made_is_told(cluster: FakeCluster) -> None:
         assert caught.value.code == error
 
 
-async def test_a_topic_is_asked_for_until_there_is_a_controller(
+async def test_creation_is_requested_until_a_controller_exists(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller, other = await two(cluster)
@@ -83,7 +83,7 @@ async def test_a_topic_is_asked_for_until_there_is_a_controller(
     assert not asking.done()
     controller.active = active
     assert (await asking).name == "t"
-    # Nor for ever.
+    # But not for ever.
     monkeypatch.setattr(cluster_controller, "ENSURE_SECONDS", 0.3)
     controller.active = None
     with pytest.raises(KafkaError) as caught:
@@ -95,9 +95,7 @@ async def test_a_topic_is_asked_for_until_there_is_a_controller(
     controller.active = active
 
 
-async def test_leaders_that_do_not_answer_are_not_waited_for_without_end(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_waiting_for_leaders_times_out(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     controller, _ = await two(cluster)
     monkeypatch.setattr(cluster_controller, "TIMEOUT_SECONDS", 0.3)
     cluster.brokers[1].silent = True
@@ -105,7 +103,7 @@ async def test_leaders_that_do_not_answer_are_not_waited_for_without_end(
     assert made.error == ErrorCode.REQUEST_TIMED_OUT
     (grown,) = await controller.api.create_partitions([MorePartitions("t", 2, [[2]])], False)
     assert grown.error == ErrorCode.REQUEST_TIMED_OUT
-    # It is there all the same.
+    # The topic exists all the same.
     cluster.brokers[1].silent = False
     for link in list(cluster.brokers[1].links):
         link.close()
@@ -120,9 +118,6 @@ async def test_producer_ids_are_given_once(cluster: FakeCluster) -> None:
     )
     assert len(set(got)) == 3000
     assert max(got) < 4000
-
-
-# ---- configs
 
 
 async def test_configs_are_set_through_any_broker(cluster: FakeCluster) -> None:

@@ -1,4 +1,4 @@
-"""Who is the controller: one at a time, and one that was can't write any more."""
+"""There is one controller at a time, and a replaced one can't write."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ottla_broker.store.zookeeper import ZooKeeperStore
 from ottla_protocol.errors import ErrorCode
 
 
-async def test_one_is_elected_and_another_when_it_goes(cluster: FakeCluster) -> None:
+async def test_another_controller_is_elected_when_one_leaves(cluster: FakeCluster) -> None:
     await cluster.add(1, 2)
     first = await cluster.controller(1)
     await until(lambda: first.active is not None)
@@ -38,7 +38,7 @@ async def test_one_is_elected_and_another_when_it_goes(cluster: FakeCluster) -> 
     await until(lambda: all(broker.controller_epoch == 2 for broker in cluster.brokers.values()))
 
 
-async def test_of_many_who_stand_at_once_one_wins(cluster: FakeCluster) -> None:
+async def test_one_of_many_candidates_wins(cluster: FakeCluster) -> None:
     await cluster.add(1, 2, 3, 4)
     candidates = await asyncio.gather(*(cluster.controller(each) for each in (1, 2, 3, 4)))
     await until(lambda: all(candidate.known_controllers for candidate in candidates))
@@ -47,7 +47,7 @@ async def test_of_many_who_stand_at_once_one_wins(cluster: FakeCluster) -> None:
     assert sum(candidate.elected for candidate in candidates) == 1
 
 
-async def test_who_resigns_may_be_elected_again(cluster: FakeCluster) -> None:
+async def test_a_broker_that_resigned_can_be_elected_again(cluster: FakeCluster) -> None:
     await cluster.add(1)
     candidate = await cluster.controller(1)
     await until(lambda: candidate.elected == 1)
@@ -56,25 +56,25 @@ async def test_who_resigns_may_be_elected_again(cluster: FakeCluster) -> None:
     assert candidate.resigned == 1
 
 
-async def test_a_dead_controllers_place_is_taken_before_its_session_ends(cluster: FakeCluster) -> None:
+async def test_a_dead_controller_is_replaced_before_its_session_ends(cluster: FakeCluster) -> None:
     await cluster.add(1, 2)
     first = await cluster.controller(1)
     await until(lambda: first.active is not None)
     second = await cluster.controller(2)
     await until(lambda: second.known_controllers == [1])
-    # Nobody else is meant.
+    # Only that broker is replaced.
     second.election.take_over(3)
     await asyncio.sleep(0.1)
     assert second.active is None
     second.election.take_over(1)
     await until(lambda: second.active is not None)
-    # It was alive after all: it finds its node gone.
+    # The old controller was alive after all: it finds its node gone.
     await until(lambda: first.resigned == 1)
     await until(lambda: first.known_controllers[-1] == 2)
     assert first.active is None
 
 
-async def test_two_who_would_take_its_place_do_not_both(cluster: FakeCluster) -> None:
+async def test_only_one_of_two_brokers_takes_over(cluster: FakeCluster) -> None:
     await cluster.add(1, 2, 3)
     first = await cluster.controller(1)
     await until(lambda: first.active is not None)
@@ -87,7 +87,7 @@ async def test_two_who_would_take_its_place_do_not_both(cluster: FakeCluster) ->
     assert sum(other.elected for other in others) == 1
 
 
-async def test_a_node_of_an_earlier_life_of_this_broker_is_replaced(cluster: FakeCluster) -> None:
+async def test_a_node_of_an_earlier_process_is_replaced(cluster: FakeCluster) -> None:
     await cluster.add(1)
     await cluster.store.create(ControllerNode.PATH, ControllerNode.encode(1, 0), ephemeral=True)
     candidate = await cluster.controller(1)
@@ -95,7 +95,7 @@ async def test_a_node_of_an_earlier_life_of_this_broker_is_replaced(cluster: Fak
     assert await candidate.store.ephemeral_owner(ControllerNode.PATH) == candidate.store.session_id
 
 
-async def test_a_controller_that_cannot_be_read_is_one_all_the_same(
+async def test_an_unreadable_controller_node_blocks_the_election(
     cluster: FakeCluster, events_log: io.StringIO
 ) -> None:
     await cluster.add(1)
@@ -107,18 +107,15 @@ async def test_a_controller_that_cannot_be_read_is_one_all_the_same(
     await until(lambda: candidate.active is not None)
 
 
-# ---- a stale one
-
-
 async def test_a_stale_controller_cannot_write(cluster: FakeCluster) -> None:
-    """It doesn't know yet that it has been replaced: every kind of write is refused to it, and it gives up."""
+    """It doesn't know yet that it has been replaced: every kind of write fails, and it resigns."""
     await cluster.add(1, 2, 3)
     stale = await cluster.controller(1)
     await until(lambda: len(cluster.brokers[3].live) == 3)
     await stale.api.create_topics([NewTopic("t", assignments={0: [2, 3], 1: [3, 1]})], False)
     old = stale.active
     assert old is not None
-    # A second one takes over while the first hears nothing of it.
+    # A second one takes over without the first noticing.
     data, version = await cluster.store.get(ControllerEpochNode.PATH)
     epoch = ControllerEpochNode.decode(data)
     await cluster.store.set(ControllerEpochNode.PATH, ControllerEpochNode.encode(epoch + 1), version)
@@ -145,7 +142,7 @@ async def test_a_stale_controller_cannot_write(cluster: FakeCluster) -> None:
     assert await cluster.state("t", 0) == view.state
     assert await cluster.store.get("/brokers/topics/t") == before
     assert await cluster.store.exists("/config/topics/t")
-    # What clients ask of it, it refuses; and it knows now.
+    # It refuses clients' requests, and has noticed now.
     (made,) = await stale.api.create_topics([NewTopic("u", 1, 1)], False)
     assert made.error == ErrorCode.NOT_CONTROLLER
     assert stale.moved == 1
@@ -155,7 +152,7 @@ async def test_a_stale_controller_cannot_write(cluster: FakeCluster) -> None:
     await successor.close()
 
 
-async def test_a_stale_controller_learns_it_from_the_brokers(cluster: FakeCluster) -> None:
+async def test_a_stale_controller_finds_out_from_the_brokers(cluster: FakeCluster) -> None:
     await cluster.add(1, 2, 3)
     stale = await cluster.controller(1)
     await until(lambda: len(cluster.brokers[3].live) == 3)
@@ -174,11 +171,8 @@ async def test_a_stale_controller_learns_it_from_the_brokers(cluster: FakeCluste
     await until(lambda: stale.moved == 1)
 
 
-# ---- ZooKeeper goes and comes
-
-
 async def test_a_change_waits_for_zookeeper(tmp_path: Path) -> None:
-    """What happens while ZooKeeper is away is dealt with when it is back, by the same controller."""
+    """The same controller handles events from ZooKeeper's downtime when it is back."""
     zookeeper = ZooKeeperProcess(tmp_path)
     zookeeper.start()
     cluster = await FakeCluster.open(f"{zookeeper.address}/c")
@@ -206,14 +200,14 @@ async def change_while_away(cluster: FakeCluster, zookeeper: ZooKeeperProcess) -
         await cluster.until_state("t", index, lambda state: state.isr == [3, 1])
     await until(lambda: len(cluster.brokers[3].leads()) >= 20)
     (made,) = await making
-    # Whether it was made before the client was told otherwise is settled, too.
+    # The topic may or may not have been created before the client got an error.
     assert made.error in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT)
     (later,) = await candidate.api.create_topics([NewTopic("v", 1, 2)], False)
     if candidate.active is not None:
         assert later.error == ErrorCode.NONE
 
 
-async def test_a_controller_whose_session_is_over_resigns(cluster: FakeCluster) -> None:
+async def test_a_controller_resigns_when_its_session_ends(cluster: FakeCluster) -> None:
     await cluster.add(1)
     candidate = await cluster.controller(1)
     await until(lambda: candidate.active is not None)
@@ -221,8 +215,8 @@ async def test_a_controller_whose_session_is_over_resigns(cluster: FakeCluster) 
     await until(lambda: candidate.resigned == 1)
 
 
-async def test_a_session_that_is_over_before_its_first_election_ends_it(cluster: FakeCluster) -> None:
-    """The next session has to begin: a broker whose part in this failed would stay without one for ever."""
+async def test_a_session_that_ends_before_the_first_election_ends_it(cluster: FakeCluster) -> None:
+    """Otherwise the broker would stay without a session for ever."""
 
     async def nothing(*news: int) -> None:
         raise AssertionError("there is nothing to be told")

@@ -14,7 +14,7 @@ _PARTITIONS = 50
 
 
 async def test_two_thousand_partitions_are_taken_over(cluster: FakeCluster) -> None:
-    """Their controller and one of their three leaders die together; all partitions are led again."""
+    """The controller and one of three leaders die together; all partitions get leaders again."""
     candidate = await cluster.three()
     for _ in range(4):
         made = await candidate.api.create_topics(

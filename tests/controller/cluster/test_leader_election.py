@@ -1,4 +1,4 @@
-"""A leader is alive and, but for unclean elections, in sync."""
+"""A leader is alive and, except for unclean elections, in sync."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def test_the_first_in_sync_replica_that_is_alive_leads() -> None:
     assert when_offline([1], [1], set(), True) is None
 
 
-def test_the_preferred_leader_is_the_first_replica_or_nobody() -> None:
+def test_the_preferred_leader_is_the_first_replica_or_none() -> None:
     assert preferred([1, 2], [2, 1], {1, 2}) == Elected(1, (2, 1))
     assert preferred([1, 2], [2], {1, 2}) is None
     assert preferred([1, 2], [1, 2], {2}) is None
 
 
-def test_who_shuts_down_neither_leads_nor_is_in_sync() -> None:
+def test_leaving_brokers_neither_lead_nor_stay_in_sync() -> None:
     assert when_shutting_down([1, 2, 3], [1, 2, 3], {1, 2, 3}, {1}) == Elected(2, (2, 3))
     assert when_shutting_down([1, 2], [1], {1, 2}, {1}) is None
 
 
 @given(replica_lists, st.data())
-def test_no_clean_election_takes_one_who_is_not_in_sync(replicas: list[int], data: st.DataObject) -> None:
+def test_clean_elections_choose_in_sync_replicas(replicas: list[int], data: st.DataObject) -> None:
     isr = data.draw(st.lists(st.sampled_from(replicas), unique=True))
     live = data.draw(st.sets(brokers))
     leaving = data.draw(st.sets(brokers))

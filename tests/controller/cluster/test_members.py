@@ -1,4 +1,4 @@
-"""Brokers that come, go, fall silent, answer again, stop in order, and whose disks fail."""
+"""Brokers that come, go, become unreachable, shut down, and whose disks fail."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ def by_hand(*replicas: int, name: str = "t") -> NewTopic:
     return NewTopic(name, assignments={0: list(replicas)})
 
 
-async def test_a_dead_broker_leads_no_more_though_its_node_stands(cluster: FakeCluster) -> None:
+async def test_a_dead_broker_loses_leadership_before_its_session_ends(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await candidate.api.create_topics([by_hand(2, 3, 1), by_hand(1, 2, name="u")], False)
     cluster.brokers[2].die()
     await cluster.until_state("t", 0, lambda state: state.leader == 3)
     state = await cluster.state("t", 0)
     assert (state.leader_epoch, state.isr) == (1, [3, 1])
-    # Where it followed, it is in sync no longer: acks=all goes on at once.
+    # It is no longer in sync where it followed, so acks=all goes on at once.
     await cluster.until_state("u", 0, lambda state: state.isr == [1])
     assert (await cluster.state("u", 0)).leader_epoch == 1
     await until(lambda: ("t", 0) in cluster.brokers[3].leads())
     await until(lambda: cluster.brokers[1].metadata["t", 0].offline_replicas == [2])
     assert set(cluster.brokers[1].live) == {1, 3}
-    # Its node goes at last: nothing is left to do.
+    # When its node goes, nothing is left to do.
     await cluster.unregister(2)
     await asyncio.sleep(0.1)
     assert (await cluster.state("t", 0)) == state
 
 
-async def test_a_broker_wrongly_taken_for_dead_comes_back_as_a_follower(cluster: FakeCluster) -> None:
+async def test_a_broker_wrongly_judged_dead_comes_back_as_a_follower(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await candidate.api.create_topics([by_hand(2, 3, 1), by_hand(2, name="alone")], False)
     cluster.brokers[2].die()
     await cluster.until_state("t", 0, lambda state: state.leader == 3)
     await cluster.until_state("alone", 0, lambda state: state.leader == -1)
     assert (await cluster.state("alone", 0)).isr == [2]
-    # In its own view it leads in epoch 0 all the while.
+    # It still believes that it leads in epoch 0.
     assert cluster.brokers[2].states["t", 0].leader == 2
     cluster.brokers[2].revive()
     await until(lambda: cluster.brokers[2].states["t", 0].leader == 3)
     assert cluster.brokers[2].states["t", 0].leader_epoch == 1
     await until(lambda: cluster.brokers[2].metadata["t", 0].leader == 3)
-    # What nobody else had is led again.
+    # It leads the partitions again that no other broker had.
     await until(lambda: cluster.brokers[2].states["alone", 0].leader_epoch == 2)
     assert (await cluster.state("alone", 0)).leader == 2
     await until(lambda: set(cluster.brokers[1].live) == {1, 2, 3})
 
 
-async def test_a_broker_whose_node_goes_is_gone_though_it_answers(cluster: FakeCluster) -> None:
+async def test_a_broker_without_a_node_is_gone_even_if_it_responds(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await candidate.api.create_topics([by_hand(2, 3, 1)], False)
     await cluster.unregister(2)
@@ -82,7 +82,7 @@ async def test_a_broker_that_registers_again_has_lost_what_it_led(cluster: FakeC
     assert (await cluster.state("t", 0)).isr == [3, 1]
 
 
-async def test_the_last_in_sync_replicas_wait_for_each_other(cluster: FakeCluster) -> None:
+async def test_only_the_last_in_sync_replicas_can_lead_again(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await candidate.api.create_topics([by_hand(2, 3)], False)
     cluster.brokers[2].die()
@@ -98,7 +98,7 @@ async def test_the_last_in_sync_replicas_wait_for_each_other(cluster: FakeCluste
     await until(lambda: ("t", 0) in cluster.brokers[3].leads() and ("t", 0) not in cluster.brokers[2].leads())
 
 
-async def test_an_unclean_leader_is_taken_where_that_is_allowed(cluster: FakeCluster) -> None:
+async def test_an_unclean_leader_is_elected_where_allowed(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await candidate.api.create_topics([by_hand(2, 3)], False)
     cluster.brokers[2].die()
@@ -115,7 +115,7 @@ async def test_an_unclean_leader_is_taken_where_that_is_allowed(cluster: FakeClu
     assert (await cluster.state("t", 0)).isr == [2]
 
 
-async def test_a_new_broker_is_told_everything(cluster: FakeCluster) -> None:
+async def test_a_new_broker_gets_the_full_state(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await candidate.api.create_topics([NewTopic("t", 3, 3)], False)
     await cluster.add(4)
@@ -124,7 +124,7 @@ async def test_a_new_broker_is_told_everything(cluster: FakeCluster) -> None:
     assert cluster.brokers[4].log[0] == "UpdateMetadataRequest"
 
 
-async def test_a_broker_that_cannot_do_what_it_is_told_is_told_again(cluster: FakeCluster) -> None:
+async def test_a_request_that_a_broker_cannot_carry_out_is_repeated(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     cluster.brokers[2].unable = 3
     (made,) = await candidate.api.create_topics([by_hand(2, 3)], False)
@@ -144,7 +144,7 @@ async def test_a_broken_connection_loses_nothing(cluster: FakeCluster) -> None:
     assert ("t", 0) in cluster.brokers[2].leads()
 
 
-async def test_a_broker_that_answers_nothing_is_given_up(cluster: FakeCluster) -> None:
+async def test_a_broker_that_does_not_respond_is_judged_unreachable(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await candidate.api.create_topics([by_hand(2, 3, 1)], False)
     active = candidate.active
@@ -159,14 +159,14 @@ async def test_a_broker_that_answers_nothing_is_given_up(cluster: FakeCluster) -
 
     await active.events.do(tell, 60)
     await cluster.until_state("t", 0, lambda state: state.leader == 3)
-    # It answers again, and is told everything.
+    # It responds again, and gets the full state.
     cluster.brokers[2].silent = False
     for link in list(cluster.brokers[2].links):
         link.close()
     await until(lambda: cluster.brokers[2].states["t", 0].leader == 3)
 
 
-async def test_addresses_that_change_are_told(cluster: FakeCluster) -> None:
+async def test_changed_addresses_are_announced(cluster: FakeCluster) -> None:
     await cluster.three()
     path = BrokerIdNode.path(2)
     data, _ = await cluster.store.get(path)
@@ -182,10 +182,7 @@ async def test_a_registration_that_cannot_be_read_is_left_out(cluster: FakeClust
     await until(lambda: set(cluster.brokers[1].live) == {1, 2, 3, 5})
 
 
-# ---- disks
-
-
-async def test_a_replica_on_a_failed_disk_leads_no_more(cluster: FakeCluster) -> None:
+async def test_a_replica_on_a_failed_disk_loses_leadership(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await candidate.api.create_topics([by_hand(2, 3, 1), by_hand(2, 1, name="u")], False)
     cluster.brokers[2].failing["t", 0] = ErrorCode.KAFKA_STORAGE_ERROR
@@ -205,7 +202,7 @@ async def test_a_new_replica_whose_disk_fails_is_replaced(cluster: FakeCluster) 
     await cluster.until_state("t", 0, lambda state: state.leader == 3)
 
 
-async def test_notices_that_cannot_be_read_are_removed(cluster: FakeCluster) -> None:
+async def test_unreadable_notifications_are_removed(cluster: FakeCluster) -> None:
     await cluster.three()
     for parent in ("/log_dir_event_notification/log_dir_event_", "/isr_change_notification/isr_change_"):
         for data in (b"{", b"[]", b"{}", b'{"partitions": 1}'):
@@ -214,10 +211,7 @@ async def test_notices_that_cannot_be_read_are_removed(cluster: FakeCluster) -> 
     await cluster.until_empty("/isr_change_notification")
 
 
-# ---- controlled shutdown
-
-
-async def test_a_broker_that_stops_hands_over_what_it_leads(cluster: FakeCluster) -> None:
+async def test_a_stopping_broker_hands_over_its_leadership(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await candidate.api.create_topics(
         [by_hand(2, 3, 1), by_hand(3, 2, name="u"), by_hand(2, name="alone")], False
@@ -230,7 +224,7 @@ async def test_a_broker_that_stops_hands_over_what_it_leads(cluster: FakeCluster
     assert (await cluster.state("u", 0)).isr == [3]
     assert (await cluster.state("alone", 0)).leader == 2
     await until(lambda: cluster.brokers[2].stopped == [("u", 0)])
-    # It is not chosen for anything any more.
+    # It is not elected any more.
     await candidate.api.create_topics([by_hand(2, 3, name="v")], False)
     assert (await cluster.state("v", 0)).leader == 3
     # When it is back it follows.
@@ -239,7 +233,7 @@ async def test_a_broker_that_stops_hands_over_what_it_leads(cluster: FakeCluster
     await until(lambda: cluster.brokers[2].states["t", 0].leader == 3)
 
 
-async def test_what_nobody_can_take_over_is_told(cluster: FakeCluster) -> None:
+async def test_partitions_without_another_leader_are_reported(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await candidate.api.create_topics([by_hand(2, 3)], False)
     cluster.brokers[3].die()
@@ -262,7 +256,7 @@ async def test_only_registered_brokers_may_leave(cluster: FakeCluster) -> None:
     assert answer.error_code == ErrorCode.NOT_CONTROLLER
 
 
-async def test_a_topic_removed_by_other_hands_is_forgotten(cluster: FakeCluster) -> None:
+async def test_a_topic_removed_by_another_process_is_forgotten(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await candidate.api.create_topics([by_hand(2, 3)], False)
     for path in ("/t/partitions/0/state", "/t/partitions/0", "/t/partitions", "/t"):

@@ -1,4 +1,4 @@
-"""Moves of replicas and deletions, as what they are apart from brokers and store."""
+"""The pure parts of moves and deletions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ replica_lists = st.lists(st.integers(1, 8), min_size=1, max_size=5, unique=True)
 
 
 @given(replica_lists, replica_lists)
-def test_a_move_ends_with_what_was_asked_for_and_begins_with_what_was(
-    before: list[int], after: list[int]
-) -> None:
+def test_a_move_starts_at_the_old_and_ends_at_the_new_replicas(before: list[int], after: list[int]) -> None:
     moving = towards(Assignment(before), after)
     assert sorted(origin(moving)) == sorted(before)
     assert target(moving) == after
@@ -26,11 +24,11 @@ def test_a_move_ends_with_what_was_asked_for_and_begins_with_what_was(
 
 
 @given(replica_lists, st.lists(replica_lists, min_size=1, max_size=4))
-def test_a_move_that_turns_keeps_where_it_came_from(before: list[int], turns: list[list[int]]) -> None:
+def test_a_redirected_move_keeps_its_origin(before: list[int], turns: list[list[int]]) -> None:
     moving = Assignment(before)
     for after in turns:
         moving = towards(moving, after)
-        # What was to stay all along may not come back into its old place in the order, but none is lost.
+        # The order of replicas may change, but none is lost.
         assert set(origin(moving)) == set(before)
         assert target(moving) == after
     stopped = towards(moving, origin(moving))
@@ -45,7 +43,7 @@ def test_the_deletion_of_a_replica_knows_every_event_in_every_stage() -> None:
 
 
 @given(st.lists(st.sampled_from(Happened)))
-def test_a_deleted_replica_stays_deleted_and_only_an_answer_makes_it_so(events: list[Happened]) -> None:
+def test_a_replica_is_deleted_only_by_an_answer_and_stays_deleted(events: list[Happened]) -> None:
     stage = NEXT[None, Happened.BEGUN]
     for happened in events:
         before, stage = stage, NEXT[stage, happened]
@@ -56,5 +54,5 @@ def test_a_deleted_replica_stays_deleted_and_only_an_answer_makes_it_so(events: 
 
 
 @pytest.mark.parametrize("begun", [Happened.BEGUN, Happened.GONE])
-def test_a_deletion_begins_whether_its_broker_is_there_or_not(begun: Happened) -> None:
+def test_a_deletion_begins_with_or_without_its_broker(begun: Happened) -> None:
     assert NEXT[None, begun] in (Stage.STARTED, Stage.HELD_UP)

@@ -1,4 +1,4 @@
-"""What brokers and clients ask of the controller: in-sync replicas, producer ids, elections, moves."""
+"""Requests of brokers and clients to the controller: in-sync replicas, producer ids, elections, moves."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def change(
     partition_epoch: int = 0,
     epochs: dict[int, int] | None = None,
 ) -> Any:
-    """Ask for in-sync replicas as a leader does; returns the partition's answer."""
+    """Ask for in-sync replicas as a leader does; returns the partition's response."""
     data = PartitionData(
         partition_index=0,
         leader_epoch=leader_epoch,
@@ -77,9 +77,6 @@ async def change(
     return answer.topics[0].partitions[0]
 
 
-# ---- AlterPartition
-
-
 async def test_a_leader_changes_its_in_sync_replicas(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     topic_id = await make(candidate, 2, 3, 1)
@@ -90,12 +87,12 @@ async def test_a_leader_changes_its_in_sync_replicas(cluster: FakeCluster) -> No
     epochs = {each: await cluster.epoch(each) for each in (1, 2, 3)}
     answer = await change(cluster, candidate, topic_id, [2, 3, 1], broker=2, partition_epoch=1, epochs=epochs)
     assert (answer.error_code, answer.partition_epoch) == (0, 2)
-    # The same once more is no error: the answer to the first may have been lost.
+    # Repeating the request is no error: the first response may have been lost.
     answer = await change(cluster, candidate, topic_id, [2, 3, 1], broker=2, partition_epoch=1)
     assert (answer.error_code, answer.partition_epoch) == (0, 2)
 
 
-async def test_changes_that_cannot_be_are_refused(cluster: FakeCluster) -> None:
+async def test_invalid_changes_are_refused(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     topic_id = await make(candidate, 2, 3)
     await change(cluster, candidate, topic_id, [2], broker=2)
@@ -121,7 +118,7 @@ async def test_changes_that_cannot_be_are_refused(cluster: FakeCluster) -> None:
 
 
 class BreakingStore:
-    """A store whose connection breaks over the first so many writes: after they are made, or before."""
+    """A store whose connection breaks during the first ``times`` writes: after they are made, or before."""
 
     def __init__(self, store: Any, times: float, made: bool) -> None:
         self._store = store
@@ -141,10 +138,10 @@ class BreakingStore:
 
 
 @pytest.mark.parametrize(("times", "made"), [(1, True), (1, False), (3, False)])
-async def test_a_change_over_which_the_connection_breaks_is_made(
+async def test_a_change_is_made_although_the_connection_breaks(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, times: int, made: bool
 ) -> None:
-    """The leader, told that somebody else has changed the partition, would wait for news of that for ever."""
+    """With an error the leader would wait for ever for another process's change."""
     candidate = await cluster.three()
     topic_id = await make(candidate, 2, 3)
     assert candidate.active is not None
@@ -156,7 +153,7 @@ async def test_a_change_over_which_the_connection_breaks_is_made(
     await until(lambda: cluster.brokers[1].metadata["t", 0].isr == [2])
 
 
-async def test_a_change_over_which_it_breaks_on_and_on_is_asked_for_again(
+async def test_a_change_is_requested_again_if_the_connection_keeps_breaking(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     candidate = await cluster.three()
@@ -172,13 +169,13 @@ async def test_a_change_over_which_it_breaks_on_and_on_is_asked_for_again(
         store = BreakingStore(cluster.store, inf, made=False)
         patched.setattr(candidate.active._persistence, "_store", store)
         answer = await candidate.handle(request, 3)
-    # Of the request as a whole: that is one to send again.
+    # An error of the whole request, so the leader repeats it.
     assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     answer = await candidate.handle(request, 3)
     assert answer.topics[0].partitions[0].isr == [2]
 
 
-async def test_only_the_broker_that_is_registered_is_heard(cluster: FakeCluster) -> None:
+async def test_only_the_registered_broker_may_change_in_sync_replicas(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     for broker, epoch, error in (
         (9, 1, ErrorCode.BROKER_ID_NOT_REGISTERED),
@@ -191,7 +188,7 @@ async def test_only_the_broker_that_is_registered_is_heard(cluster: FakeCluster)
     assert answer.error_code == ErrorCode.NOT_CONTROLLER
 
 
-async def test_topics_go_by_name_in_old_versions(cluster: FakeCluster) -> None:
+async def test_old_versions_name_topics(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await make(candidate, 2, 3)
     data = PartitionData(partition_index=0, new_isr=[2])
@@ -208,12 +205,12 @@ async def test_topics_go_by_name_in_old_versions(cluster: FakeCluster) -> None:
     assert answer.topics[1].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_what_an_old_leader_writes_itself_is_read_anew(cluster: FakeCluster) -> None:
+async def test_states_written_by_an_old_leader_are_read_again(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     topic_id = await make(candidate, 2, 3, 1)
     path = TopicPartitionStateNode.path("t", 0)
     await cluster.store.set(path, TopicPartitionStateNode.encode(PartitionState(2, 0, [2], 1)))
-    # Who asks before the controller has heard of it learns that it is behind, and the controller looks.
+    # A request before the controller has noticed fails, and makes the controller read the state.
     answer = await change(cluster, candidate, topic_id, [2, 3], broker=2)
     assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
     await until(lambda: cluster.brokers[1].metadata["t", 0].isr == [2])
@@ -222,9 +219,6 @@ async def test_what_an_old_leader_writes_itself_is_read_anew(cluster: FakeCluste
     await cluster.store.create("/isr_change_notification/isr_change_", notice, sequence=True)
     await until(lambda: cluster.brokers[3].metadata["t", 0].isr == [2, 1])
     await cluster.until_empty("/isr_change_notification")
-
-
-# ---- AllocateProducerIds
 
 
 async def test_blocks_of_producer_ids_never_overlap(cluster: FakeCluster) -> None:
@@ -253,15 +247,12 @@ async def test_blocks_of_producer_ids_never_overlap(cluster: FakeCluster) -> Non
     assert answer.error_code == ErrorCode.NOT_CONTROLLER
 
 
-async def test_a_block_that_cannot_be_read_is_not_guessed_at(cluster: FakeCluster) -> None:
+async def test_an_unreadable_block_is_an_error(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await cluster.store.set(ProducerIdBlockNode.PATH, b"{")
     request = AllocateProducerIdsRequest(broker_id=2, broker_epoch=await cluster.epoch(2))
     answer = await candidate.handle(request, 0)
     assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-
-
-# ---- ElectLeaders
 
 
 async def elect(candidate: Candidate, kind: int, *partitions: tuple[str, int]) -> dict[Any, Any]:
@@ -278,14 +269,14 @@ async def elect(candidate: Candidate, kind: int, *partitions: tuple[str, int]) -
 
 
 async def bounce(cluster: FakeCluster, broker: int) -> None:
-    """Have a broker lose what it leads, and come back in sync with nothing."""
+    """Let a broker lose its leadership, and come back in sync with nothing."""
     cluster.brokers[broker].die()
     await until(lambda: broker not in cluster.brokers[1].live)
     cluster.brokers[broker].revive()
     await until(lambda: broker in cluster.brokers[1].live)
 
 
-async def test_the_preferred_replica_leads_again_when_asked_to(cluster: FakeCluster) -> None:
+async def test_the_preferred_replica_is_elected_by_request(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     topic_id = await make(candidate, 2, 3)
     await make(candidate, 1, 3, name="fine")
@@ -299,14 +290,14 @@ async def test_the_preferred_replica_leads_again_when_asked_to(cluster: FakeClus
         ("none", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
     assert (await cluster.state("t", 0)).leader == 2
-    # All of them: those that need none are left out.
+    # For all partitions, those that need no election are left out.
     assert await elect(candidate, 0) == {}
     other = await cluster.controller(2)
     assert await elect(other, 0, ("t", 0)) == {("t", 0): ErrorCode.NOT_CONTROLLER}
     assert await elect(candidate, 7, ("t", 0)) == {("t", 0): ErrorCode.INVALID_REQUEST}
 
 
-async def test_an_unclean_leader_is_elected_when_asked_for(cluster: FakeCluster) -> None:
+async def test_an_unclean_leader_is_elected_by_request(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await make(candidate, 2, 3)
     await bounce(cluster, 2)
@@ -321,7 +312,7 @@ async def test_an_unclean_leader_is_elected_when_asked_for(cluster: FakeCluster)
     assert await elect(candidate, 1, ("t", 0)) == {("t", 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 
 
-async def test_leadership_goes_back_to_preferred_replicas_by_itself(cluster: FakeCluster) -> None:
+async def test_the_balancer_elects_preferred_replicas(cluster: FakeCluster) -> None:
     candidate = await cluster.three(leader_imbalance_check_interval_seconds="1")
     topic_id = await make(candidate, 2, 3)
     await bounce(cluster, 2)
@@ -350,7 +341,7 @@ async def test_a_balanced_enough_cluster_is_left_alone(cluster: FakeCluster) -> 
     assert [(await cluster.state("t", index)).leader for index in range(4)] == [2, 2, 1, 1]
 
 
-async def test_elections_and_moves_are_asked_for_by_nodes_too(cluster: FakeCluster) -> None:
+async def test_elections_and_moves_are_requested_by_nodes_too(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     topic_id = await make(candidate, 2, 3)
     await bounce(cluster, 2)
@@ -377,9 +368,6 @@ async def test_elections_and_moves_are_asked_for_by_nodes_too(cluster: FakeClust
 
         await cluster.until(gone)
     assert (await cluster.state("t", 0)).isr == [2]
-
-
-# ---- reassignment
 
 
 async def assignment(cluster: FakeCluster, name: str = "t") -> Assignment:
@@ -460,7 +448,7 @@ async def test_a_partition_moves_to_other_replicas(cluster: FakeCluster) -> None
     assert await moving(candidate) == []
 
 
-async def test_a_move_is_stopped(cluster: FakeCluster) -> None:
+async def test_a_move_is_cancelled(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await make(candidate, 2, 3)
     assert await move(candidate, None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
@@ -472,7 +460,7 @@ async def test_a_move_is_stopped(cluster: FakeCluster) -> None:
     assert await moving(candidate) == []
 
 
-async def test_a_move_turns_elsewhere_on_its_way(cluster: FakeCluster) -> None:
+async def test_a_move_is_redirected(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await cluster.add(4)
     await until(lambda: 4 in cluster.brokers[1].live)
@@ -496,7 +484,7 @@ async def test_the_order_of_replicas_is_changed(cluster: FakeCluster) -> None:
     assert (await cluster.state("t", 0)).leader == 3
 
 
-async def test_moves_that_cannot_be_are_refused(cluster: FakeCluster) -> None:
+async def test_invalid_moves_are_refused(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await make(candidate, 2, 3)
     for replicas in ([], [1, 1], [-1], [9]):
@@ -507,7 +495,7 @@ async def test_moves_that_cannot_be_are_refused(cluster: FakeCluster) -> None:
     assert await assignment(cluster) == Assignment([2, 3])
 
 
-async def test_a_move_is_not_stopped_when_that_would_lose_records(cluster: FakeCluster) -> None:
+async def test_a_move_is_not_cancelled_if_that_would_lose_records(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     topic_id = await make(candidate, 2)
     assert await move(candidate, [1, 3]) == ErrorCode.NONE
@@ -530,7 +518,7 @@ async def test_a_move_outlives_its_controller(cluster: FakeCluster) -> None:
     await until_assigned(cluster, Assignment([1, 3]))
 
 
-async def test_a_topic_that_moves_is_deleted(cluster: FakeCluster) -> None:
+async def test_a_moving_topic_can_be_deleted(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await make(candidate, 2, 3)
     assert await move(candidate, [1, 3]) == ErrorCode.NONE
@@ -541,7 +529,7 @@ async def test_a_topic_that_moves_is_deleted(cluster: FakeCluster) -> None:
     assert await moving(candidate) == []
 
 
-async def test_a_broker_that_leaves_takes_part_in_no_move(cluster: FakeCluster) -> None:
+async def test_a_leaving_broker_gets_no_replicas(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await make(candidate, 2, 3)
     leaving = ControlledShutdownRequest(broker_id=1, broker_epoch=await cluster.epoch(1))

@@ -1,4 +1,4 @@
-"""Topics that are made, grow and go, by the controller and by other hands."""
+"""Topics that are created, grow and are deleted, by the controller and by other processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ottla_broker.store.keys import (
 from ottla_protocol.errors import ErrorCode
 
 
-async def test_a_topic_is_led_and_known_when_it_is_made(cluster: FakeCluster) -> None:
+async def test_a_new_topic_has_leaders_and_is_known(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     (made,) = await candidate.api.create_topics(
         [NewTopic("t", 6, 3, configs={"retention.ms": "1000"})], False
@@ -32,7 +32,7 @@ async def test_a_topic_is_led_and_known_when_it_is_made(cluster: FakeCluster) ->
         assert sorted(state.isr) == [1, 2, 3]
         assert ("t", index) in cluster.brokers[state.leader].leads()
         for broker in cluster.brokers.values():
-            # Leaders have answered; the others may still be told.
+            # The leaders have responded; the other brokers may not know yet.
             await until(lambda b=broker, i=index: ("t", i) in b.states and ("t", i) in b.metadata)
             assert broker.states["t", index].leader == state.leader
             assert ("t", index) in broker.new
@@ -45,7 +45,7 @@ async def test_a_topic_is_led_and_known_when_it_is_made(cluster: FakeCluster) ->
     assert ConfigNode.decode("", data) == {"retention.ms": "1000"}
 
 
-async def test_what_cannot_be_made_is_refused(cluster: FakeCluster) -> None:
+async def test_invalid_topics_are_refused(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await candidate.api.create_topics([NewTopic("a.b", 1, 1)], False)
     outcomes = await candidate.api.create_topics(
@@ -76,7 +76,7 @@ async def test_what_cannot_be_made_is_refused(cluster: FakeCluster) -> None:
     assert await cluster.store.children(TopicNode.PARENT) == ["a.b", "good"]
 
 
-async def test_validation_alone_makes_nothing(cluster: FakeCluster) -> None:
+async def test_validation_creates_nothing(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     (made,) = await candidate.api.create_topics([NewTopic("t", 2, 2)], True)
     assert (made.error, made.num_partitions) == (ErrorCode.NONE, 2)
@@ -99,12 +99,12 @@ async def test_replicas_are_spread_over_racks(cluster: FakeCluster) -> None:
         assert 3 in (await cluster.state("t", index)).isr
 
 
-async def test_a_topic_made_by_other_hands_is_led_and_gets_an_id(cluster: FakeCluster) -> None:
+async def test_a_topic_created_by_another_process_gets_leaders_and_an_id(cluster: FakeCluster) -> None:
     await cluster.three()
     await cluster.store.create(TopicNode.path("foreign"), TopicNode.encode(None, {0: Assignment([2, 3])}))
     await until(lambda: ("foreign", 0) in cluster.brokers[2].leads())
     assert (await cluster.state("foreign", 0)).isr == [2, 3]
-    # It gets an id, for leaders speak of topics by it.
+    # It gets an id, because leaders use it in requests.
     data, _ = await cluster.store.get(TopicNode.path("foreign"))
     topic_id, assignments = TopicNode.decode("foreign", data)
     assert topic_id is not None
@@ -112,7 +112,7 @@ async def test_a_topic_made_by_other_hands_is_led_and_gets_an_id(cluster: FakeCl
     assert assignments == {0: Assignment([2, 3])}
 
 
-async def test_a_topic_that_cannot_be_read_is_left_out_until_it_can(
+async def test_an_unreadable_topic_is_left_out_until_it_is_readable(
     cluster: FakeCluster, events_log: io.StringIO
 ) -> None:
     candidate = await cluster.three()
@@ -143,7 +143,7 @@ async def test_partitions_are_added(cluster: FakeCluster) -> None:
     assert (await cluster.state("t", 5)).leader == 3
 
 
-async def test_partitions_added_by_other_hands_are_led(cluster: FakeCluster) -> None:
+async def test_partitions_added_by_another_process_get_leaders(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await candidate.api.create_topics([NewTopic("t", assignments={0: [1, 2]})], False)
     data, _ = await cluster.store.get(TopicNode.path("t"))
@@ -151,12 +151,12 @@ async def test_partitions_added_by_other_hands_are_led(cluster: FakeCluster) -> 
     assignments[1] = Assignment([3, 2])
     await cluster.store.set(TopicNode.path("t"), TopicNode.encode(topic_id, assignments))
     await until(lambda: ("t", 1) in cluster.brokers[3].leads())
-    # And the controller goes on from there.
+    # And the controller continues from there.
     outcomes = await candidate.api.create_partitions([MorePartitions("t", 3)], False)
     assert outcomes[0].error == ErrorCode.NONE
 
 
-async def test_old_versions_are_spoken_to_old_brokers(cluster: FakeCluster) -> None:
+async def test_old_brokers_get_old_versions(cluster: FakeCluster) -> None:
     await cluster.add(1, 2)
     await cluster.add(3, versions=OLD_VERSIONS)
     candidate = await cluster.controller(1)
@@ -164,9 +164,6 @@ async def test_old_versions_are_spoken_to_old_brokers(cluster: FakeCluster) -> N
     (made,) = await candidate.api.create_topics([NewTopic("t", 3, 3)], False)
     assert made.error == ErrorCode.NONE
     await until(lambda: len(cluster.brokers[3].leads()) == 1 and len(cluster.brokers[3].metadata) == 3)
-
-
-# ---- deletion
 
 
 async def test_a_deleted_topic_is_gone_everywhere(cluster: FakeCluster) -> None:
@@ -196,7 +193,7 @@ async def test_a_topic_is_deleted_by_its_id(cluster: FakeCluster) -> None:
     assert await cluster.store.children(TopicNode.PARENT) == []
 
 
-async def test_a_deletion_ordered_by_other_hands_is_done(cluster: FakeCluster) -> None:
+async def test_a_deletion_requested_by_another_process_is_done(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await candidate.api.create_topics([NewTopic("t", 1, 3)], False)
     await cluster.store.create(DeleteTopicNode.path("absent"))
@@ -214,7 +211,7 @@ async def test_deletion_can_be_forbidden(cluster: FakeCluster) -> None:
     assert await cluster.store.children(TopicNode.PARENT) == ["t"]
 
 
-async def test_a_broker_that_is_away_holds_a_deletion_up(cluster: FakeCluster) -> None:
+async def test_a_missing_broker_holds_a_deletion_up(cluster: FakeCluster) -> None:
     candidate = await cluster.three()
     await candidate.api.create_topics([NewTopic("t", 2, 3)], False)
     cluster.brokers[3].die()
@@ -234,8 +231,8 @@ async def test_a_broker_that_is_away_holds_a_deletion_up(cluster: FakeCluster) -
     assert sorted(cluster.brokers[3].deleted) == [("t", 0), ("t", 1)]
 
 
-async def test_a_broker_that_comes_back_while_it_deletes_is_told_again(cluster: FakeCluster) -> None:
-    """What it was told before has no answer, or a refusal, and comes to the controller after the broker has."""
+async def test_a_broker_that_restarts_while_it_deletes_is_asked_again(cluster: FakeCluster) -> None:
+    """The earlier request gets no response, or an error, which arrives after the broker has come back."""
     candidate = await cluster.three()
     await candidate.api.create_topics([NewTopic("t", 2, 3)], False)
     broker = cluster.brokers[3]
@@ -277,7 +274,7 @@ async def test_a_deletion_outlives_its_controller(cluster: FakeCluster) -> None:
     assert all(("t", 0) in broker.deleted for broker in cluster.brokers.values())
 
 
-async def test_a_state_without_its_topic_and_a_torn_state_harm_nobody(
+async def test_invalid_states_do_not_affect_other_topics(
     cluster: FakeCluster, events_log: io.StringIO
 ) -> None:
     await cluster.store.create(TopicNode.path("t"), TopicNode.encode(None, {0: Assignment([1, 2])}))

@@ -1,4 +1,4 @@
-"""Random lives of brokers: whatever happens, a leader is one that was in sync, and what waits is led in the end."""
+"""Brokers that die and come back at random: leaders were in sync, and all partitions get leaders in the end."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class History:
                 if before.leader_epoch == after.leader_epoch:
                     assert before.leader == after.leader
                 if v1 == v0 + 1 and before.leader_epoch < after.leader_epoch:
-                    # A clean election: nobody comes into sync by it.
+                    # A clean election adds no in-sync replica.
                     assert set(after.isr) <= set(before.isr)
 
 
 async def catch_up(cluster: FakeCluster, candidate: Candidate, topic_id: bytes, index: int) -> None:
-    """What a leader asks for when all living followers have caught up, if it knows its own state."""
+    """Ask for in-sync replicas as a leader does when all live followers have caught up."""
     state = await cluster.state("t", index)
     broker = cluster.brokers.get(state.leader)
     if broker is None or not broker.up:
@@ -70,12 +70,14 @@ async def catch_up(cluster: FakeCluster, candidate: Candidate, topic_id: bytes, 
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_no_leader_is_ever_one_that_was_not_in_sync(cluster: FakeCluster, seed: int) -> None:
+async def test_every_leader_was_in_sync(cluster: FakeCluster, seed: int) -> None:
     await turmoil(cluster, Random(seed))
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_nor_when_the_way_to_the_store_breaks_on_and_on(cluster: FakeCluster, seed: int) -> None:
+async def test_every_leader_was_in_sync_although_the_connection_keeps_breaking(
+    cluster: FakeCluster, seed: int
+) -> None:
     cluster.flaky = Random(seed + 100), 0.2
     await turmoil(cluster, Random(seed))
 
@@ -123,7 +125,7 @@ async def turmoil(cluster: FakeCluster, random: Random) -> None:
         if random.random() < 0.5:
             await asyncio.sleep(random.random() * 0.05)
             await history.look()
-    # All is well again, and all who left come anew.
+    # Everything works again, and the brokers that left register again.
     for broker in _BROKERS:
         if broker in registered:
             await cluster.unregister(broker)
@@ -147,5 +149,5 @@ async def turmoil(cluster: FakeCluster, random: Random) -> None:
                     return False
         return True
 
-    # And everybody knows.
+    # And all brokers know.
     await cluster.until(told)
