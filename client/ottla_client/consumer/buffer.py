@@ -40,8 +40,6 @@ class Buffer:
         self._unprocessed: set[PartitionState] = set()
         """Partitions with records that were handed out since the application last asked for some."""
 
-    # ---- chunks
-
     def add(self, chunk: Chunk) -> None:
         """Add a chunk that continues its partition's buffered records."""
         chunk.state.buffered += chunk.size
@@ -71,8 +69,6 @@ class Buffer:
             chunk.skip_to(offset)
         state.position = state.processed_offset = offset
         return True
-
-    # ---- handing out
 
     def iterate(self) -> Iterator[ConsumerRecord[Any, Any]] | None:
         """An iterator over the next records; None if nothing is ready. Raises the errors of ``RecordReader.read``.
@@ -213,8 +209,6 @@ class Buffer:
         self._chunks.remove(chunk)
         if not chunk.state.buffered:
             self._on_room(chunk.state)
-
-    # ---- positions
 
     def _moved(self, chunk: Chunk) -> None:
         """Rows of a chunk were handed out: move the position."""

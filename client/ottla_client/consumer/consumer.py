@@ -98,8 +98,6 @@ class Consumer:
         if topics:
             self.subscribe(topics)
 
-    # ---- life
-
     async def start(self) -> None:
         """Connect to the cluster. Raises BootstrapError if that fails within ``default_api_timeout_ms``."""
         if self._engine.started or self._engine.closed:
@@ -147,8 +145,6 @@ class Consumer:
 
     def _deadline(self, timeout: float | None = None) -> Deadline:
         return Deadline(self._settings.default_api_timeout_ms / 1000 if timeout is None else timeout)
-
-    # ---- what to read
 
     def subscribe(
         self,
@@ -203,8 +199,6 @@ class Consumer:
     def subscription(self) -> frozenset[str]:
         """The subscribed topics, or the topics that match the pattern."""
         return self._engine.names
-
-    # ---- records
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord[Any, Any]]:
         return self._records()
@@ -291,8 +285,6 @@ class Consumer:
         deadline = Deadline(None if timeout_ms is None else timeout_ms / 1000)
         return await self._engine.poll(lambda: buffer.take(count, only) or None, deadline) or []
 
-    # ---- positions
-
     def _state(self, partition: TopicPartition) -> PartitionState:
         return self._engine.state(partition)
 
@@ -362,8 +354,6 @@ class Consumer:
         end = state.last_stable_offset if self._settings.read_committed else state.high_watermark
         return None if end is None or state.position is None else max(0, end - state.position)
 
-    # ---- the group's offsets
-
     async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
         """Commit the offsets of the next records to read; None commits all records that were handed out.
 
@@ -395,8 +385,6 @@ class Consumer:
         if self._engine.commits is None:
             raise ConfigurationError("committed offsets belong to a group: set group_id")
         return self._engine.commits
-
-    # ---- what the brokers know
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]

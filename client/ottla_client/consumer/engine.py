@@ -38,7 +38,7 @@ from .settings import ConsumerSettings
 
 T = TypeVar("T")
 
-log = logging.getLogger("ottla_client")
+_log = logging.getLogger("ottla_client")
 
 TICK = 0.1
 """Seconds between two checks of what is due: retries, commits, deleted topics."""
@@ -120,8 +120,6 @@ class Engine:
         self._news: asyncio.Future[None] | None = None
         """Done when a position may have been found, for ``resolve_position``."""
 
-    # ---- life
-
     async def start(self, deadline: Deadline) -> None:
         """Connect and start reading. Raises BootstrapError."""
         await self.cluster.start(deadline)
@@ -182,8 +180,6 @@ class Engine:
             raise ClosedError("the consumer is closed")
         if not self.started:
             raise ClosedError("the consumer is not started: await start(), or use `async with`")
-
-    # ---- subscription
 
     def subscribe(self, names: Collection[str], pattern: re.Pattern[str] | None) -> None:
         """Read topics by name, or all topics that match a pattern."""
@@ -247,7 +243,7 @@ class Engine:
                 elif self.names and self.settings.allow_auto_create_topics:
                     await self.cluster.fetch_topics(self.names, deadline, allow_auto_create=True)
             except ClientError as error:
-                log.warning("looking up topics failed: %s", error)
+                _log.warning("looking up topics failed: %s", error)
                 await asyncio.sleep(self.cluster.backoff.maximum)
                 self._topics_wanted.set()
 
@@ -290,8 +286,6 @@ class Engine:
             self.positions.remove([state.partition for state in states])
             self._update_interest()
             self._spread_news()
-
-    # ---- handing out
 
     async def poll(self, take: Callable[[], T | None], deadline: Deadline) -> T | None:
         """Return what ``take`` gives, as soon as that isn't None; None at the deadline.
@@ -361,8 +355,6 @@ class Engine:
         self.gate.signal()
         self._spread_news()
 
-    # ---- positions
-
     def state(self, partition: TopicPartition) -> PartitionState:
         """The state of a partition. Raises ConfigurationError if it isn't assigned."""
         state = self.positions.get(TopicPartition(*partition))
@@ -412,7 +404,7 @@ class Engine:
 
     def _out_of_range(self, state: PartitionState) -> None:
         offset = state.fetch_offset
-        log.info("%s has no offset %d; applying auto_offset_reset", state.partition, offset)
+        _log.info("%s has no offset %d; applying auto_offset_reset", state.partition, offset)
         self.buffer.drop(state)
         self.resolver.reset_by_policy(state, "the log doesn't have it")
         self.wake()
@@ -436,8 +428,6 @@ class Engine:
             if not self.resolver.busy:
                 self.fetcher.wake()
             self.gate.signal()
-
-    # ---- regular checks
 
     async def _tick(self) -> None:
         while True:

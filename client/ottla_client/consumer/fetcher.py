@@ -42,7 +42,7 @@ from .settings import ConsumerSettings
 if TYPE_CHECKING:
     from ..connection import Connection
 
-log = logging.getLogger("ottla_client")
+_log = logging.getLogger("ottla_client")
 
 LEAST_VERSION = 4
 """Older brokers (before 0.11) send formats without batches."""
@@ -339,7 +339,7 @@ class NodeFetcher:
             return
         message = f"{state.partition} can't be read at offset {state.fetch_offset}: {code.name}"
         if code is ErrorCode.UNKNOWN_SERVER_ERROR:
-            log.warning("%s; trying again", message)
+            _log.warning("%s; trying again", message)
             return
         error = UnknownTopicError(message, code) if code in _UNSEEN else BrokerError(code, message)
         fetcher.fail(state, error)
@@ -352,7 +352,7 @@ class NodeFetcher:
         self._failures += 1
         if not is_retriable(error):
             self._fetcher.report(error)
-        log.info("a fetch from broker %d failed: %s", self._node, error)
+        _log.info("a fetch from broker %d failed: %s", self._node, error)
         await asyncio.sleep(cluster.backoff.after(self._failures))
 
 

@@ -19,7 +19,7 @@ from .poll_gate import PollGate
 from .positions import Positions
 from .settings import ConsumerSettings
 
-log = logging.getLogger("ottla_client")
+_log = logging.getLogger("ottla_client")
 
 
 class Membership:
@@ -136,13 +136,11 @@ class Membership:
         if self._member is not None:
             await self._member.close(deadline)
 
-    # ---- callbacks of the member
-
     async def on_revoked(self, partitions: Set[TopicPartition]) -> None:
         """Commit and give the partitions up, once the application is done with their records."""
         async with self._gate.held(self._settings.max_poll_interval_ms / 1000) as idle:
             if not idle:
-                log.warning("partitions are given up while the application may be at work on their records")
+                _log.warning("partitions are given up while the application may be at work on their records")
             await self._commits.commit_processed(self._commits.processed(partitions))
             try:
                 if self.listener is not None:

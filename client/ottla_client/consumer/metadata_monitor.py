@@ -19,7 +19,7 @@ from .buffer import Buffer
 from .positions import PartitionState, Positions
 from .settings import ConsumerSettings
 
-log = logging.getLogger("ottla_client")
+_log = logging.getLogger("ottla_client")
 
 GONE_AFTER = 2.0
 """Seconds for which the cluster must report a topic as missing before the consumer believes it."""
@@ -78,7 +78,7 @@ class MetadataMonitor:
                     self._seen.discard(name)
                     self._report(_deleted(name))
                 else:
-                    log.warning("topic %r does not exist; the consumer waits for it", name)
+                    _log.warning("topic %r does not exist; the consumer waits for it", name)
 
     def _is_unknown(self, name: str) -> bool:
         return self._cluster.topic_error(name) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -136,7 +136,7 @@ class MetadataMonitor:
         state.leader_epoch = None
         position, state.epoch = state.position, None
         if position is None or self._settings.auto_offset_reset != "none":
-            log.warning(
+            _log.warning(
                 "topic %s was created again; %s is read from its beginning", topic.name, state.partition
             )
             state.reset(OffsetSpec.EARLIEST)

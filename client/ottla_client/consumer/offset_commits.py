@@ -22,7 +22,7 @@ from .buffer import Buffer
 from .positions import Positions
 from .settings import ConsumerSettings
 
-log = logging.getLogger("ottla_client")
+_log = logging.getLogger("ottla_client")
 
 RETRY_COMMIT = 1.0
 """Seconds until an automatic commit that failed is tried again, where the interval is longer."""
@@ -42,8 +42,6 @@ class OffsetCommits:
         self._automatic = settings.enable_auto_commit
         self._running: asyncio.Task[None] | None = None
         self._due_at = 0.0
-
-    # ---- which offsets
 
     def processed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """The offsets of an automatic commit; none where the group has them already, or a partition has gone."""
@@ -68,8 +66,6 @@ class OffsetCommits:
             for state in self._positions
             if state.position is not None
         }
-
-    # ---- committing
 
     async def commit(
         self,
@@ -103,7 +99,7 @@ class OffsetCommits:
                 offsets, Deadline(limit) if deadline is None else deadline.within(limit), member
             )
         except ClientError as error:
-            log.warning("the automatic commit of offsets failed: %s", error)
+            _log.warning("the automatic commit of offsets failed: %s", error)
             return False
         return True
 

@@ -25,7 +25,7 @@ from ..types import ListedOffset, OffsetAndMetadata, OffsetSpec, TopicPartition
 from .positions import PartitionState, Positions, Stage
 from .settings import ConsumerSettings
 
-log = logging.getLogger("ottla_client")
+_log = logging.getLogger("ottla_client")
 
 Committed = Callable[
     [Collection[TopicPartition], Deadline], Awaitable[dict[TopicPartition, OffsetAndMetadata]]
@@ -138,7 +138,7 @@ class Resolver:
             await coroutine
         except ClientError as error:
             if is_retriable(error):
-                log.info("looking up positions failed: %s", error)
+                _log.info("looking up positions failed: %s", error)
                 self._cluster.stale()
             for state, version in zip(states, versions, strict=True):
                 if state.version == version:
@@ -227,7 +227,7 @@ class Resolver:
                 LogTruncatedError(f"{what}; seek to an offset to continue", {state.partition: position}),
             )
             return
-        log.warning("%s; continuing %s", what, "there" if known else "by auto_offset_reset")
+        _log.warning("%s; continuing %s", what, "there" if known else "by auto_offset_reset")
         if known:
             state.seek(end.end_offset, end.epoch)
         else:

@@ -16,7 +16,7 @@ from .consumer_protocol import assignment_bytes, read_subscription
 if TYPE_CHECKING:
     from ..cluster import Cluster
 
-log = logging.getLogger("ottla_client")
+_log = logging.getLogger("ottla_client")
 
 
 class Leader:
@@ -56,7 +56,7 @@ class Leader:
             return []
         missing = sorted(topics - counts.keys())
         if missing:
-            log.warning("members subscribe to topics that don't exist: %s", ", ".join(missing))
+            _log.warning("members subscribe to topics that don't exist: %s", ", ".join(missing))
         assignment = assignor.assign(counts, subscriptions)
         return [
             SyncGroupRequestAssignment(member_id=member, assignment=assignment_bytes(partitions))

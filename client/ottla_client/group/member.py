@@ -47,7 +47,7 @@ from .settings import MemberCallbacks, MemberSettings
 if TYPE_CHECKING:
     from ..cluster import Cluster
 
-log = logging.getLogger("ottla_client")
+_log = logging.getLogger("ottla_client")
 
 JOIN_LAPSE = 5.0
 """Seconds for the response to JoinGroup, on top of the time that the group waits for its members."""
@@ -103,8 +103,6 @@ class GroupMember:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
-
-    # ---- calls from the consumer
 
     def subscribe(self, topics: Collection[str]) -> None:
         """Read these topics; a change makes the member join again."""
@@ -206,7 +204,7 @@ class GroupMember:
                 except TimeoutError:
                     if not limit.expired():
                         raise
-                    log.warning(
+                    _log.warning(
                         "group %s: the rebalance callback did not finish before the deadline", self.group_id
                     )
                 self.assignment = frozenset()
@@ -223,8 +221,6 @@ class GroupMember:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    # ---- joining
-
     async def _join_forever(self) -> None:
         """Join whenever there is a reason."""
         failures = 0
@@ -240,7 +236,7 @@ class GroupMember:
                 if not is_retriable(error):
                     self._fail(error)
                     continue
-                log.info("group %s: joining failed, trying again: %s", self.group_id, error)
+                _log.info("group %s: joining failed, trying again: %s", self.group_id, error)
                 reaction = Reaction.WAIT
             if reaction in (Reaction.GO_ON, Reaction.TAKE_ID):
                 failures = 0
@@ -365,7 +361,7 @@ class GroupMember:
         """Handle a response; ``polled`` raises failures."""
         reaction = self._machine.react(step, code, sent)
         if reaction is not Reaction.GO_ON:
-            log.info("group %s: %s answered with %s", self.group_id, step.name.lower(), code.name)
+            _log.info("group %s: %s answered with %s", self.group_id, step.name.lower(), code.name)
         if reaction is Reaction.FIND_COORDINATOR:
             self._coordinator.moved()
         elif reaction is Reaction.FENCED:
@@ -379,8 +375,6 @@ class GroupMember:
         elif reaction is Reaction.GIVE_UP:
             self._fail(GroupError(code, f"group {self.group_id!r}: {_REFUSED.get(code, code.name)}"))
         return reaction
-
-    # ---- changes of the assignment
 
     async def _on_join_prepare(self) -> None:
         """Before JoinGroup, give up partitions as the protocol says. Java's onJoinPrepare."""
@@ -429,7 +423,7 @@ class GroupMember:
         try:
             await callback(partitions)
         except Exception as error:
-            log.exception("group %s: a rebalance callback failed", self.group_id)
+            _log.exception("group %s: a rebalance callback failed", self.group_id)
             failure = error if isinstance(error, ClientError) else None
             if failure is None:
                 failure = ClientError(f"group {self.group_id!r}: a rebalance callback raised {error!r}")
@@ -444,7 +438,7 @@ class GroupMember:
     def _fail(self, failure: ClientError) -> None:
         """Have the next poll raise ``failure``, and do nothing before."""
         if self.failure is None:
-            log.error("%s", failure)
+            _log.error("%s", failure)
         self.failure = failure
         self._waits_for_poll = True
         self._wake_join_task()
@@ -478,11 +472,9 @@ class GroupMember:
         except TimeoutError:
             if not limit.expired():
                 raise
-            log.warning("group %s: the close interrupted a rebalance callback", self.group_id)
+            _log.warning("group %s: the close interrupted a rebalance callback", self.group_id)
         self._join_task.cancel()
         await asyncio.wait((self._join_task,))
-
-    # ---- heartbeats and leaving
 
     async def _heartbeat_forever(self) -> None:
         """Send heartbeats while the member is in a generation; leave when the application stops polling."""
@@ -530,7 +522,7 @@ class GroupMember:
         except ClientError as error:
             if not is_retriable(error):
                 self._fail(error)
-            log.info("group %s: a heartbeat failed: %s", self.group_id, error)
+            _log.info("group %s: a heartbeat failed: %s", self.group_id, error)
             return False
         reaction = self._react(Step.HEARTBEAT, error_code(answer.error_code), sent)
         self._wake_join_task()
@@ -565,12 +557,12 @@ class GroupMember:
                 request = LeaveGroupRequest(group_id=self.group_id, member_id=member_id)
             answer = await self._coordinator.submit(connection, request, deadline)
         except ClientError as error:
-            log.warning("group %s: LeaveGroup failed: %s", self.group_id, error)
+            _log.warning("group %s: LeaveGroup failed: %s", self.group_id, error)
             return
         codes = [answer.error_code, *(each.error_code for each in answer.members)]
         failed = [error_code(code).name for code in codes if code]
         if failed:
-            log.info("group %s: LeaveGroup failed with %s", self.group_id, ", ".join(failed))
+            _log.info("group %s: LeaveGroup failed with %s", self.group_id, ", ".join(failed))
 
 
 _REFUSED = {

@@ -72,8 +72,6 @@ class Accumulator:
         self._identities = identities
         self._random = random
 
-    # ---- partitions
-
     def topic(self, name: str, partitions: Iterable[int]) -> TopicBuffer:
         """The queues of ``name``, which has these ``partitions`` now."""
         buffer = self.topics.get(name)
@@ -111,8 +109,6 @@ class Accumulator:
     def _leave_sticky(self, topic: TopicBuffer) -> None:
         topic.sticky.forget()
         self.plain.pop(topic.name, None)
-
-    # ---- memory
 
     def open_batch(self, topic: TopicBuffer, queue: PartitionQueue, *, fast_path: bool) -> Batch:
         """The queue's open batch, or a new one without memory; with ``fast_path`` plain records may go to it."""
@@ -161,8 +157,6 @@ class Accumulator:
         if topic.sticky.partition == queue.partition:
             topic.sticky.batch_closed(batch.size)
 
-    # ---- time
-
     def lingered(self, now: float) -> float | None:
         """Make batches ready whose linger has passed. Returns when the next is due; None if none waits."""
         lingering = self.lingering
@@ -191,8 +185,6 @@ class Accumulator:
     def shrink(self, topic: TopicBuffer, size: int) -> None:
         """A broker refused a batch of ``size`` bytes as too large: make smaller batches."""
         topic.limit = max(SMALLEST_LIMIT, min(topic.limit, size // 2))
-
-    # ---- all queues
 
     def all_queues(self) -> Iterator[PartitionQueue]:
         """All queues."""

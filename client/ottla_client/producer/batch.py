@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from .producer_id import ProducerIdAndEpoch
 
-logger = logging.getLogger("ottla_client.producer")
+_log = logging.getLogger("ottla_client.producer")
 
 RECORD_OVERHEAD = 14
 """Bytes of a usual record without key and value: its length, flags and deltas."""
@@ -134,8 +134,6 @@ class Batch:
         self.retrieved: set[int] = set()
         """Records whose failure was retrieved."""
 
-    # ---- appending
-
     def append(self, value: bytes | None, key: bytes | None, timestamp: int, headers: Headers) -> int:
         """Append a record, whose size is already taken off ``left``. Returns its index."""
         values = self.values
@@ -193,8 +191,6 @@ class Batch:
             self.count = len(self.values)
             self.left = CLOSED
         self.ready = True
-
-    # ---- sending
 
     def encode(self, codec: int, level: int | None, identity: ProducerIdAndEpoch | None) -> bytearray:
         """The closed batch's bytes, with ``identity`` and the batch's sequence.
@@ -277,8 +273,6 @@ class Batch:
         self.encoded = None
         return halves
 
-    # ---- outcome
-
     def complete(self, base_offset: int, log_append_time: int = -1) -> None:
         """The broker has it. ``base_offset`` is -1 if the broker doesn't return it."""
         if not self.done:
@@ -322,8 +316,6 @@ class Batch:
             with suppress(ValueError):
                 self.waiters.remove(waiter)
             raise
-
-    # ---- outcome of single records
 
     def _holder(self, index: int) -> tuple[Batch, int]:
         """The batch that has the record after splits, and its index there."""
@@ -369,7 +361,7 @@ class Batch:
         """Log a failure that was never retrieved."""
         error: Any = getattr(self, "error", None)
         if error is not None and len(self.retrieved) < self.count:
-            logger.error(
+            _log.error(
                 "%d records for %s-%d were not delivered, and their deliveries were never checked: %s",
                 self.count - len(self.retrieved),
                 self.topic,

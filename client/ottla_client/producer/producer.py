@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from ..types import RecordMetadata
 
-logger = logging.getLogger("ottla_client.producer")
+_log = logging.getLogger("ottla_client.producer")
 
 
 class Producer:
@@ -125,8 +125,6 @@ class Producer:
     def __repr__(self) -> str:
         return f"<Producer to {self._cluster}>"
 
-    # ---- life
-
     async def start(self) -> None:
         """Connect to the cluster. Raises BootstrapError if that fails within max_block_ms."""
         if self._sender is not None or self._closing:
@@ -207,9 +205,7 @@ class Producer:
         except RequestTimeoutError as lost:
             if error is None:
                 raise
-            logger.error("%s", lost)  # the error that ended the block is raised
-
-    # ---- sending
+            _log.error("%s", lost)  # the error that ended the block is raised
 
     async def send(
         self,
@@ -367,8 +363,6 @@ class Producer:
         """The numbers of a topic's partitions. Waits for its metadata; raises the errors of ``send``."""
         self._check_open()
         return list((await self._appender.topic(topic, None)).partitions)
-
-    # ---- how
 
     def _check_open(self) -> None:
         if self._fatal is not None:

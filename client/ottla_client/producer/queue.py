@@ -82,8 +82,6 @@ class PartitionQueue:
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
 
-    # ---- appending
-
     def open(self, now: float) -> Batch:
         """Open a new batch at the end."""
         assert self.tail is None
@@ -98,8 +96,6 @@ class PartitionQueue:
             self.tail = None
             batch.close()
         return batch
-
-    # ---- sending
 
     def ready(self, now: float) -> Batch | None:
         """The batch that may be sent now, if there is one."""
@@ -120,8 +116,6 @@ class PartitionQueue:
         batch.in_flight = True
         self.in_flight.append(batch)
         return batch, identity
-
-    # ---- responses
 
     def answered(self, batch: Batch, answer: Answer, now: float) -> Outcome:
         """Handle the broker's response. Returns the outcome; STOP and MOVED concern the caller, too."""
@@ -190,8 +184,6 @@ class PartitionQueue:
                 self._release_memory(batch)
                 batch.fail(error)
         return records
-
-    # ---- steps
 
     def _returned(self, batch: Batch) -> None:
         batch.in_flight = False

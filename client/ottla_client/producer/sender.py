@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _RECORD_BATCHES = 3
 """The first version of ProduceRequest with record batches."""
 
-logger = logging.getLogger("ottla_client.producer")
+_log = logging.getLogger("ottla_client.producer")
 
 
 class Sender:
@@ -84,8 +84,6 @@ class Sender:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-
-    # ---- routes
 
     def route(self, queue: PartitionQueue) -> None:
         """``queue`` may have a batch to send: pass it to the task of its leader."""
@@ -143,7 +141,7 @@ class Sender:
                 (name,), Deadline(self.settings.request_timeout), allow_auto_create=True
             )
         except ClientError as error:
-            logger.debug("looking up the deleted topic %r failed: %s", name, error)
+            _log.debug("looking up the deleted topic %r failed: %s", name, error)
         finally:
             await asyncio.sleep(self.cluster.backoff.after(1))
             self._reviving.discard(name)
@@ -158,10 +156,8 @@ class Sender:
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("the producer's sender broke", exc_info=error)
+            _log.error("the producer's sender broke", exc_info=error)
             self._on_fatal(error if isinstance(error, Exception) else RuntimeError(str(error)))
-
-    # ---- time
 
     def _opened(self) -> None:
         """A batch was opened: set the timers for linger and expiry."""
@@ -186,8 +182,6 @@ class Sender:
             self._timers["expiry"] = self._loop.call_later(max(due - now, 0.05), self._expire)
         self._need_identity()
         self.route_all()
-
-    # ---- producer id
 
     def _need_identity(self) -> None:
         if self._identities is not None and self._identities.current is None and not self._identifying:
@@ -220,13 +214,11 @@ class Sender:
             except (ClientError, TimeoutError) as failed:
                 error = failed
             failures += 1
-            logger.debug("no producer id yet: %s", error)
+            _log.debug("no producer id yet: %s", error)
             await asyncio.sleep(self.cluster.backoff.after(failures))
         self._identifying = False
         self._identities.current = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
         self.route_all()
-
-    # ---- responses
 
     def answered(self, queue: PartitionQueue, batch: Batch, answer: Answer) -> None:
         """A response for ``batch`` has come."""

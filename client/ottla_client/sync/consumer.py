@@ -79,8 +79,6 @@ class Consumer(SyncClient[AsyncConsumer]):
         """Takes the options of the async class."""
         super().__init__(AsyncConsumer(*topics, bootstrap_servers=bootstrap_servers, **options))
 
-    # ---- life
-
     def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
         """Commit (if ``enable_auto_commit``), leave the group and disconnect, within ``timeout`` seconds.
 
@@ -90,8 +88,6 @@ class Consumer(SyncClient[AsyncConsumer]):
 
     def _close_at_exit(self) -> None:
         self.close(EXIT_SECONDS)
-
-    # ---- records
 
     def __iter__(self) -> Iterator[_Record]:
         return chain.from_iterable(self._iterators())
@@ -127,8 +123,6 @@ class Consumer(SyncClient[AsyncConsumer]):
         ),
     )
 
-    # ---- what to read
-
     def subscribe(
         self,
         topics: Collection[str] | str | None = None,
@@ -146,8 +140,6 @@ class Consumer(SyncClient[AsyncConsumer]):
     assignment = in_loop(AsyncConsumer.assignment)
     subscription = in_loop(AsyncConsumer.subscription)
 
-    # ---- positions
-
     position = blocking(AsyncConsumer.position)
     seek = in_loop(AsyncConsumer.seek)
     seek_to_beginning = blocking(AsyncConsumer.seek_to_beginning)
@@ -157,12 +149,8 @@ class Consumer(SyncClient[AsyncConsumer]):
     paused = in_loop(AsyncConsumer.paused)
     lag = in_loop(AsyncConsumer.lag)
 
-    # ---- the group's offsets
-
     commit = blocking(AsyncConsumer.commit)
     committed = blocking(AsyncConsumer.committed)
-
-    # ---- what the brokers know
 
     offsets_for_times = blocking(AsyncConsumer.offsets_for_times)
     beginning_offsets = blocking(AsyncConsumer.beginning_offsets)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..producer import Delivery as AsyncDelivery
     from ..types import RecordMetadata
 
-log = logging.getLogger("ottla_client.producer")
+_log = logging.getLogger("ottla_client.producer")
 
 
 class Waiting(Protocol):
@@ -53,7 +53,7 @@ class Refusal:
 
     def __del__(self) -> None:
         if not self._looked_at:
-            log.error(
+            _log.error(
                 "a record for %s was not sent, and its delivery was never checked: %s",
                 self._topic,
                 self._error,

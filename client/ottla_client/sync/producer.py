@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
@@ -22,7 +23,7 @@ from ..producer.settings import ProducerOptions, ProducerSettings
 from ..settings import DEFAULT_BOOTSTRAP, accepts
 from .delivery import BatchDelivery, Delivery
 from .send_queue import SendQueue
-from .sync_client import EXIT_SECONDS, SyncClient, blocking, log
+from .sync_client import EXIT_SECONDS, SyncClient, blocking
 
 if TYPE_CHECKING:
     import pyarrow
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from ottla_protocol.records.record import Headers
 
     from ..types import RecordMetadata
+
+
+_log = logging.getLogger("ottla_client")
 
 
 class Producer(SyncClient[AsyncProducer]):
@@ -106,7 +110,7 @@ class Producer(SyncClient[AsyncProducer]):
         except RequestTimeoutError as lost:
             if error is None:
                 raise
-            log.error("%s", lost)  # the error that ended the block is raised
+            _log.error("%s", lost)  # the error that ended the block is raised
 
     def send(
         self,

@@ -12,7 +12,7 @@ from ..errors import ClientError, ClosedError
 
 T = TypeVar("T")
 
-log = logging.getLogger("ottla_client")
+_log = logging.getLogger("ottla_client")
 
 CANCEL_SECONDS = 5.0
 """How long an interrupted call (Ctrl-C) may take to end."""
@@ -134,7 +134,7 @@ class Runner:
 def _last(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> None:
     def ended(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
-            log.error("a client that was never closed could not be closed now: %s", task.exception())
+            _log.error("a client that was never closed could not be closed now: %s", task.exception())
         loop.stop()
 
     loop.create_task(coroutine).add_done_callback(ended)

@@ -30,7 +30,7 @@ _Marker = asyncio.Future[None]
 
 
 class SendQueue:
-    """Any thread may call ``put``; coroutines run in the loop's thread."""
+    """Any thread may call ``put``, ``wait``, ``when_done`` and ``refuse``; the rest runs in the loop's thread."""
 
     def __init__(self, producer: AsyncProducer, max_block: float) -> None:
         self._producer = producer
@@ -50,8 +50,6 @@ class SendQueue:
     def open(self, runner: Runner) -> None:
         """Start accepting records."""
         self._runner = runner
-
-    # ---- any thread
 
     def put(self, entry: _Entry, size: int) -> None:
         """Accept a record of about ``size`` bytes. Raises BufferFullError after max_block_ms, ClosedError."""
@@ -101,8 +99,6 @@ class SendQueue:
         with self._room:
             self._closed = True
             self._room.notify_all()
-
-    # ---- the loop's thread
 
     def _on_done(self, delivery: Delivery, function: Callable[[], object]) -> None:
         inner = delivery._inner

@@ -19,7 +19,7 @@ from .runner import Runner
 P = ParamSpec("P")
 T = TypeVar("T")
 
-log = logging.getLogger("ottla_client")
+_log = logging.getLogger("ottla_client")
 
 STOP_SECONDS = 10.0
 """How long the background thread may take to stop."""
@@ -132,7 +132,7 @@ def _close_all() -> None:
         try:
             client._close_at_exit()
         except (ClientError, TimeoutError) as error:
-            log.error("%r was still open at the program's end and could not be closed: %s", client, error)
+            _log.error("%r was still open at the program's end and could not be closed: %s", client, error)
 
 
 async def _within(coroutine: Coroutine[Any, Any, None], timeout: float | None) -> None:
