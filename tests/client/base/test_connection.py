@@ -322,7 +322,7 @@ async def test_an_answer_nobody_asked_for(fake: FakeBroker, connect: Callable[..
     assert "where none was expected" in str(connection.error)
 
 
-async def test_nobody_is_there() -> None:
+async def test_no_broker() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     with pytest.raises(ConnectError, match=f"127.0.0.1:{port}: connection refused"):

@@ -167,7 +167,7 @@ def test_ctrl_c_commits_and_the_next_one_goes_on_there(
             assert shell("consume", topic, "-g", group, "-n", "1").lines == [b"0"]
 
 
-def test_a_group_goes_on_where_it_was(
+def test_a_group_continues_at_its_offsets(
     shell: Shell, new_topic: NewTopic, new_name: Callable[..., str]
 ) -> None:
     topic, group = numbered(shell, new_topic(), 10), new_name("group")

@@ -196,7 +196,7 @@ def test_wrong_usage_is_refused_before_anything_is_sent(args: list[str], message
     assert message in done.stderr
 
 
-def test_a_topic_that_is_not_there(shell: Shell, new_topic: NewTopic) -> None:
+def test_a_topic_that_does_not_exist(shell: Shell, new_topic: NewTopic) -> None:
     topic = new_topic(prefix="flights")
     done = shell("produce", topic + "x", data=b"1\n")
     assert (done.code, done.out) == (1, b"")

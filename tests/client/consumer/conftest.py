@@ -83,12 +83,12 @@ def delete_topic(broker: BrokerProcess, name: str) -> None:
 
 
 def numbered(count: int, first: int = 0) -> list[bytes]:
-    """Values that tell which record they belong to."""
+    """Values that number the records."""
     return [b"%d" % number for number in range(first, first + count)]
 
 
 async def take(consumer: Consumer, count: int, timeout: float = 60.0) -> list[Any]:
-    """``count`` records by ``poll``, not more."""
+    """Exactly ``count`` records by ``poll``."""
     records: list[Any] = []
     async with asyncio.timeout(timeout):
         while len(records) < count:
@@ -97,7 +97,7 @@ async def take(consumer: Consumer, count: int, timeout: float = 60.0) -> list[An
 
 
 async def assigned(consumers: Sequence[Consumer], count: int, timeout: float = 60.0) -> None:
-    """Poll consumers side by side until they have so many partitions in all, each of them some."""
+    """Poll consumers side by side until they have ``count`` partitions in all, and each has some."""
     async with asyncio.timeout(timeout):
         while True:
             await asyncio.gather(*(each.poll(20, 1) for each in consumers))

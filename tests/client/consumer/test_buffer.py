@@ -1,4 +1,4 @@
-"""Handing out, held against a model: every record once, in order, whatever the application does in between."""
+"""Handing out compared with a model: every record once and in order, whatever the application does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Handing(RuleBasedStateMachine):
         self.processed = [0, 0]
         self.run: Iterator[Any] = iter(())
         self.last: tuple[int, int] | None = None
-        """The record that was handed out by itself last, and is at work."""
+        """The last record that was taken one by one, which is being processed."""
 
     def _take_over(self, records: Iterable[Any]) -> None:
         for record in records:
@@ -83,7 +83,7 @@ class Handing(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 12))
     def iterate(self, count: int) -> None:
-        """As ``async for``: records straight from the iterator, a new one when it ends."""
+        """Like ``async for``: records from the iterator, and a new iterator when it ends."""
         for _ in range(count):
             record = next(self.run, None)
             if record is None:
@@ -108,7 +108,7 @@ class Handing(RuleBasedStateMachine):
 
     @rule(number=NUMBERS)
     def drop(self, number: int) -> None:
-        """As when the leader changes."""
+        """As at a change of the leader."""
         self.held.drop(self.states[number])
 
     @rule(number=NUMBERS)
@@ -149,18 +149,18 @@ TestHanding.settings = hypothesis_settings(max_examples=60, stateful_step_count=
 
 
 def test_there_is_room_when_enough_was_handed_out() -> None:
-    told: list[PartitionState] = []
+    calls: list[PartitionState] = []
     state = partition()
     parts = [batch(base, 10) for base in range(0, 3 * RUN, 10)]
-    held = buffer(room=sum(map(len, parts)) // 2, on_room=told.append)
+    held = buffer(room=sum(map(len, parts)) // 2, on_room=calls.append)
     held.add(chunk(state, *parts))
     taken = 0
-    while not told:
+    while not calls:
         taken += len(values(held.take(10)))
     assert RUN <= taken <= 2 * RUN
     while values(held.take(10)):
         pass
-    assert len(told) == 2  # and once more when it is empty
+    assert len(calls) == 2  # and once more when it is empty
     assert state.buffered == 0
 
 
@@ -193,7 +193,7 @@ def test_one_by_one_asking_for_the_next_processes_the_one_before() -> None:
 
 
 def test_records_that_were_polled_stay_as_they_are() -> None:
-    """Halting empties lists, but none that the application has."""
+    """Ending an iterator doesn't change lists that the application has."""
     state = partition()
     held = buffer()
     held.add(chunk(state, batch(0, 10), batch(10, 10)))

@@ -42,7 +42,7 @@ OPTIONS: dict[str, Any] = {
 
 
 class AsyncDriver:
-    """An async consumer, used from another thread as a sync one is."""
+    """An async consumer, used from another thread like a sync one."""
 
     def __init__(self, topic: str, **options: Any) -> None:
         self.thread = LoopThread()
@@ -87,9 +87,9 @@ class SyncDriver(sync.Consumer):
 
 
 class Model(RuleBasedStateMachine):
-    """What was handed out, and what the application is done with: all that may be committed.
+    """The records that were handed out, and those that the application has processed, which may be committed.
 
-    A record that the application has skipped by a seek counts as both.
+    A record that the application skips by a seek counts as both.
     """
 
     driver: type[AsyncDriver | SyncDriver]
@@ -108,17 +108,17 @@ class Model(RuleBasedStateMachine):
         self.consumer: Any = None
         self.records: Iterator[ConsumerRecord[Any, Any]] = iter(())
 
-    # what the worlds have each in their way
+    # what the subclasses define
 
     def options(self) -> dict[str, Any]:
         raise NotImplementedError
 
     def is_stable(self) -> bool:
-        """Whether the member has what the group gives it."""
+        """Whether the member has its assignment."""
         raise NotImplementedError
 
     def silence(self, silent: bool) -> None:
-        """Nothing of the consumer gets through to the group."""
+        """Keep the consumer's requests from the group."""
 
     def check_commit(self, number: int, offset: int) -> None:
         missing = set(range(offset)) - self.done[number]
@@ -137,7 +137,7 @@ class Model(RuleBasedStateMachine):
         self.records = iter(self.consumer)
 
     def asks(self) -> None:
-        """The application asks for records, so it is done with those that it has."""
+        """The application asks for records, so it has processed those that it has."""
         for done, handed in zip(self.done, self.handed, strict=True):
             done |= handed
 
@@ -159,7 +159,7 @@ class Model(RuleBasedStateMachine):
         return len(places)
 
     def finish_rebalance(self) -> None:
-        """Have a rebalance come to its end."""
+        """Wait for the end of a rebalance."""
         deadline = time.monotonic() + 60
         while self.rebalancing:
             assert time.monotonic() < deadline
@@ -305,7 +305,7 @@ class Model(RuleBasedStateMachine):
 
 
 class OnFake(Model):
-    """With rebalances that take what a test wants."""
+    """With rebalances to any assignment."""
 
     @initialize(cooperative=st.booleans())
     def begin(self, cooperative: bool) -> None:
@@ -352,7 +352,7 @@ class OnFake(Model):
 
 
 class OnBroker(Model):
-    """With another member that takes partitions, reads nothing and gives them back."""
+    """With another member that joins, reads nothing and leaves."""
 
     broker: BrokerProcess
     new_topic: Callable[..., str]

@@ -1,4 +1,4 @@
-"""Reading from a broker without a group: where it begins, what comes, and in which shapes."""
+"""Reading from a broker without a group: the start, the records, and their forms."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ async def test_latest_begins_at_the_end(broker: BrokerProcess, new_topic: New, n
     assert await consumer.position(tp(topic)) == 10
 
 
-async def test_none_wants_to_be_told(broker: BrokerProcess, new_topic: New, new_consumer: New) -> None:
+async def test_reset_none_raises(broker: BrokerProcess, new_topic: New, new_consumer: New) -> None:
     topic = new_topic(2)
     put(broker, topic, numbered(10))
     consumer = await new_consumer(auto_offset_reset="none")
@@ -235,7 +235,7 @@ async def test_none_wants_to_be_told(broker: BrokerProcess, new_topic: New, new_
 
 
 @pytest.mark.parametrize(("policy", "first"), [("earliest", 0), ("latest", 10)])
-async def test_a_position_that_is_not_there(
+async def test_a_position_that_the_log_does_not_have(
     broker: BrokerProcess, new_topic: New, new_consumer: New, policy: str, first: int
 ) -> None:
     topic = new_topic()
@@ -304,9 +304,7 @@ async def test_assignments_replace_one_another(
     assert len(await take(consumer, 30)) == 30
 
 
-async def test_a_pattern_finds_topics_that_come_later(
-    broker: BrokerProcess, new_name: New, new_consumer: New
-) -> None:
+async def test_a_pattern_finds_new_topics(broker: BrokerProcess, new_name: New, new_consumer: New) -> None:
     prefix = new_name("pattern")
     create_topic(broker, f"{prefix}-a")
     put(broker, f"{prefix}-a", [b"a"])
@@ -389,7 +387,7 @@ async def test_two_tasks_at_once(broker: BrokerProcess, new_topic: New, new_cons
     assert (await asyncio.wait_for(first, 60)).value == b"for the first"
 
 
-async def test_a_consumer_has_one_life(broker: BrokerProcess, new_topic: New) -> None:
+async def test_a_consumer_starts_once(broker: BrokerProcess, new_topic: New) -> None:
     consumer = Consumer(new_topic(), bootstrap_servers=broker.bootstrap, **QUICK)
     with pytest.raises(ClosedError, match="not started"):
         await consumer.poll()
@@ -421,7 +419,7 @@ async def test_closing_ends_an_iteration(broker: BrokerProcess, new_topic: New, 
     assert seen == [0, 1, 2, 3]
 
 
-async def test_a_consumer_that_is_forgotten_says_so(broker: BrokerProcess, new_topic: New) -> None:
+async def test_a_consumer_that_is_not_closed_warns(broker: BrokerProcess, new_topic: New) -> None:
     import gc
 
     from tests.client.base.conftest import client_tasks
@@ -435,7 +433,7 @@ async def test_a_consumer_that_is_forgotten_says_so(broker: BrokerProcess, new_t
     await until(lambda: not client_tasks())
 
 
-async def test_a_topic_that_is_not_there(new_consumer: New, broker: BrokerProcess, new_topic: New) -> None:
+async def test_a_topic_that_does_not_exist(new_consumer: New, broker: BrokerProcess, new_topic: New) -> None:
     there = new_topic()
     put(broker, there, numbered(3))
     consumer = await new_consumer(default_api_timeout_ms=300)
@@ -456,7 +454,7 @@ async def test_a_topic_that_is_not_there(new_consumer: New, broker: BrokerProces
     assert [record.value for record in await take(consumer, 1)] == [b"on"]
 
 
-async def test_a_subscribed_topic_that_comes_later(
+async def test_a_subscribed_topic_is_read_when_it_is_created(
     new_consumer: New,
     broker: BrokerProcess,
     new_name: New,
@@ -493,14 +491,14 @@ async def test_no_broker() -> None:
         lambda consumer: consumer.lag(tp("t")),
     ],
 )
-def test_calls_that_cannot_be_right(call: Callable[[Consumer], Any]) -> None:
+def test_invalid_calls(call: Callable[[Consumer], Any]) -> None:
     with pytest.raises(ConfigurationError):
         call(Consumer())
 
 
-def test_an_option_that_is_not_there_is_told_and_nothing_else() -> None:
+def test_an_unknown_option_raises_and_warns_of_nothing() -> None:
     with pytest.raises(TypeError, match="nonsense"):
-        Consumer(nonsense=1)  # its destructor keeps quiet; pytest would tell
+        Consumer(nonsense=1)  # its destructor must not warn; pytest would fail
 
 
 async def test_without_a_group_there_is_nothing_to_commit(new_topic: New, new_consumer: New) -> None:

@@ -1,4 +1,4 @@
-"""Brokers that die, topics that go, answers with errors: what is handed out stays whole, and errors say what to do."""
+"""Brokers that die, topics that are deleted, responses with errors: no record is lost, and errors say what to do."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_a_broker_that_is_killed_and_comes_back(own_broker: New) -> None:
     ]
 
 
-async def test_a_topic_that_is_deleted_is_named_and_others_go_on(
+async def test_a_deleted_topic_is_named_and_others_are_read_on(
     broker: BrokerProcess, new_topic: New, new_consumer: New
 ) -> None:
     gone, stays = new_topic(), new_topic()
@@ -86,7 +86,7 @@ async def test_a_topic_that_is_deleted_is_named_and_others_go_on(
     assert [(record.offset, record.value) for record in await take(consumer, 1)] == [(0, b"again")]
 
 
-async def test_a_topic_that_is_made_anew_is_read_from_its_beginning(
+async def test_a_topic_that_is_created_again_is_read_from_its_beginning(
     broker: BrokerProcess, new_topic: New, new_consumer: New
 ) -> None:
     topic = new_topic()
@@ -108,7 +108,7 @@ async def test_a_topic_that_is_made_anew_is_read_from_its_beginning(
 
 
 class Script:
-    """A partition of the fake broker: batches that are there, and answers that come before them."""
+    """A partition of the fake broker: its batches, and errors that come before them."""
 
     def __init__(self, fake: FakeBroker) -> None:
         self.fake = fake
@@ -203,7 +203,7 @@ PASSING = [
 
 
 @pytest.mark.parametrize("code", PASSING, ids=lambda code: code.name)
-async def test_errors_that_pass(fake: FakeBroker, script: Script, code: ErrorCode) -> None:
+async def test_retriable_errors(fake: FakeBroker, script: Script, code: ErrorCode) -> None:
     script.write(5)
     script.errors = [code, code]
     async with consumer_of(fake) as consumer:
@@ -212,7 +212,7 @@ async def test_errors_that_pass(fake: FakeBroker, script: Script, code: ErrorCod
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CORRUPT_MESSAGE])
-async def test_errors_that_stay(fake: FakeBroker, script: Script, code: ErrorCode) -> None:
+async def test_permanent_errors(fake: FakeBroker, script: Script, code: ErrorCode) -> None:
     script.write(5)
     script.errors = [code]
     async with consumer_of(fake) as consumer:
@@ -258,7 +258,7 @@ async def test_a_damaged_batch(fake: FakeBroker, script: Script) -> None:
         with pytest.raises(CorruptBatchError) as caught:
             await consumer.poll(10_000)
         assert (caught.value.partition, caught.value.offset, caught.value.next_offset) == (tp("t"), 10, 20)
-        # Mended, as by another replica: it is fetched anew.
+        # Intact again, as from another replica: it is fetched again.
         script.batches[1] = (base, good)
         assert offsets(await take(consumer, 20)) == list(range(10, 30))
 

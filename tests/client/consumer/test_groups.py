@@ -1,4 +1,4 @@
-"""Consumers in groups: partitions change hands, and offsets are committed for what was done with."""
+"""Consumers in groups: partitions move, and offsets of processed records are committed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ New = Callable[..., Any]
 
 
 async def committed(new_consumer: New, group: str, *partitions: TopicPartition) -> list[int | None]:
-    """The group's offsets, as somebody sees them who is not in it."""
+    """The group's offsets, read from outside."""
     other = await new_consumer(group_id=group)
     found = await other.committed(*partitions)
     await other.close()
     return [each and each.offset for each in found.values()]
 
 
-async def test_a_group_goes_on_where_it_was(
+async def test_a_group_continues_at_its_offsets(
     broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New
 ) -> None:
     topic, group = new_topic(), new_name("group")
@@ -71,7 +71,7 @@ async def test_a_record_that_fails_is_not_committed(
     assert await committed(new_consumer, group, tp(topic)) == [41]
 
 
-async def test_commits_come_by_themselves(
+async def test_automatic_commits(
     broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New
 ) -> None:
     topic, group = new_topic(), new_name("group")
@@ -79,7 +79,7 @@ async def test_commits_come_by_themselves(
     consumer = await new_consumer(topic, group_id=group, auto_commit_interval_ms=50)
     assert len(await take(consumer, 10)) == 10
     await asyncio.sleep(0.3)
-    # The application may still be at work on these.
+    # The application may still be processing these.
     assert (await consumer.committed())[tp(topic)].offset == 0
     assert len(await take(consumer, 10)) == 10
     async with asyncio.timeout(60):
@@ -88,10 +88,10 @@ async def test_commits_come_by_themselves(
 
 
 @pytest.mark.parametrize("sought", [False, True])
-async def test_where_a_partition_begins_is_committed_without_a_record(
+async def test_the_first_position_is_committed_without_a_record(
     broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New, sought: bool
 ) -> None:
-    """What comes while nobody reads is for the next one, although that would begin at the end too."""
+    """Records that come while no member reads are for the next member, although it starts at the end, too."""
     topic, group = new_topic(), new_name("group")
     put(broker, topic, numbered(10))
     first = await new_consumer(topic, group_id=group, auto_offset_reset="latest")
@@ -106,7 +106,7 @@ async def test_where_a_partition_begins_is_committed_without_a_record(
     assert offsets(await take(second, 4 if sought else 1)) == ([7, 8, 9, 10] if sought else [10])
 
 
-async def test_commits_by_hand(
+async def test_explicit_commits(
     broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New
 ) -> None:
     topic, group = new_topic(2), new_name("group")
@@ -169,7 +169,7 @@ async def test_partitions_are_shared_and_no_record_is_lost_or_doubled(
 async def test_a_rebalance_waits_for_the_application(
     broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New
 ) -> None:
-    """What is at work when another member joins is done with, and committed, before partitions change hands."""
+    """Records in process when another member joins are finished and committed before partitions move."""
     topic, group = new_topic(2), new_name("group")
     for partition in range(2):
         put(broker, topic, numbered(50), partition)
@@ -198,8 +198,8 @@ def _only(consumer: Any) -> int:
     return number
 
 
-class Told(RebalanceListener):
-    """Notes what it is told; ``at`` has offsets to begin at."""
+class Recorder(RebalanceListener):
+    """Records the calls; ``at`` is the offset to seek to."""
 
     def __init__(self, at: int | None = None) -> None:
         self.calls: list[tuple[str, frozenset[TopicPartition]]] = []
@@ -221,20 +221,20 @@ async def test_listeners(broker: BrokerProcess, new_topic: New, new_name: New, n
     topic, group = new_topic(2), new_name("group")
     for partition in range(2):
         put(broker, topic, numbered(20), partition)
-    told = Told(at=15)
-    first = told.consumer = await new_consumer(
+    recorder = Recorder(at=15)
+    first = recorder.consumer = await new_consumer(
         group_id=group, enable_auto_commit=False, heartbeat_interval_ms=50
     )
-    first.subscribe([topic], listener=told)
+    first.subscribe([topic], listener=recorder)
     records = await take(first, 10)
     assert sorted(offsets(records)) == sorted([*range(15, 20)] * 2)
     both = frozenset({tp(topic, 0), tp(topic, 1)})
-    assert told.calls == [("assigned", both)]
-    told.at = None
+    assert recorder.calls == [("assigned", both)]
+    recorder.at = None
     second = await new_consumer(topic, group_id=group, heartbeat_interval_ms=50)
     await assigned([first, second], 2)
-    assert told.calls[1] == ("revoked", both)
-    assert told.calls[2] == ("assigned", first.assignment())
+    assert recorder.calls[1] == ("revoked", both)
+    assert recorder.calls[2] == ("assigned", first.assignment())
     assert await second.poll(100) == []  # the listener's commit counts
     first.unsubscribe()
     assert first.assignment() == frozenset()
@@ -266,7 +266,7 @@ async def test_listeners_need_a_group(new_consumer: New) -> None:
         grouped.subscribe(["t"], listener=object())
 
 
-async def test_a_stall_is_told_once_and_then_it_joins_again(
+async def test_a_stall_is_raised_once_and_then_the_member_joins_again(
     broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New
 ) -> None:
     topic = new_topic()
@@ -282,7 +282,7 @@ async def test_a_stall_is_told_once_and_then_it_joins_again(
     await until(lambda: not consumer.assignment())
     with pytest.raises(PollIntervalExceededError):
         await consumer.getone()
-    # What was at work was not committed, so it comes again.
+    # The records in process were not committed, so they come again.
     assert offsets(await take(consumer, 10)) == list(range(10))
 
 
@@ -329,7 +329,7 @@ async def test_cancelled_at_every_await_a_member_leaves_nothing(
     put(broker, topic, numbered(10))
     place = 0
     while True:
-        # A member that could not say goodbye stays in its group for a while.
+        # A member that could not leave stays in its group for a while.
         consumer = Consumer(topic, bootstrap_servers=broker.bootstrap, group_id=new_name("group"), **QUICK)
         await consumer.start()
         if name != "poll":

@@ -1,4 +1,4 @@
-"""The table of a partition's stages, and what moves with it."""
+"""The table of a partition's stages, and the state that changes with it."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ Event = tuple[str, frozenset[TopicPartition]]
 
 
 class Notes:
-    """What a member's callbacks were told, in order. ``during`` is awaited inside each of them."""
+    """The calls of a member's callbacks, in order. ``during`` is awaited inside each of them."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []

@@ -1,4 +1,4 @@
-"""A coordinator for one member, on a fake broker: it says what a test wants, and what it should else."""
+"""A coordinator for one member, on a fake broker: it answers as a test wants, otherwise correctly."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def flat(assignment: Assignment) -> list[TopicPartition]:
 
 
 def wanted(topics: Mapping[str, int], members: Mapping[str, Subscription]) -> list[TopicPartition]:
-    """All partitions that exist and that somebody reads."""
+    """All existing partitions that members subscribe to."""
     names = {topic for subscription in members.values() for topic in subscription.topics}
     return [TopicPartition(topic, n) for topic in names & topics.keys() for n in range(topics[topic])]
 
@@ -178,7 +178,7 @@ def test_cooperative_members_never_get_what_another_still_has(
     had = assignor(strategy).assign(*before)
     topics, subscriptions = after
     generation = 1
-    # Rebalances follow each other until nobody has to give anything up; two are enough.
+    # Rebalances follow each other until no member has to give up partitions; two are enough.
     for _ in range(2):
         had = {member: partitions for member, partitions in had.items() if member in subscriptions}
         members = rejoined(strategy, subscriptions, had, generation)

@@ -1,4 +1,4 @@
-"""What members tell each other, in bytes."""
+"""Subscriptions and assignments as bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of our members on a real broker: joins, leaves, faults, and what each member is told of them."""
+"""Groups of members on a real broker: joins, leaves, faults, and the callbacks of each member."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ async def test_a_member_that_waits_in_a_join_can_leave(
     await shared_out([first], partitions(topic, 2))
     second = await new_member(broker.bootstrap, group, [topic], ["range"])
     await until(lambda: notes.names() == ["assigned", "revoked"] and second.state is MemberState.PREPARING)
-    # The group waits for the first one; nobody waits for it longer than that.
+    # The group waits for the first member, and not longer than its timeout.
     with pytest.raises(GroupError) as caught:
         await second.commit({TopicPartition(topic, 0): OffsetAndMetadata(1)}, Deadline(30))
     assert caught.value.code is ErrorCode.REBALANCE_IN_PROGRESS

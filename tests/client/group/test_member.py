@@ -90,7 +90,7 @@ PASSING = [
         *((ApiKey.SYNC_GROUP, code) for code in (*PASSING, ErrorCode.ILLEGAL_GENERATION)),
     ],
 )
-async def test_what_passes_is_tried_again(
+async def test_retriable_errors_are_retried(
     fake: FakeCoordinator, new_member: NewMember, api: ApiKey, code: ErrorCode
 ) -> None:
     fake.refuse[api] = [code, code]
@@ -536,7 +536,7 @@ async def _life(member: TestMember) -> None:
 
 
 async def test_cancelled_at_every_await(fake: FakeCoordinator, new_member: NewMember) -> None:
-    """Cancel after so many turns of the loop; nothing is left behind, and the close that follows ends."""
+    """Cancel after each number of turns of the loop: nothing is left, and the next close ends."""
     for turns in range(0, 60, 3):
         member = await new_member(fake.bootstrap, f"g{turns}", ["t"])
         life = asyncio.create_task(_life(member))

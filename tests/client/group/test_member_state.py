@@ -1,4 +1,4 @@
-"""Where a member stands, by itself: every answer in every state, and what must hold throughout."""
+"""A member's state machine: every response in every state, and its invariants."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_an_answer_for_an_older_generation_changes_nothing(step: Step, code: Err
     assert (machine.state, machine.generation, machine.rejoin) == (MemberState.STABLE, FIRST, None)
 
 
-def test_a_heartbeat_tells_of_a_rebalance_only_who_does_not_know_yet() -> None:
+def test_a_heartbeat_reports_a_rebalance_only_to_a_stable_member() -> None:
     machine = stable()
     assert machine.react(Step.HEARTBEAT, ErrorCode.REBALANCE_IN_PROGRESS, FIRST) is Reaction.JOIN_AGAIN
     assert machine.state is MemberState.STABLE

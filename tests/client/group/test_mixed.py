@@ -1,6 +1,6 @@
 """Our member in one group with members of aiokafka, kafka-python and confluent-kafka (librdkafka).
 
-Whoever leads divides for all, so that each client's assignor has to understand the others' members; the orders in
+The leader divides for all, so each client's assignor has to understand the others' members; the orders in
 which they come have each of them lead.
 """
 
@@ -42,7 +42,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True, scope="module")
 def _collect_what_they_left() -> Iterator[None]:
-    """Here, where their warnings are let pass, and not during somebody else's test."""
+    """Collect garbage here, where warnings are ignored, and not during another test."""
     yield
     gc.collect()
 
@@ -146,7 +146,7 @@ async def test_members_of_several_clients(
 
 
 @pytest.mark.parametrize("client", ["aiokafka", "kafka-python", "confluent"])
-async def test_others_that_are_killed_leave_theirs_to_us(
+async def test_partitions_of_killed_members_move_here(
     broker: BrokerProcess,
     new_topic: Callable[..., str],
     new_name: Callable[..., str],

@@ -1,4 +1,4 @@
-"""Offsets of a group: every version of the requests, what passes, and what doesn't."""
+"""A group's offsets: every version of the requests, retriable and permanent errors."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_every_version_of_committing(
     ],
 )
 @pytest.mark.parametrize("fetching", [1, 7, 9])
-async def test_what_passes_is_tried_again(
+async def test_retriable_errors_are_retried(
     fake: FakeCoordinator,
     new_offsets: Callable[..., OffsetsClient],
     api: ApiKey,
@@ -119,7 +119,7 @@ async def test_what_passes_is_tried_again(
     assert len(fake.of(FindCoordinatorRequest)) == (4 if moves else 1)
 
 
-async def test_what_does_not_pass_by_the_deadline(
+async def test_retries_end_at_the_deadline(
     fake: FakeCoordinator, new_offsets: Callable[..., OffsetsClient]
 ) -> None:
     offsets = new_offsets(fake.bootstrap)
@@ -131,7 +131,7 @@ async def test_what_does_not_pass_by_the_deadline(
         await offsets.fetch(None, Deadline(0.1))
 
 
-async def test_refusals_are_told_at_once(
+async def test_permanent_errors_are_raised_at_once(
     fake: FakeCoordinator, new_offsets: Callable[..., OffsetsClient]
 ) -> None:
     offsets = new_offsets(fake.bootstrap)

@@ -1,4 +1,4 @@
-"""Members that come, go, vanish and change their minds in any order: nothing is ever held by two at once."""
+"""Members that join, leave, vanish and change topics in any order: no partition ever has two owners."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEED = int(os.environ.get("OTTLA_FAULT_SEED", "429"))
 
 
 class Watched(Notes):
-    """Checks that what is assigned here is held by nobody else who is still there."""
+    """Checks that no other live member has the partitions assigned here."""
 
     def __init__(self, all_notes: list[Watched]) -> None:
         super().__init__()

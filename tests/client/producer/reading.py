@@ -1,4 +1,4 @@
-"""What lies in a topic, read over the wire."""
+"""The records of a topic, read by Fetch requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a producer makes of answers that a working broker gives seldom or never."""
+"""Responses that a working broker gives rarely or never."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ottla_protocol.records.batch import BatchHeader, read_header
 
 
 class ProduceBroker(FakeBroker):
-    """Takes every batch, unless ``codes`` has something else to say of it first."""
+    """Accepts every batch, after the error codes in ``codes``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ async def fake() -> AsyncIterator[ProduceBroker]:
         ErrorCode.KAFKA_STORAGE_ERROR,
     ],
 )
-async def test_passing_errors_are_tried_again(
+async def test_retriable_errors_are_retried(
     fake: ProduceBroker, new_producer: NewProducer, code: ErrorCode
 ) -> None:
     fake.codes = [int(code), int(code)]
@@ -83,7 +83,7 @@ async def test_passing_errors_are_tried_again(
 @pytest.mark.parametrize(
     "code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TIMESTAMP, ErrorCode.POLICY_VIOLATION]
 )
-async def test_what_stays_wrong_fails_at_once(
+async def test_permanent_errors_fail_at_once(
     fake: ProduceBroker, new_producer: NewProducer, code: ErrorCode
 ) -> None:
     fake.codes = [int(code)]
@@ -99,7 +99,7 @@ async def test_what_stays_wrong_fails_at_once(
     )
 
 
-async def test_an_error_that_nobody_knows(fake: ProduceBroker, new_producer: NewProducer) -> None:
+async def test_an_unknown_error_code(fake: ProduceBroker, new_producer: NewProducer) -> None:
     fake.codes = [999]
     async with new_producer(fake.bootstrap, linger_ms=0) as producer:
         with pytest.raises(BrokerError, match="UNKNOWN_SERVER_ERROR"):
@@ -170,10 +170,10 @@ async def test_single_records_at_fault_are_named(fake: ProduceBroker, new_produc
         delivery = await producer.send_batch("t", [b"a", b"b", b"c"], partition=0)
         with pytest.raises(BatchDeliveryError) as caught:
             await delivery
-    told = {indices[0]: str(error) for indices, error in caught.value.failed}
-    assert set(told) == {0, 1, 2}
-    assert told[1].endswith("no key")
-    assert told[0].endswith("one is bad")
+    errors = {indices[0]: str(error) for indices, error in caught.value.failed}
+    assert set(errors) == {0, 1, 2}
+    assert errors[1].endswith("no key")
+    assert errors[0].endswith("one is bad")
 
 
 @pytest.mark.parametrize("acks", [1, "all"])
@@ -188,7 +188,7 @@ async def test_leader_moves(fake: ProduceBroker, new_producer: NewProducer, acks
         assert len(other.batches) == 1
 
 
-async def test_a_leader_that_is_not_there_yet(fake: ProduceBroker, new_producer: NewProducer) -> None:
+async def test_a_partition_without_a_leader_yet(fake: ProduceBroker, new_producer: NewProducer) -> None:
     fake.topics["t"].partitions[0] = Partition(leader=-1, error=int(ErrorCode.LEADER_NOT_AVAILABLE))
     async with new_producer(fake.bootstrap, linger_ms=0) as producer:
         delivery = await producer.send("t", b"v", partition=0)
@@ -198,7 +198,9 @@ async def test_a_leader_that_is_not_there_yet(fake: ProduceBroker, new_producer:
         assert (await delivery).offset == 100
 
 
-async def test_id_not_to_be_had_yet(fake: ProduceBroker, new_producer: NewProducer) -> None:
+async def test_a_producer_id_that_is_not_available_yet(
+    fake: ProduceBroker, new_producer: NewProducer
+) -> None:
     codes = [int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), int(ErrorCode.COORDINATOR_NOT_AVAILABLE), 0]
     fake.answers[ApiKey.INIT_PRODUCER_ID] = lambda header, request: InitProducerIdResponse(
         error_code=codes.pop(0), producer_id=9
@@ -229,7 +231,7 @@ async def test_brokers_without_record_batches(fake: ProduceBroker, new_producer:
             await producer.send_and_wait("t", b"v", partition=0)
 
 
-async def test_waits_as_long_as_the_broker_asks(fake: ProduceBroker, new_producer: NewProducer) -> None:
+async def test_throttling_is_obeyed(fake: ProduceBroker, new_producer: NewProducer) -> None:
     fake.throttle = 600
     async with new_producer(fake.bootstrap, linger_ms=0) as producer:
         await producer.send_and_wait("t", b"v", partition=0)
@@ -239,9 +241,7 @@ async def test_waits_as_long_as_the_broker_asks(fake: ProduceBroker, new_produce
         await delivery
 
 
-async def test_an_answer_that_says_nothing_of_the_partition(
-    fake: ProduceBroker, new_producer: NewProducer
-) -> None:
+async def test_a_response_without_the_partition(fake: ProduceBroker, new_producer: NewProducer) -> None:
     usual = fake.answers[ApiKey.PRODUCE]
     empty: Callable[..., Any] = lambda header, request: ProduceResponse()  # noqa: E731
     fake.answers[ApiKey.PRODUCE] = empty

@@ -1,4 +1,4 @@
-"""The bound on the buffer."""
+"""The limit of the buffer's memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def test_first_come_first_served() -> None:
     small = asyncio.create_task(want("small", 10))
     await asyncio.sleep(0)
     assert memory.contended
-    assert not memory.allocate(1), "nobody overtakes those who wait"
+    assert not memory.allocate(1), "a small request must not overtake those that wait"
     memory.deallocate(80)
     await asyncio.gather(large, small)
     assert order == ["large", "small"]

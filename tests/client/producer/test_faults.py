@@ -1,4 +1,4 @@
-"""Connections that break, brokers that die or fall silent, sends that are cancelled: nothing lost, nothing doubled."""
+"""Broken connections, dead and silent brokers, cancelled sends: no record is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_no_answer_in_time(behind: BrokerProcess, proxy: Proxy, new_produc
         await batch
     assert isinstance(caught.value.__cause__, DeliveryTimeoutError)
     proxy.release()
-    # What was given up leaves a gap in the numbers, and no more: the next ones are delivered once, in order.
+    # The failed batch only leaves a gap in the numbers: the next ones are delivered once, in order.
     for number in range(4, 10):
         await producer.send_and_wait("t", b"%d" % number, partition=0)
     await producer.close()
@@ -139,7 +139,7 @@ async def test_full_buffer(behind: BrokerProcess, proxy: Proxy, new_producer: Ne
 
     with pytest.raises(BufferFullError, match="buffer_memory"):
         await too_many()
-    # Of a batch that gets in by half, the other half is refused by the delivery.
+    # If half of a send_batch is buffered, its delivery has the error of the other half.
     proxy.release()
     await producer.flush(60)
     proxy.hold()
@@ -242,7 +242,7 @@ async def test_topic_deleted_while_sending(
     await producer.close()
 
 
-async def test_a_failure_nobody_asks_for_is_logged(
+async def test_a_failure_that_is_never_retrieved_is_logged(
     broker: BrokerProcess, new_topic: NewTopic, new_producer: NewProducer, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = new_topic(cleanup_policy="compact")

@@ -22,7 +22,7 @@ IN_FLIGHT = 5
 
 
 class ModelBroker:
-    """The log of one partition, and what a leader knows of producers (``ProducerStateManager``)."""
+    """The log of one partition, and the leader's state of producers (``ProducerStateManager``)."""
 
     def __init__(self, strict: bool) -> None:
         self.log: list[int] = []
@@ -31,7 +31,7 @@ class ModelBroker:
         self.recent: list[tuple[int, int, int]] = []
         """Base sequence, records and base offset of the last five batches of the epoch."""
         self.strict = strict
-        """As brokers before 2.5, which want a producer that they don't know to begin at 0."""
+        """Like brokers before 2.5, which expect an unknown producer to begin at 0."""
 
     def append(self, data: bytes) -> Answer:
         header = read_header(data)
@@ -159,7 +159,7 @@ class Idempotence(RuleBasedStateMachine):
         self.answers.append((batch, answer))
 
     def is_known(self, data: bytes) -> bool:
-        """What a broker has appended already it does not refuse for what is in it."""
+        """A broker doesn't refuse the content of a batch that it has appended already."""
         header = read_header(data)
         return header.producer_epoch == self.broker.epoch and any(
             (sequence, records) == (header.base_sequence, header.record_count)

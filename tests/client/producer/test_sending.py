@@ -240,7 +240,7 @@ async def test_serializers_and_partitioner(
     assert [record.value for record in read_topic(broker.port, topic)] == [b'{"a": 1}', b'{"b": 2}', None]
 
 
-async def test_a_partitioner_that_gives_nonsense(
+async def test_a_partitioner_that_returns_an_invalid_partition(
     broker: BrokerProcess, new_topic: NewTopic, new_producer: NewProducer
 ) -> None:
     topic = new_topic(2)
@@ -382,7 +382,7 @@ async def test_flush_sends_what_lingers(
         await producer.flush()
 
 
-async def test_those_who_wait_for_room_do_not_wait_for_linger(
+async def test_sends_that_wait_for_memory_do_not_wait_for_linger(
     broker: BrokerProcess, new_topic: NewTopic, new_producer: NewProducer
 ) -> None:
     topic = new_topic(8)

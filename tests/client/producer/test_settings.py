@@ -1,4 +1,4 @@
-"""Options that can't be right are refused when the producer is made, with what is allowed."""
+"""Invalid options are refused when the producer is made, with the allowed values."""
 
 from __future__ import annotations
 

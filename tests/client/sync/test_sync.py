@@ -1,4 +1,4 @@
-"""The synchronous faces: the same methods, in threads, interrupted, and at the interpreter's end."""
+"""The synchronous classes: the same methods, in threads, interrupted, and at the interpreter's end."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_records_there_and_back(broker: Any, new_topic: Callable[..., str]) -> N
         batch = producer.send_batch(topic, [b"x", b"y"], partition=0)
         assert len(batch) == 2
         assert sum(each.count for each in batch.result(10)) == 2
-    # Deliveries can be asked after the end, too.
+    # Deliveries have their outcome after the close, too.
     assert deliveries[0].result().topic == topic
     with sync.Consumer(topic, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer:
         seen = []
@@ -90,10 +90,10 @@ def test_records_there_and_back(broker: Any, new_topic: Callable[..., str]) -> N
         assert sum(consumer.end_offsets(consumer.assignment()).values()) == 2003
 
 
-def test_positions_do_not_run_ahead_of_the_loop(
+def test_positions_follow_each_record(
     broker: Any, new_topic: Callable[..., str], new_name: Callable[..., str]
 ) -> None:
-    """A list is taken from the background; what counts is what the loop has come to."""
+    """The background hands out lists; positions and commits follow the records that ``for`` takes."""
     topic, group = new_topic(1, prefix="ahead"), new_name("group")
     place = TopicPartition(topic, 0)
     with sync.Producer(broker.bootstrap) as producer:
@@ -124,7 +124,7 @@ def test_positions_do_not_run_ahead_of_the_loop(
         for record in consumer:
             if record.offset == 60:
                 break
-    # Closing commits what was handed out, not what was taken.
+    # Closing commits the records that the loop took, not the whole list.
     with sync.Consumer(topic, **options) as consumer:
         assert consumer.getone().offset == 61
     # An exception commits nothing of it.
@@ -303,7 +303,7 @@ def test_back_pressure(broker: Any, new_topic: Callable[..., str]) -> None:
     assert deliveries[-1].result().offset == 999
 
 
-def test_what_is_wrong_is_said_at_once(broker: Any, new_topic: Callable[..., str]) -> None:
+def test_invalid_records_raise_at_once(broker: Any, new_topic: Callable[..., str]) -> None:
     topic = new_topic(1, prefix="wrong")
     with sync.Producer(broker.bootstrap, key_serializer=str.encode, max_request_size=10_000) as producer:
         with pytest.raises(SerializationError):
@@ -323,12 +323,12 @@ def test_what_is_wrong_is_said_at_once(broker: Any, new_topic: Callable[..., str
 
 def test_callbacks_and_waiting(broker: Any, new_topic: Callable[..., str]) -> None:
     topic = new_topic(1, prefix="callbacks")
-    told: list[int] = []
+    offsets: list[int] = []
     refused: list[Exception] = []
     with sync.Producer(broker.bootstrap, linger_ms=20) as producer:
 
         def callback(delivery: sync.Delivery) -> None:
-            told.append(delivery.result().offset)
+            offsets.append(delivery.result().offset)
             try:
                 producer.flush()
             except ClientError as error:
@@ -341,11 +341,11 @@ def test_callbacks_and_waiting(broker: Any, new_topic: Callable[..., str]) -> No
         delivery.result(10)
         producer.flush()
     delivery.add_done_callback(callback)
-    assert told == [0, 0]
+    assert offsets == [0, 0]
     assert "background thread" in str(refused[0])
 
 
-def test_nobody_is_there() -> None:
+def test_no_broker() -> None:
     started = threads()
     with pytest.raises(BootstrapError, match="connection refused"):
         sync.Producer(f"127.0.0.1:{free_port()}", max_block_ms=50).start()
@@ -406,7 +406,7 @@ def _python(code: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def test_what_is_not_closed_is_closed_at_the_end(broker: Any, new_topic: Callable[..., str]) -> None:
+def test_open_clients_are_closed_at_the_end(broker: Any, new_topic: Callable[..., str]) -> None:
     topic = new_topic(1, prefix="exit")
     code = (
         "import sys; from ottla_client.sync import Admin, Consumer, Producer\n"
@@ -441,7 +441,7 @@ def test_ctrl_c_ends_a_program(broker: Any, new_topic: Callable[..., str]) -> No
     assert errors.strip().endswith("KeyboardInterrupt")
 
 
-def test_a_forgotten_client_is_noticed(broker: Any, new_topic: Callable[..., str]) -> None:
+def test_a_client_that_is_not_closed_warns(broker: Any, new_topic: Callable[..., str]) -> None:
     producer = sync.Producer(broker.bootstrap)
     producer.start()
     with pytest.warns(ResourceWarning, match="was not closed"):
