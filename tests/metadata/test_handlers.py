@@ -192,6 +192,29 @@ async def test_what_has_happened_is_found_out_before_clients_are_told_of_leaders
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
 
 
+async def test_every_api_hides_a_leader_that_does_not_answer(world: World) -> None:
+    await make(world, "t", partitions=2)
+    (leader,) = world.metadata.brokers
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")], response_partition_limit=9)
+
+    async def leaders() -> list[tuple[int, int]]:
+        described = await world.call(describe_topic_partitions, request, 0)
+        found = [(p.error_code, p.leader_id) for p in described.topics[0].partitions]
+        answer = await ask(world, asking(["t"]), 12)
+        assert [(p.error_code, p.leader_id) for p in answer.topics[0].partitions] == found
+        return found
+
+    hidden = (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+    assert await leaders() == [(0, leader), (0, leader)]
+    world.metadata.set_doubtful({("t", 1)})
+    assert await leaders() == [(0, leader), hidden]
+    world.metadata.set_reachable(leader, False)
+    assert await leaders() == [hidden, hidden]
+    world.metadata.set_reachable(leader, True)
+    world.metadata.set_doubtful(frozenset())
+    assert await leaders() == [(0, leader), (0, leader)]
+
+
 async def test_an_internal_topic_is_marked(world: World) -> None:
     await world.controller.ensure_topic("__consumer_offsets")
     answer = await ask(world, asking(None), 9)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from ottla_broker.handlers.authorized_operations import TOPIC_OPERATIONS
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log.names import is_topic_name
-from ottla_broker.metadata.cache import PartitionInfo, TopicInfo
+from ottla_broker.metadata.cache import ClientTopic
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -23,6 +23,7 @@ from ottla_protocol.messages.describe_topic_partitions import (
 
 def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     metadata = ctx.services.metadata
+    metadata.check_brokers()
     cursor = request.cursor
     all_topics = not request.topics
     asked = {topic.name for topic in request.topics}
@@ -37,12 +38,13 @@ def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Desc
         if room == 0:
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=start)
             break
-        info = metadata.topic(name)
-        if info is None:
+        topic = metadata.client_topic(name)
+        if topic is None:
             response.topics.append(_unknown(name))
             continue
+        info = topic.info
         end = min(start + room, len(info.partitions))
-        response.topics.append(_topic(info, start, end))
+        response.topics.append(_topic(topic, start, end))
         room -= max(end - start, 0)
         if end < len(info.partitions):
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=end)
@@ -50,21 +52,23 @@ def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Desc
     return response
 
 
-def _topic(info: TopicInfo, start: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+def _topic(topic: ClientTopic, start: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+    info = topic.info
     return DescribeTopicPartitionsResponseTopic(
         name=info.name,
         topic_id=info.topic_id,
         is_internal=info.internal,
-        partitions=[_partition(info.partitions[i]) for i in range(start, end) if i in info.partitions],
+        partitions=[_partition(topic, i) for i in range(start, end) if i in info.partitions],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 
-def _partition(info: PartitionInfo) -> DescribeTopicPartitionsResponsePartition:
+def _partition(topic: ClientTopic, index: int) -> DescribeTopicPartitionsResponsePartition:
+    info = topic.info.partitions[index]
     return DescribeTopicPartitionsResponsePartition(
-        error_code=ErrorCode.NONE if info.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
-        partition_index=info.index,
-        leader_id=info.leader,
+        error_code=topic.error(index),
+        partition_index=index,
+        leader_id=topic.leaders[index],
         leader_epoch=info.leader_epoch,
         replica_nodes=list(info.replicas),
         isr_nodes=list(info.isr),

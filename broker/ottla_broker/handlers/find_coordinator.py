@@ -72,14 +72,11 @@ def _find(ctx: RequestContext, key_type: int, key: str) -> _Found:
     if key_type != _GROUP:
         return _UNKNOWN_TYPE
     metadata = ctx.services.metadata
-    topic = metadata.topic(OFFSETS_TOPIC)
+    topic = metadata.client_topic(OFFSETS_TOPIC)
     if topic is None:
         return _NOT_AVAILABLE
-    partition = topic.partitions.get(ctx.services.groups.partition_for(key))
-    if partition is None:
-        return _NOT_AVAILABLE
-    broker = metadata.brokers.get(partition.leader)
-    if broker is None or metadata.is_leaderless(topic.name, partition):
+    broker = metadata.brokers.get(topic.leaders.get(ctx.services.groups.partition_for(key), -1))
+    if broker is None:
         return _NOT_AVAILABLE
     host, port = broker.listeners.get(ctx.connection.listener, (broker.host, broker.port))
     return _Found(broker.id, host, port)

@@ -5,20 +5,19 @@ where both the request and auto.create.topics.enable allow it, and the answer al
 LEADER_NOT_AVAILABLE first. Topic ids are told from version 10 and may be asked for from 12; then names in
 the same request are not looked at, as in Kafka.
 
-A topic's part of the answer is made once and kept with the topic, so that asking for ten thousand
-partitions costs their encoding only.
+The partitions of a topic are described once for all requests, so that asking for ten thousand of them costs only
+their encoding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from typing import NamedTuple
 
 from ottla_broker.controller.api import ZERO_ID
 from ottla_broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log.names import is_topic_name
-from ottla_broker.metadata.cache import MetadataCache, TopicInfo
+from ottla_broker.metadata.cache import TopicInfo
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.metadata import (
@@ -26,18 +25,8 @@ from ottla_protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
     MetadataResponseTopic,
 )
-
-_LEADER_NOT_AVAILABLE = int(ErrorCode.LEADER_NOT_AVAILABLE)
-
-
-class _Answers(NamedTuple):
-    """A topic as it is answered, without and with its authorized operations."""
-
-    plain: MetadataResponseTopic
-    authorized: MetadataResponseTopic
 
 
 def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
@@ -93,41 +82,17 @@ def _respond(
 
 
 def _topic(ctx: RequestContext, request: MetadataRequest, info: TopicInfo) -> MetadataResponseTopic:
-    answers = info.answer
-    if answers is None:
-        answers = info.answer = _describe(info, ctx.services.metadata)
-    found: MetadataResponseTopic = (
-        answers.authorized if request.include_topic_authorized_operations else answers.plain
+    topic = ctx.services.metadata.client_topic(info.name)
+    assert topic is not None
+    return MetadataResponseTopic(
+        name=info.name,
+        topic_id=info.topic_id,
+        is_internal=info.internal,
+        partitions=topic.response,
+        topic_authorized_operations=(
+            TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+        ),
     )
-    return found
-
-
-def _describe(info: TopicInfo, metadata: MetadataCache) -> _Answers:
-    infos = info.partitions.values()
-    leaders = [-1 if metadata.is_leaderless(info.name, p) else p.leader for p in infos]
-    partitions = [
-        MetadataResponsePartition(
-            error_code=0 if leader >= 0 else _LEADER_NOT_AVAILABLE,
-            partition_index=p.index,
-            leader_id=leader,
-            leader_epoch=p.leader_epoch,
-            replica_nodes=list(p.replicas),
-            isr_nodes=list(p.isr),
-            offline_replicas=list(p.offline),
-        )
-        for p, leader in zip(infos, leaders, strict=True)
-    ]
-
-    def answer(operations: int) -> MetadataResponseTopic:
-        return MetadataResponseTopic(
-            name=info.name,
-            topic_id=info.topic_id,
-            is_internal=info.internal,
-            partitions=partitions,
-            topic_authorized_operations=operations,
-        )
-
-    return _Answers(answer(NOT_ASKED), answer(TOPIC_OPERATIONS))
 
 
 def _by_name(

@@ -1,4 +1,4 @@
-"""What this broker knows of brokers and topics: what handlers answer from.
+"""The brokers and topics that this broker knows, from which it answers clients.
 
 Filled by the controller; owned by the loop thread. Nothing here is kept on disk.
 """
@@ -6,11 +6,19 @@ Filled by the controller; owned by the loop thread. Nothing here is kept on disk
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages.metadata import MetadataResponsePartition
 
 if TYPE_CHECKING:
     from ottla_broker.log.config import LogConfig
+
+
+NO_LEADER: Final = -1
+_NONE: Final = int(ErrorCode.NONE)
+_LEADER_NOT_AVAILABLE: Final = int(ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 @dataclass(slots=True)
@@ -25,7 +33,7 @@ class BrokerInfo:
 
 
 class PartitionInfo:
-    """One partition, as clients are told of it. Replaced, not changed, when something about it changes."""
+    """One partition. Replaced, not changed, when something about it changes."""
 
     __slots__ = ("index", "isr", "leader", "leader_epoch", "offline", "replicas")
 
@@ -56,8 +64,11 @@ class PartitionInfo:
 class TopicInfo:
     """One topic, its partitions by their index: a request of the controller may name any.
 
-    ``configs`` are the topic's own settings, as text; ``log_config`` is what is in force. ``answer`` holds
-    what the Metadata handler has made of the topic, for as long as this object is in the cache.
+    Replaced, not changed, when something about it changes.
+
+    Attributes:
+        configs: the topic's own settings, as text.
+        log_config: the settings in force.
     """
 
     name: str
@@ -66,16 +77,60 @@ class TopicInfo:
     internal: bool
     configs: Mapping[str, str]
     log_config: LogConfig
-    answer: Any = field(default=None, compare=False, repr=False)
+
+
+class ClientTopic:
+    """A topic as clients see it: without leaders that this broker can't vouch for.
+
+    Made by :class:`MetadataCache`, and made again when anything about the topic changes.
+
+    Attributes:
+        info: the topic as the controller described it.
+        leaders: the leader of each partition by its index; -1 for none that clients should ask.
+    """
+
+    __slots__ = ("_response", "info", "leaders")
+
+    def __init__(self, info: TopicInfo, has_leader: Callable[[PartitionInfo], bool]) -> None:
+        self.info = info
+        self.leaders: Mapping[int, int] = {
+            index: each.leader if has_leader(each) else NO_LEADER for index, each in info.partitions.items()
+        }
+        self._response: list[MetadataResponsePartition] | None = None
+
+    def error(self, index: int) -> int:
+        """The error code that clients get with a partition: LEADER_NOT_AVAILABLE, or NONE."""
+        return _NONE if self.leaders[index] >= 0 else _LEADER_NOT_AVAILABLE
+
+    @property
+    def response(self) -> list[MetadataResponsePartition]:
+        """The partitions as Metadata answers them; made once, because most requests ask for many."""
+        found = self._response
+        if found is None:
+            found = self._response = [
+                MetadataResponsePartition(
+                    error_code=self.error(index),
+                    partition_index=index,
+                    leader_id=self.leaders[index],
+                    leader_epoch=each.leader_epoch,
+                    replica_nodes=list(each.replicas),
+                    isr_nodes=list(each.isr),
+                    offline_replicas=list(each.offline),
+                )
+                for index, each in self.info.partitions.items()
+            ]
+        return found
 
 
 class MetadataCache:
     """Topics by name and by id, brokers by number.
 
-    ``unreachable`` are listed brokers whose process doesn't respond to this one. ``doubtful`` are partitions that
-    this broker may no longer lead, without knowing their leader. ``departed`` are brokers that have just gone, which
-    Metadata responses still name. ``check_brokers`` runs before each Metadata response, to notice dead brokers whose
-    event the loop has not processed yet.
+    Attributes:
+        unreachable: live brokers whose process doesn't answer this one now.
+        departed: brokers that left a moment ago; Metadata still names them.
+        doubtful: partitions that this broker may no longer lead, without knowing who does.
+        check_brokers: called before clients learn of leaders, to notice connections to other brokers that have closed
+            but whose event waits behind the clients' requests.
     """
 
     def __init__(self, cluster_id: str = "", controller_id: int = -1) -> None:
@@ -88,29 +143,39 @@ class MetadataCache:
         self.doubtful: Set[tuple[str, int]] = frozenset()
         self._topics: dict[str, TopicInfo] = {}
         self._by_id: dict[bytes, TopicInfo] = {}
+        self._client_topics: dict[str, ClientTopic] = {}
 
     def set_reachable(self, broker_id: int, reachable: bool) -> None:
-        """Whether a broker's process answers, as far as this one sees: clients are not sent to one that doesn't."""
+        """Note whether a broker's process answers this one: clients aren't sent to one that doesn't."""
         if reachable != (broker_id in self.unreachable):
             return
         if reachable:
             self.unreachable.discard(broker_id)
         else:
             self.unreachable.add(broker_id)
-        for topic in self._topics.values():
-            topic.answer = None
-
-    def is_leaderless(self, topic: str, partition: PartitionInfo) -> bool:
-        """Whether clients had better wait before they ask the partition's leader, if it has one."""
-        return partition.leader in self.unreachable or (topic, partition.index) in self.doubtful
+        self._client_topics.clear()
 
     def set_doubtful(self, partitions: Set[tuple[str, int]]) -> None:
-        """Partitions that clients are told have no leader: what this broker knows of them may be of yesterday."""
+        """Hide the leaders of these partitions, and of no others, from clients: they may be out of date."""
         changed, self.doubtful = self.doubtful ^ partitions, partitions
         for name, _ in changed:
-            topic = self._topics.get(name)
-            if topic is not None:
-                topic.answer = None
+            self._client_topics.pop(name, None)
+
+    def client_topic(self, name: str) -> ClientTopic | None:
+        """The topic as clients see it. Only this says who leads; a leader in :class:`PartitionInfo` may be gone."""
+        found = self._client_topics.get(name)
+        if found is None:
+            info = self._topics.get(name)
+            if info is None:
+                return None
+            unreachable, doubtful = self.unreachable, self.doubtful
+            found = self._client_topics[name] = ClientTopic(
+                info,
+                lambda partition: (
+                    partition.leader not in unreachable and (name, partition.index) not in doubtful
+                ),
+            )
+        return found
 
     def topic(self, name: str) -> TopicInfo | None:
         return self._topics.get(name)
@@ -135,6 +200,7 @@ class MetadataCache:
         if before is not None and before.topic_id != topic.topic_id:
             del self._by_id[before.topic_id]
         self._topics[topic.name] = topic
+        self._client_topics.pop(topic.name, None)
         self._by_id[topic.topic_id] = topic
 
     def remove(self, name: str) -> None:
@@ -142,6 +208,7 @@ class MetadataCache:
         topic = self._topics.pop(name, None)
         if topic is not None:
             del self._by_id[topic.topic_id]
+            self._client_topics.pop(name, None)
 
     def log_config(self, name: str) -> LogConfig | None:
         """The settings in force for a topic, if it is known."""
