@@ -244,7 +244,7 @@ class Consumer:
         partition are in order. Raises the errors of ``getone``; an error behind good records is raised by the next
         call.
         """
-        return to_records(await self._take(timeout_ms, max_records, None))
+        return to_records(await self._poll(timeout_ms, max_records, None))
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int | None = 0, max_records: int | None = None
@@ -252,7 +252,7 @@ class Consumer:
         """Like ``poll``, but by partition, and only of the named partitions if any. ``timeout_ms`` 0 doesn't wait."""
         only = frozenset(self._state(partition).partition for partition in partitions) or None
         by_partition: dict[TopicPartition, list[Rows]] = {}
-        for rows in await self._take(timeout_ms, max_records, only):
+        for rows in await self._poll(timeout_ms, max_records, only):
             by_partition.setdefault(TopicPartition(rows.topic, rows.partition), []).append(rows)
         return {partition: to_records(runs) for partition, runs in by_partition.items()}
 
@@ -275,7 +275,7 @@ class Consumer:
         parts = await self._engine.poll(lambda: buffer.take_parts(max_records) or None, deadline)
         return to_arrow(parts or (), headers=headers)
 
-    async def _take(
+    async def _poll(
         self, timeout_ms: int | None, max_records: int | None, only: frozenset[TopicPartition] | None
     ) -> list[Rows]:
         count = self._settings.max_poll_records if max_records is None else max_records
@@ -448,4 +448,4 @@ def _listed(partitions: Collection[TopicPartition]) -> list[TopicPartition]:
 
 async def poll_rows(consumer: Consumer, *, timeout_ms: int, max_records: int) -> list[Rows]:
     """``Consumer.poll`` without an object for each record, for the commands."""
-    return await consumer._take(timeout_ms, max_records, None)
+    return await consumer._poll(timeout_ms, max_records, None)

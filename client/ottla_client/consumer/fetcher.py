@@ -224,7 +224,7 @@ class NodeFetcher:
         finally:
             self._abandoned = False
             self._waiting = None
-        return self._take(response, version)
+        return self._handle(response, version)
 
     def _prepare(
         self, connection: Connection, wanted: Iterable[PartitionState]
@@ -251,7 +251,7 @@ class NodeFetcher:
         session = self._session.request(wants, by_id=by_id)
         return version if by_id else min(version, LAST_BY_NAME), session
 
-    def _take(self, response: FetchResponse, version: int) -> bool:
+    def _handle(self, response: FetchResponse, version: int) -> bool:
         """Add the response's records to the buffer. Returns whether there were any."""
         fetcher = self._fetcher
         answers: list[tuple[TopicPartition, PartitionData]] = []
