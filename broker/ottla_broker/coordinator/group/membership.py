@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.group import Group, join_error, sync_error
 from ottla_broker.coordinator.group.group_shard import GroupShard
-from ottla_broker.coordinator.group.member import (
-    JoinReply,
-    Member,
-    Protocols,
-    SyncReply,
-)
+from ottla_broker.coordinator.group.member import JoinReply, Member, Protocols, SyncReply
 from ottla_broker.coordinator.group.rebalance import Rebalancer
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.coordinator.group.states import HEARTBEAT, SYNC, GroupState
