@@ -21,7 +21,7 @@ from ottla_broker.server import Broker, StartError
 if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig
 
-log = get_logger()
+_log = get_logger()
 
 START_SECONDS = 3.0
 """Time for a starting broker to finish its start after a signal; then it exits."""
@@ -76,7 +76,7 @@ async def _serve(
 
     def give_up(number: int) -> None:
         if not started:
-            log.warning("stopped while starting, the next start recovers", seconds=START_SECONDS)
+            _log.warning("stopped while starting, the next start recovers", seconds=START_SECONDS)
             # Recovery runs on threads that can't be interrupted. No client was accepted yet, and a kill does the
             # files no harm at any point.
             os._exit(128 + number)
@@ -87,7 +87,7 @@ async def _serve(
         _watch(lifeline, loop, lambda: on_signal(signal.SIGTERM))
     events.hold()
     for warning in config.warnings:
-        log.warning("configuration", what=warning)
+        _log.warning("configuration", what=warning)
     broker = Broker(config, SystemClock(loop), SystemRandom())
     await broker.start()
     started = True
@@ -141,6 +141,6 @@ def say(line: str) -> None:
     try:
         print(line, flush=True)
     except OSError as error:
-        log.warning("standard output is closed", error=str(error))
+        _log.warning("standard output is closed", error=str(error))
         # Otherwise the buffered text would fail again when the interpreter exits.
         sys.stdout = None

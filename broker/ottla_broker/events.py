@@ -124,7 +124,7 @@ def _log(level: str, event: str, about: dict[str, object]) -> None:
 
 
 class EventLogger:
-    """A module's logger: ``log.info("segment rolled", topic=topic, partition=3)``."""
+    """A module's logger: ``_log.info("segment rolled", topic=topic, partition=3)``."""
 
     __slots__ = ()
 

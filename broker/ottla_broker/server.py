@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ottla_broker.config import BrokerConfig, Endpoint
     from ottla_broker.controller.api import Controller
 
-log = get_logger()
+_log = get_logger()
 
 DRAIN_SECONDS = 1.0
 """Time to finish pending responses when the broker stops."""
@@ -295,7 +295,7 @@ class Broker:
 
         def ended(task: asyncio.Future[None]) -> None:
             if not task.cancelled() and task.exception() is not None:
-                log.error("a background task died", task=name, exc_info=task.exception())
+                _log.error("a background task died", task=name, exc_info=task.exception())
 
         async def end() -> None:
             task.cancel()
@@ -310,7 +310,7 @@ class Broker:
             try:
                 await self.replicas.checkpoint_high_watermarks()
             except KafkaError as error:
-                log.error("high watermarks not written", reason=error.message)
+                _log.error("high watermarks not written", reason=error.message)
 
     def _update_connection_limits(self) -> None:
         """Apply changed dynamic configs."""
@@ -325,7 +325,7 @@ class Broker:
                 await step()
             except Exception as error:
                 # The other parts must be closed anyway.
-                log.error(
+                _log.error(
                     "a step of the stop failed", step=getattr(step, "__qualname__", str(step)), exc_info=error
                 )
 
@@ -359,7 +359,7 @@ def _halt(why: str) -> None:
 
     Nothing could be written any more. The controller notices the broken connection and elects other leaders.
     """
-    log.error("the broker ends", reason=why)
+    _log.error("the broker ends", reason=why)
     events.release()
     os._exit(1)
 

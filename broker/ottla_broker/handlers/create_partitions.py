@@ -1,7 +1,6 @@
-"""CreatePartitions (key 37), versions 0-3: give topics more partitions, or only say whether they could have
-them.
+"""CreatePartitions (key 37), versions 0-3: adds partitions to topics, or only validates the request.
 
-Fewer is not possible. The new partitions are there when the answer comes.
+A topic can't have fewer. The new partitions exist when the response is sent.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""DeleteGroups (key 42), versions 0-2: groups without members are deleted, with their offsets. 2 is
-flexible."""
+"""DeleteGroups (key 42), versions 0-2: deletes groups and their offsets; a group with members is refused."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from ottla_protocol.registry import request_class, response_class
 if TYPE_CHECKING:
     from ottla_broker.handlers.services import Services
 
-log = get_logger()
+_log = get_logger()
 
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 _FETCH = int(ApiKey.FETCH)
@@ -163,8 +163,6 @@ class Dispatcher:
         for task in list(self._tasks):
             task.cancel()
 
-    # ---- routes
-
     def _route(self, api_key: int, version: int) -> Route | None:
         served = self._served.get(api_key)
         if served is None:
@@ -203,8 +201,6 @@ class Dispatcher:
             f"{_name(api_key)} version {version} is not served, versions {served.min_version} to"
             f" {served.max_version} are ({ErrorCode.UNSUPPORTED_VERSION.name})"
         )
-
-    # ---- answers
 
     def _finish(
         self, route: Route, context: RequestContext, received: tuple[int, float], response: Any
@@ -275,7 +271,7 @@ class Dispatcher:
     def _failed(self, route: Route, context: RequestContext, error: BaseException) -> CloseConnection:
         """Log a defect of ours; the client's connection is closed, the others go on."""
         name = _name(route.api_key)
-        log.error(
+        _log.error(
             "request failed",
             api=name,
             version=context.version,

@@ -23,7 +23,7 @@ from ottla_protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-log = get_logger()
+_log = get_logger()
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 
@@ -59,7 +59,7 @@ async def _make_topic_first(ctx: RequestContext, keys: Sequence[str]) -> FindCoo
     try:
         await ctx.services.controller.ensure_topic(OFFSETS_TOPIC)
     except KafkaError as error:
-        log.error("topic not made", topic=OFFSETS_TOPIC, error=error.code.name, reason=error.message)
+        _log.error("topic not made", topic=OFFSETS_TOPIC, error=error.code.name, reason=error.message)
         return _answer(ctx, keys, [_NOT_AVAILABLE for _ in keys])
     return _answer(ctx, keys, [_find(ctx, _GROUP, key) for key in keys])
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     _Wait = tuple[PartitionProduceResponse, Partition, int]
 
-log = get_logger()
+_log = get_logger()
 
 _MAY_WRITE_INTERNAL = "__admin_client"
 

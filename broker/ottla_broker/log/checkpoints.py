@@ -20,7 +20,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from .files import Files
+from ottla_broker.log.files import Files
 
 _VERSION: Final = "0"
 _UUID_BYTES: Final = 16

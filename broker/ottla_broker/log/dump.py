@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Any, Final
 
+from ottla_broker.log import names, txn_index
+from ottla_broker.log.checkpoints import CorruptCheckpointError, decode_lines, decode_offsets, decode_topic_id
+from ottla_broker.log.files import Files
+from ottla_broker.log.producer_state import CorruptSnapshotError, decode_snapshot
+from ottla_broker.log.segment import LogSegment
 from ottla_protocol.records.batch import BatchHeader, CorruptRecordError, UnsupportedMagicError, crc_is_valid
-
-from . import names, txn_index
-from .checkpoints import CorruptCheckpointError, decode_lines, decode_offsets, decode_topic_id
-from .files import Files
-from .producer_state import CorruptSnapshotError, decode_snapshot
-from .segment import LogSegment
 
 Entry = dict[str, Any]
 RecordDecoder = Callable[[bytes | None, bytes | None], Entry | None]

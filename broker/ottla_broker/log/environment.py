@@ -6,10 +6,10 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from .files import Files
+from ottla_broker.log.files import Files
 
 if TYPE_CHECKING:
-    from .flush import Flusher
+    from ottla_broker.log.flush import Flusher
 
 _DAY_MS = 24 * 60 * 60 * 1000
 

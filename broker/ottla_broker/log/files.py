@@ -354,7 +354,7 @@ class Files:
             self.sync_folder(os.path.dirname(path))
 
     def sync_path(self, path: str) -> None:
-        """fsync a file by name, if it still exists. Raises OSError."""
+        """Flush a file by name with fsync, if it still exists. Raises OSError."""
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
+from ottla_broker.log.files import Descriptor, Files
 from ottla_protocol.errors import ErrorCode, KafkaError
-
-from .files import Descriptor, Files
 
 if TYPE_CHECKING:
     from ottla_broker.background import Background

@@ -17,10 +17,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla_broker.events import get_logger
-
-from . import names
-from .checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
-from .files import FileLock, Files, LockedError
+from ottla_broker.log import names
+from ottla_broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
+from ottla_broker.log.files import FileLock, Files, LockedError
 
 _CLEAN_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
 _VERSIONS: Final = ("0", "1")

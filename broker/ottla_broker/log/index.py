@@ -26,7 +26,7 @@ from bisect import bisect_right
 from struct import Struct
 from typing import Final
 
-from .files import Files, LogFile
+from ottla_broker.log.files import Files, LogFile
 
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")

@@ -11,8 +11,7 @@ from bisect import bisect_left, bisect_right
 from typing import Final
 
 from ottla_broker.events import get_logger
-
-from .checkpoints import CorruptCheckpointError, decode_lines, encode_lines
+from ottla_broker.log.checkpoints import CorruptCheckpointError, decode_lines, encode_lines
 
 UNDEFINED_EPOCH: Final = -1
 UNDEFINED_OFFSET: Final = -1

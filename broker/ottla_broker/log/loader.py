@@ -22,16 +22,15 @@ import zlib
 from collections.abc import Sequence
 
 from ottla_broker.events import get_logger
+from ottla_broker.log import names, txn_index
+from ottla_broker.log.config import LogConfig
+from ottla_broker.log.environment import LogEnvironment
+from ottla_broker.log.files import Files
+from ottla_broker.log.index import MAX_RELATIVE, CorruptIndexError
+from ottla_broker.log.leader_epoch import LeaderEpochs
+from ottla_broker.log.producer_state import ProducerStates
+from ottla_broker.log.segment import LogSegment
 from ottla_protocol.records.batch import CorruptRecordError, UnsupportedMagicError, crc_is_valid
-
-from . import names, txn_index
-from .config import LogConfig
-from .environment import LogEnvironment
-from .files import Files
-from .index import MAX_RELATIVE, CorruptIndexError
-from .leader_epoch import LeaderEpochs
-from .producer_state import ProducerStates
-from .segment import LogSegment
 
 _OLD_HEADER = 26
 _OLD_MAGICS = (0, 1)

@@ -20,20 +20,19 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla_broker.events import get_logger
+from ottla_broker.log import names, txn_index
+from ottla_broker.log.checkpoints import CorruptCheckpointError, encode_topic_id, read_topic_id
+from ottla_broker.log.config import LogConfig
+from ottla_broker.log.environment import LogEnvironment
+from ottla_broker.log.flush import FlushJob
+from ottla_broker.log.leader_epoch import LeaderEpochs
+from ottla_broker.log.producer_state import ProducerEntry, ProducerStates
+from ottla_broker.log.reader import LogReader
+from ottla_broker.log.segment import LogSegment
+from ottla_broker.log.segment_list import SegmentList
+from ottla_broker.log.validator import AppendInfo, check_batch, check_client_batch, recompress
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import BatchHeader, CorruptRecordError, assign_offset, set_log_append_time
-
-from . import names, txn_index
-from .checkpoints import CorruptCheckpointError, encode_topic_id, read_topic_id
-from .config import LogConfig
-from .environment import LogEnvironment
-from .flush import FlushJob
-from .leader_epoch import LeaderEpochs
-from .producer_state import ProducerEntry, ProducerStates
-from .reader import LogReader
-from .segment import LogSegment
-from .segment_list import SegmentList
-from .validator import AppendInfo, check_batch, check_client_batch, recompress
 
 NOT_TRUNCATED: Final = 2**63 - 1
 _NO_TOPIC_ID: Final = bytes(16)
@@ -133,7 +132,7 @@ class Log:
             return self
         if self.failure is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
-        from .loader import load
+        from ottla_broker.log.loader import load
 
         try:
             loaded = load(
@@ -510,7 +509,7 @@ class Log:
         return True
 
     def _reload_producers(self, now_ms: int) -> None:
-        from .loader import rebuild_producers
+        from ottla_broker.log.loader import rebuild_producers
 
         self.producers.load(self.log_start_offset, self.log_end_offset, now_ms)
         rebuild_producers(self.producers, self.segments, self.log_end_offset)
@@ -557,7 +556,7 @@ class Log:
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Remove the segments that the topic's retention doesn't keep; how many. Raises KafkaError, OSError."""
-        from .retention import expired_segments
+        from ottla_broker.log.retention import expired_segments
 
         expired, reason = expired_segments(
             self.segments,

@@ -11,19 +11,17 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla_broker.events import get_logger
+from ottla_broker.log import names
+from ottla_broker.log.config import NO_LIMIT
 from ottla_protocol.errors import KafkaError
-
-from . import names
-from .config import NO_LIMIT
 
 if TYPE_CHECKING:
     from ottla_broker.background import Background
     from ottla_broker.clock import Clock
-
-    from .files import Files
-    from .flush import Flusher
-    from .folder import DataFolder
-    from .log import Log
+    from ottla_broker.log.files import Files
+    from ottla_broker.log.flush import Flusher
+    from ottla_broker.log.folder import DataFolder
+    from ottla_broker.log.log import Log
 
 _SLICE_SECONDS: Final = 0.003
 _PAUSE_SECONDS: Final = 0.02

@@ -14,17 +14,16 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.events import get_logger
+from ottla_broker.log import names
+from ottla_broker.log.checkpoints import encode_topic_id
+from ottla_broker.log.config import LogConfig
+from ottla_broker.log.environment import LogEnvironment
+from ottla_broker.log.files import Files, descriptor_budget
+from ottla_broker.log.flush import Flusher
+from ottla_broker.log.folder import DataFolder, LogDirError
+from ottla_broker.log.log import Log
+from ottla_broker.log.maintenance import Intervals, LogMaintenance
 from ottla_protocol.errors import ErrorCode, KafkaError
-
-from . import names
-from .checkpoints import encode_topic_id
-from .config import LogConfig
-from .environment import LogEnvironment
-from .files import Files, descriptor_budget
-from .flush import Flusher
-from .folder import DataFolder, LogDirError
-from .log import Log
-from .maintenance import Intervals, LogMaintenance
 
 if TYPE_CHECKING:
     from ottla_broker.background import Background

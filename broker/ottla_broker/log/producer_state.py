@@ -31,12 +31,11 @@ from struct import error as StructError
 from typing import Final, NamedTuple
 
 from ottla_broker.events import get_logger
+from ottla_broker.log import names
+from ottla_broker.log.files import Files
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import BatchHeader
 from ottla_protocol.records.crc import crc32c
-
-from . import names
-from .files import Files
 
 _HEADER: Final = Struct(">hIi")
 _ENTRY: Final = Struct(">qhiqiqiq")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Protocol
 
+from ottla_broker.log.files import FileSlice
+from ottla_broker.log.index import CorruptIndexError
+from ottla_broker.log.segment import LogSegment
+from ottla_broker.log.segment_list import SegmentList
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import HEADER_SIZE, BatchHeader, CorruptRecordError
-
-from .files import FileSlice
-from .index import CorruptIndexError
-from .segment import LogSegment
-from .segment_list import SegmentList
 
 _KNOWN_POSITIONS: Final = 128
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from .config import LogConfig
-    from .segment import LogSegment
+    from ottla_broker.log.config import LogConfig
+    from ottla_broker.log.segment import LogSegment
 
 Policy = Callable[[Sequence["LogSegment"], "LogConfig", int, int], int]
 """Segments, config, log start offset and time in ms; returns a count."""

@@ -14,6 +14,10 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
+from ottla_broker.log import names
+from ottla_broker.log.config import LogConfig
+from ottla_broker.log.files import Files, LogFile
+from ottla_broker.log.index import MAX_RELATIVE, CorruptIndexError, OffsetIndex, SparseIndex, TimeIndex
 from ottla_protocol.records.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -21,11 +25,6 @@ from ottla_protocol.records.batch import (
     CorruptRecordError,
     read_header,
 )
-
-from . import names
-from .config import LogConfig
-from .files import Files, LogFile
-from .index import MAX_RELATIVE, CorruptIndexError, OffsetIndex, SparseIndex, TimeIndex
 
 NO_TIMESTAMP: Final = -1
 # Base offset, length, magic and last offset delta: what a hop from batch to batch needs.

@@ -9,11 +9,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from ottla_broker.events import get_logger
-
-from . import names, txn_index
-from .config import LogConfig
-from .environment import LogEnvironment
-from .segment import LogSegment
+from ottla_broker.log import names, txn_index
+from ottla_broker.log.config import LogConfig
+from ottla_broker.log.environment import LogEnvironment
+from ottla_broker.log.segment import LogSegment
 
 _log = get_logger()
 

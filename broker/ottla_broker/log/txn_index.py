@@ -16,12 +16,12 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from . import names
+from ottla_broker.log import names
 
 if TYPE_CHECKING:
-    from .files import Files
-    from .producer_state import EndedTransaction, ProducerStates
-    from .segment import LogSegment
+    from ottla_broker.log.files import Files
+    from ottla_broker.log.producer_state import EndedTransaction, ProducerStates
+    from ottla_broker.log.segment import LogSegment
 
 _ENTRY: Final = Struct(">hqqqq")
 _VERSION: Final = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ottla_broker.log.config import NO_LIMIT, LogConfig
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import (
     CODEC_MASK,
@@ -19,8 +20,6 @@ from ottla_protocol.records.batch import (
     crc_is_valid,
     read_header,
 )
-
-from .config import NO_LIMIT, LogConfig
 
 if TYPE_CHECKING:
     from ottla_protocol.records.record import Record

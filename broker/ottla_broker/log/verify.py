@@ -27,16 +27,9 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla_protocol.records.batch import (
-    BatchHeader,
-    CorruptRecordError,
-    UnsupportedMagicError,
-    crc_is_valid,
-)
-
-from . import names, txn_index
-from .checkpoints import CorruptCheckpointError, decode_lines, decode_offsets, decode_topic_id
-from .dump import (
+from ottla_broker.log import names, txn_index
+from ottla_broker.log.checkpoints import CorruptCheckpointError, decode_lines, decode_offsets, decode_topic_id
+from ottla_broker.log.dump import (
     OFFSET_CHECKPOINTS,
     TEMPORARY,
     base_offset_of,
@@ -46,11 +39,17 @@ from .dump import (
     open_segment,
     plain_name,
 )
-from .leader_epoch import LeaderEpochs
-from .producer_state import CorruptSnapshotError, decode_snapshot
+from ottla_broker.log.leader_epoch import LeaderEpochs
+from ottla_broker.log.producer_state import CorruptSnapshotError, decode_snapshot
+from ottla_protocol.records.batch import (
+    BatchHeader,
+    CorruptRecordError,
+    UnsupportedMagicError,
+    crc_is_valid,
+)
 
 if TYPE_CHECKING:
-    from .files import Files
+    from ottla_broker.log.files import Files
 
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")

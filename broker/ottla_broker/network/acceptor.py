@@ -12,7 +12,7 @@ from ottla_broker.network.processor import Processor, SocketSettings
 from ottla_broker.network.request_memory import RequestMemory
 from ottla_broker.network.service import Service
 
-log = get_logger()
+_log = get_logger()
 
 ACCEPTS_IN_A_ROW = 32
 """Connections taken before the others on the event loop get their turn."""
@@ -105,7 +105,7 @@ class Acceptor:
                 # times a second.
                 if not failing:
                     failing = True
-                    log.error("cannot accept connections, trying on", listener=self.name, error=str(error))
+                    _log.error("cannot accept connections, trying on", listener=self.name, error=str(error))
                 await self._clock.sleep(0.1)
                 continue
             failing = False
@@ -118,7 +118,7 @@ class Acceptor:
                     self.processors[turn].assign(sock, host, port)
                     turn = (turn + 1) % len(self.processors)
                 else:
-                    log.warning("too many connections from one address", client=host, listener=self.name)
+                    _log.warning("too many connections from one address", client=host, listener=self.name)
                     sock.close()
             except BaseException:
                 sock.close()

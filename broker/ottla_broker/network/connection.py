@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ottla_broker.network.request_memory import BufferPool, RequestMemory
     from ottla_broker.network.service import Service
 
-log = get_logger()
+_log = get_logger()
 
 READ_BUDGET = 4 * 1024 * 1024
 """Bytes read from one connection before the others get their turn."""
@@ -155,8 +155,6 @@ class Connection:
         self._stopping = False
         self._waiting_for_memory = False
 
-    # ---- reading
-
     def start(self) -> None:
         """Begin to read. Raises OSError when the system can watch no more sockets."""
         self.processor.loop.add_reader(self.fd, self._on_readable)
@@ -215,7 +213,7 @@ class Connection:
             self._broke(error)
         else:
             # A defect of ours: this client pays for it, nobody else.
-            log.error("a connection failed", connection=self.id, client_id=self.client_id, exc_info=error)
+            _log.error("a connection failed", connection=self.id, client_id=self.client_id, exc_info=error)
             self.close("a defect in the broker, see above")
 
     def _broke(self, error: OSError) -> None:
@@ -364,8 +362,6 @@ class Connection:
         except Exception as error:
             self._break(error)
 
-    # ---- requests and answers
-
     def _handle(self, frame: memoryview) -> None:
         reply = self.processor.service.handle(self, frame)
         if reply is None:
@@ -398,8 +394,6 @@ class Connection:
                 self._send(response.parts)
         if not self._reading:
             self._resume_reading()
-
-    # ---- writing
 
     def _send(self, parts: Parts) -> None:
         if self._out:
@@ -448,7 +442,7 @@ class Connection:
                     n = os.sendfile(self.fd, head.fd, head.position, min(head.size, budget))
                     if n == 0:
                         # The file is shorter than the slice said: nothing sensible can follow in this response.
-                        log.error("a segment ended early", file=head.file.path, position=head.position)
+                        _log.error("a segment ended early", file=head.file.path, position=head.position)
                         self.close("a segment file ended before the data that was announced")
                         return
                     budget -= n
@@ -483,8 +477,6 @@ class Connection:
             return
         except OSError as error:
             self._broke(error)
-
-    # ---- the end
 
     @property
     def waits(self) -> bool:
@@ -522,7 +514,7 @@ class Connection:
                 response.abandon()
         self.processor.forget(self)
         if reason is not None:
-            log.warning(
+            _log.warning(
                 "connection closed",
                 reason=reason,
                 connection=self.id,

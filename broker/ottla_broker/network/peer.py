@@ -231,8 +231,6 @@ class PeerConnection(asyncio.BufferedProtocol):
         waiting.settle(None, PeerTimeoutError(message))
         self.close(PeerError(message))
 
-    # ---- the transport's side
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # No isinstance: uvloop's transports are none of asyncio's.
         self._transport = cast(asyncio.Transport, transport)

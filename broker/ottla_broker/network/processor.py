@@ -13,7 +13,7 @@ from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.request_memory import BufferPool, RequestMemory
 from ottla_broker.network.service import Service
 
-log = get_logger()
+_log = get_logger()
 
 LOOK_SECONDS = 10.0
 """How often a processor looks for connections to close, at least."""
@@ -80,7 +80,7 @@ class Processor:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.settings.send_buffer_bytes)
             local = sock.getsockname()
         except OSError as error:
-            log.warning("connection lost at once", client=f"{host}:{port}", error=str(error))
+            _log.warning("connection lost at once", client=f"{host}:{port}", error=str(error))
             self.quotas.leave(host)
             sock.close()
             return
@@ -104,7 +104,7 @@ class Processor:
         oldest = self.clock.monotonic() - idle
         for connection in [c for c in self.connections if c.last_active < oldest and not c.waits]:
             connection.close(None)
-            log.debug("idle connection closed", connection=connection.id, client_id=connection.client_id)
+            _log.debug("idle connection closed", connection=connection.id, client_id=connection.client_id)
 
     def _close_stalled(self) -> None:
         now = self.clock.monotonic()

@@ -65,8 +65,10 @@ class Fetcher:
         fail: Callable[[PartitionState, ClientError], None],
         report: Callable[[ClientError], None],
     ) -> None:
-        """``arrived`` is called when records have come, ``out_of_range`` for a position that the log doesn't have,
-        ``fail`` for a partition that can't be read, ``report`` for a broker that can't be read from.
+        """Make a fetcher with four callbacks.
+
+        ``arrived`` is called when records have come, ``out_of_range`` for a position that the log doesn't have,
+        ``fail`` for a partition that can't be read, and ``report`` for a broker that can't be read from.
         """
         self.cluster = cluster
         self.settings = settings

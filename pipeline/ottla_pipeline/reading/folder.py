@@ -1,5 +1,4 @@
-"""Reads a partition's folder that a broker in another process is writing: checks that it is the right one, and lists
-it.
+"""Checks and lists a partition's folder while a broker in another process writes it.
 
 It only reads, and expects change: folders are renamed when a topic is deleted, segments are replaced by compaction. An
 open folder stays the same one whatever its name becomes. Files and names are in ``docs/formats``.

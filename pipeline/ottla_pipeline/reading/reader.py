@@ -1,5 +1,4 @@
-"""Reads a range as Arrow record batches: from segment files where settings and place allow it, otherwise over the
-wire."""
+"""Reads a range as Arrow record batches, from segment files where possible, otherwise over the wire."""
 
 from __future__ import annotations
 

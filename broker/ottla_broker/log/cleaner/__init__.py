@@ -4,6 +4,6 @@ Reading order: ``schedule`` (which log, from where to where), ``offset_map`` (th
 ``filter`` (which records of a batch stay), ``work`` (the byte work of one cleaning), ``service`` (the cleaner itself).
 """
 
-from .service import CleanerSettings, LogCleaner
+from ottla_broker.log.cleaner.service import CleanerSettings, LogCleaner
 
 __all__ = ["CleanerSettings", "LogCleaner"]

@@ -10,15 +10,13 @@ import os.path
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.events import get_logger
-
-from ..checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
-from ..log import NOT_TRUNCATED
+from ottla_broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
+from ottla_broker.log.log import NOT_TRUNCATED
 
 if TYPE_CHECKING:
     from ottla_broker.background import Background
-
-    from ..files import Files
-    from ..log import Log
+    from ottla_broker.log.files import Files
+    from ottla_broker.log.log import Log
 
 FILE_NAME: Final = "cleaner-offset-checkpoint"
 

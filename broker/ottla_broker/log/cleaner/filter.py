@@ -30,6 +30,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from ottla_broker.log.cleaner.offset_map import OffsetMap
+from ottla_broker.log.cleaner.pace import RECORDS_A_TURN, Pace
+from ottla_broker.log.cleaner.records import RecordSpan, walk
+from ottla_broker.log.cleaner.transactions import CleanedTransactions
 from ottla_protocol.records.batch import (
     DELETE_HORIZON,
     HEADER_SIZE,
@@ -42,11 +46,6 @@ from ottla_protocol.records.batch import (
     write_header,
 )
 from ottla_protocol.records.record import encode_varint
-
-from .offset_map import OffsetMap
-from .pace import RECORDS_A_TURN, Pace
-from .records import RecordSpan, walk
-from .transactions import CleanedTransactions
 
 _CODEC_BITS: Final = 0x07
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..log import Log
-    from ..segment import LogSegment
+    from ottla_broker.log.log import Log
+    from ottla_broker.log.segment import LogSegment
 
 
 class Cleanable(NamedTuple):

@@ -21,21 +21,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla_broker.background import Background
 from ottla_broker.events import get_logger
+from ottla_broker.log import names
+from ottla_broker.log.cleaner.checkpoint import CleanerCheckpoints
+from ottla_broker.log.cleaner.pace import CleaningAbortedError, Pace, Throttle
+from ottla_broker.log.cleaner.schedule import Cleanable, cleanable, dirtiest, segments_between
 from ottla_protocol.errors import KafkaError, ProtocolError
-
-from .. import names
-from .checkpoint import CleanerCheckpoints
-from .pace import CleaningAbortedError, Pace, Throttle
-from .schedule import Cleanable, cleanable, dirtiest, segments_between
 
 if TYPE_CHECKING:
     from ottla_broker.clock import Clock
-
-    from ..files import Files
-    from ..log import Log
-    from ..segment import LogSegment
-    from ..txn_index import AbortedTransaction
-    from .filter import CleaningStats, LastRecord
+    from ottla_broker.log.cleaner.filter import CleaningStats, LastRecord
+    from ottla_broker.log.files import Files
+    from ottla_broker.log.log import Log
+    from ottla_broker.log.segment import LogSegment
+    from ottla_broker.log.txn_index import AbortedTransaction
 
 _RETRY_SECONDS: Final = 300.0
 """How long a log isn't tried after the disk refused something."""
@@ -256,10 +254,10 @@ class LogCleaner:
 
     async def _run(self, chosen: Cleanable) -> tuple[int, CleaningStats]:
         """Clean the chosen stretch; returns the first offset that is still dirty, and the counts."""
-        from .filter import BatchFilter
-        from .offset_map import OffsetMap
-        from .transactions import CleanedTransactions
-        from .work import CleaningWork, pin
+        from ottla_broker.log.cleaner.filter import BatchFilter
+        from ottla_broker.log.cleaner.offset_map import OffsetMap
+        from ottla_broker.log.cleaner.transactions import CleanedTransactions
+        from ottla_broker.log.cleaner.work import CleaningWork, pin
 
         log, config, settings = chosen.log, chosen.log.config, self._settings
         now_ms = self._clock.now_ms()
@@ -309,12 +307,12 @@ class LogCleaner:
 
     def _aborted(self, paths: list[str]) -> list[AbortedTransaction]:
         """The aborted transactions of some segments; on a thread. Raises CorruptTxnIndexError, OSError."""
-        from .. import txn_index
+        from ottla_broker.log import txn_index
 
         return [each for path in paths for each in txn_index.read(self._logs.files, path)]
 
     def _groups(self, segments: list[LogSegment], chosen: Cleanable) -> list[list[LogSegment]]:
-        from .grouping import Measured, group_sizes
+        from ottla_broker.log.cleaner.grouping import Measured, group_sizes
 
         config = chosen.log.config
         measured = [
@@ -357,7 +355,7 @@ def _wake(pause: asyncio.Future[None]) -> None:
 
 def _last_records(log: Log) -> dict[int, LastRecord]:
     """The last record of each producer that the log remembers, by producer id."""
-    from .filter import LastRecord
+    from ottla_broker.log.cleaner.filter import LastRecord
 
     return {
         entry.producer_id: LastRecord(entry.batches[-1].last_offset if entry.batches else None, entry.epoch)

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ottla_broker.log.txn_index import AbortedTransaction
 from ottla_protocol.records.batch import BatchHeader
 from ottla_protocol.records.control import ABORT, COMMIT, control_type
-
-from ..txn_index import AbortedTransaction
 
 
 class CleanedTransactions:

@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ottla_broker.log import names
+from ottla_broker.log.cleaner.filter import BatchFilter, CleaningStats, KeptBatch, record_bytes
+from ottla_broker.log.cleaner.offset_map import OffsetMap
+from ottla_broker.log.cleaner.pace import RECORDS_A_TURN, Pace
+from ottla_broker.log.cleaner.records import walk
+from ottla_broker.log.cleaner.transactions import CleanedTransactions
+from ottla_broker.log.config import LogConfig
+from ottla_broker.log.files import Files
+from ottla_broker.log.segment import LogSegment
+from ottla_broker.log.txn_index import encode as encode_txn_index
 from ottla_protocol.records.batch import BatchHeader
-
-from .. import names
-from ..config import LogConfig
-from ..files import Files
-from ..segment import LogSegment
-from ..txn_index import encode as encode_txn_index
-from .filter import BatchFilter, CleaningStats, KeptBatch, record_bytes
-from .offset_map import OffsetMap
-from .pace import RECORDS_A_TURN, Pace
-from .records import walk
-from .transactions import CleanedTransactions
 
 
 class Source(NamedTuple):

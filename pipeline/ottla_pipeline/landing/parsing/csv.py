@@ -98,8 +98,10 @@ class CsvParser:
 
 
 def _lines(values: pa.Array) -> pa.Buffer:
-    """Without a line feed at its very end Arrow takes an empty last field behind a quoted one for quoted, and infers no
-    type from a single row."""
+    """Join the values, with a line feed at the end.
+
+    Without it Arrow reads an empty last field after a quoted one as quoted, and infers no type from a single row.
+    """
     return joined(pa.concat_arrays([values, pa.array([b""])]))
 
 
