@@ -97,7 +97,7 @@ def test_a_client_that_leaves_without_reading_its_answers_is_no_news(
 ) -> None:
     told: list[str] = []
     monkeypatch.setattr(
-        "ottla_broker.network.connection.log.__class__.warning",
+        "ottla_broker.network.connection._log.__class__.warning",
         lambda *_, **fields: told.append(fields["reason"]),
     )
     connection = connection_on(Broken(error), echo)
@@ -322,7 +322,7 @@ async def test_an_acceptor_out_of_descriptors_says_so_once_and_goes_on(
 
     monkeypatch.setattr(loop, "sock_accept", sock_accept)
     monkeypatch.setattr(
-        "ottla_broker.network.acceptor.log.__class__.error", lambda *a, **k: told.append(a[1])
+        "ottla_broker.network.acceptor._log.__class__.error", lambda *a, **k: told.append(a[1])
     )
     async with serving(echo) as acceptor, client(acceptor) as c:
         c.send(b"in the end")
