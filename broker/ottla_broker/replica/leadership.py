@@ -86,7 +86,7 @@ class Leadership:
         self._identity = identity
         self.leader_epoch = -1
         self.partition_epoch = -1
-        self.isr: list[int] = []
+        self.isr: Sequence[int] = ()
         self.pending_isr: tuple[int, ...] | None = None
         self.followers: dict[int, FollowerState] = {}
         self.own_end = 0
@@ -97,7 +97,7 @@ class Leadership:
         """Adopt the replicas and in-sync replicas that the controller has set; they end a change under way."""
         self.leader_epoch = state.leader_epoch
         self.partition_epoch = state.partition_epoch
-        self.isr = list(state.isr)
+        self.isr = state.isr
         self.pending_isr = None
         known = self.followers
         self.followers = {

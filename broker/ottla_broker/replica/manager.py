@@ -72,6 +72,8 @@ class ReplicaManager:
         self.on_folder_failed: list[Callable[[str, Sequence[Partition]], None]] = []
         self.on_all_failed: Callable[[], None] = lambda: None
         self._environment = environment
+        # The replicas of partitions on a broker that stands alone.
+        self._itself = (environment.broker_id,)
         self._logs = environment.logs
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._names: dict[bytes, str] = {}
@@ -109,8 +111,7 @@ class ReplicaManager:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR when the log can't be made.
         """
-        broker_id = self.broker_id
-        state = LeaderState(0, broker_id, leader_epoch, (broker_id,), 0, (broker_id,))
+        state = LeaderState(0, self.broker_id, leader_epoch, self._itself, 0, self._itself)
         found = self.partition(topic, partition)
         if found is not None:
             found.lead(state, open_log=False)

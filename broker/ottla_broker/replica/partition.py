@@ -13,7 +13,7 @@ get NOT_LEADER_OR_FOLLOWER, while followers are served.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -68,11 +68,11 @@ class Partition:
     Attributes:
         leader: the broker that leads, -1 for none.
         fetches: fetches of consumers that wait for the high watermark.
-        follower_fetches: fetches of followers that wait for the log's end.
     """
 
     __slots__ = (
         "_environment",
+        "_follower_fetches",
         "_hidden_bytes",
         "_high_watermark",
         "_leadership",
@@ -80,7 +80,6 @@ class Partition:
         "_pending_flushes",
         "_waiters",
         "fetches",
-        "follower_fetches",
         "leader",
         "leader_epoch",
         "partition",
@@ -97,9 +96,9 @@ class Partition:
         self.role = Role.NONE
         self.leader = NO_LEADER
         self.leader_epoch = -1
-        self.replicas: list[int] = []
+        self.replicas: Sequence[int] = ()
         self.fetches: set[DelayedFetch] = set()
-        self.follower_fetches: set[DelayedFetch] = set()
+        self._follower_fetches: set[DelayedFetch] | None = None
         self._environment = environment
         self._leadership: Leadership | None = None
         self._log: Log | None = None
@@ -108,7 +107,7 @@ class Partition:
         self._pending_flushes = 0
         # Bytes appended behind the high watermark.
         self._hidden_bytes = 0
-        self._waiters = OffsetWaiters()
+        self._waiters: OffsetWaiters | None = None
 
     def __repr__(self) -> str:
         return f"<{self.topic}-{self.partition} {self.role.value} epoch {self.leader_epoch}>"
@@ -253,7 +252,7 @@ class Partition:
     def _adopt(self, state: LeaderState) -> None:
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
-        self.replicas = list(state.replicas)
+        self.replicas = state.replicas
 
     def _usable_log(self) -> Log:
         """The log. Raises KafkaError: KAFKA_STORAGE_ERROR, also when it or its disk has failed."""
@@ -349,8 +348,8 @@ class Partition:
         elif not self._pending_flushes:
             self._led().own_end = end
             self._advance_high_watermark()
-        if self.follower_fetches:
-            for fetch in list(self.follower_fetches):
+        if self._follower_fetches:
+            for fetch in list(self._follower_fetches):
                 fetch.grow(info.size)
 
     def _on_flushed(self, end: int, future: asyncio.Future[None]) -> None:
@@ -405,11 +404,17 @@ class Partition:
 
         Errors: NOT_LEADER_OR_FOLLOWER when the partition moves away, KAFKA_STORAGE_ERROR when its disk fails.
         """
-        return None if self.is_committed(end_offset) else self._waiters.wait(end_offset, callback)
+        if self.is_committed(end_offset):
+            return None
+        waiters = self._waiters
+        if waiters is None:
+            waiters = self._waiters = OffsetWaiters()
+        return waiters.wait(end_offset, callback)
 
     def fail_waiters(self, code: ErrorCode) -> None:
         """Have all that wait, except fetches, end with an error."""
-        self._waiters.fail(code)
+        if self._waiters is not None:
+            self._waiters.fail(code)
         leadership = self._leadership
         if leadership is not None and leadership.log_start_waiters:
             leadership.log_start_waiters.fail(code)
@@ -606,6 +611,13 @@ class Partition:
         self._high_watermark = offset
         self._hidden_bytes = 0
 
+    @property
+    def follower_fetches(self) -> set[DelayedFetch]:
+        """Fetches of followers that wait for the log's end."""
+        if self._follower_fetches is None:
+            self._follower_fetches = set()
+        return self._follower_fetches
+
     def answer_fetches(self) -> None:
         """Have fetches that wait answered with what they find."""
         for fetch in list(self.fetches):
@@ -613,5 +625,5 @@ class Partition:
         self._answer_followers()
 
     def _answer_followers(self) -> None:
-        for fetch in list(self.follower_fetches):
+        for fetch in list(self._follower_fetches or ()):
             fetch.finish()
