@@ -244,9 +244,9 @@ class Partition:
 
     def _leave(self, role: Role, code: ErrorCode) -> None:
         """Give up leadership and answer all that wait for this broker as leader."""
+        leadership, self._leadership = self._leadership, None
         self.role = role
-        self.fail_waiters(code)
-        self._leadership = None
+        self._fail(leadership, code)
         self.answer_fetches()
 
     def _adopt(self, state: LeaderState) -> None:
@@ -413,9 +413,11 @@ class Partition:
 
     def fail_waiters(self, code: ErrorCode) -> None:
         """Have all that wait, except fetches, end with an error."""
+        self._fail(self._leadership, code)
+
+    def _fail(self, leadership: Leadership | None, code: ErrorCode) -> None:
         if self._waiters is not None:
             self._waiters.fail(code)
-        leadership = self._leadership
         if leadership is not None and leadership.log_start_waiters:
             leadership.log_start_waiters.fail(code)
 
