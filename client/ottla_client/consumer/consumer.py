@@ -228,8 +228,7 @@ class Consumer:
         """Wait for the next record. Cancelling loses none.
 
         Raises DeserializationError, CorruptBatchError, OffsetOutOfRangeError, UnknownTopicError and others for one
-        partition, which stays at its position while others continue; GroupError; PollIntervalExceededError;
-        ClosedError.
+        partition, which stays at its position; GroupError; PollIntervalExceededError; ClosedError.
         """
         for record in self._iterator:
             return record
@@ -241,8 +240,7 @@ class Consumer:
         """Return up to ``max_records`` records as soon as there are some; none after ``timeout_ms``.
 
         ``timeout_ms`` None waits without limit; ``max_records`` None means ``max_poll_records``. Records of a
-        partition are in order. Raises the errors of ``getone``; an error behind good records is raised by the next
-        call.
+        partition are in order. Raises the errors of ``getone``; the next call raises an error behind good records.
         """
         return to_records(await self._poll(timeout_ms, max_records, None))
 

@@ -140,7 +140,7 @@ class Membership:
         """Commit and give the partitions up, once the application is done with their records."""
         async with self._gate.held(self._settings.max_poll_interval_ms / 1000) as idle:
             if not idle:
-                _log.warning("partitions are given up while the application may be at work on their records")
+                _log.warning("partitions are given up while the application may be processing their records")
             await self._commits.commit_processed(self._commits.processed(partitions))
             try:
                 if self.listener is not None:

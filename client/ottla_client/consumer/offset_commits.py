@@ -1,9 +1,8 @@
 """Which offsets a consumer commits, and when: nothing else decides that.
 
-An automatic commit has the offsets up to which the application is done (``processed``): never records that are fetched
-or at work. It is due every ``auto_commit_interval_ms``, before partitions are given up, and at the close. ``commit()``
-without offsets has those behind everything that was handed out (``handed_out``). Source: Java's
-``ConsumerCoordinator``.
+An automatic commit has the offsets up to which the application has processed the records (``processed``). It is due
+every ``auto_commit_interval_ms``, before partitions are given up, and at the close. ``commit()`` without offsets
+commits all records that were handed out (``handed_out``). Source: Java's ``ConsumerCoordinator``.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ RETRY_COMMIT = 1.0
 
 
 class OffsetCommits:
-    """One consumer's commits. ``member`` signs them; without one they come from outside the group."""
+    """One consumer's commits: as ``member``, or from outside the group without one."""
 
     def __init__(
         self, offsets: OffsetsClient, settings: ConsumerSettings, positions: Positions, buffer: Buffer
@@ -44,7 +43,7 @@ class OffsetCommits:
         self._due_at = 0.0
 
     def processed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The offsets of an automatic commit; none where the group has them already, or a partition has gone."""
+        """The offsets of an automatic commit, without those already committed and those of deleted partitions."""
         if not self._automatic:
             return {}
         self._buffer.sync()
@@ -59,7 +58,7 @@ class OffsetCommits:
         return offsets
 
     def handed_out(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The positions of all partitions."""
+        """The positions of all partitions, for a commit of all records that were handed out."""
         self._buffer.sync()
         return {
             state.partition: OffsetAndMetadata(state.position, "", state.epoch)
@@ -73,7 +72,7 @@ class OffsetCommits:
         deadline: Deadline,
         member: GroupMember | None = None,
     ) -> None:
-        """Commit these offsets. Raises as ``GroupMember.commit``, ``OffsetsClient.commit``."""
+        """Commit these offsets. Raises the errors of ``GroupMember.commit`` or ``OffsetsClient.commit``."""
         member = member or self.member
         if member is None:
             await self.client.commit(offsets, deadline)
@@ -90,7 +89,7 @@ class OffsetCommits:
         deadline: Deadline | None = None,
         member: GroupMember | None = None,
     ) -> bool:
-        """Commit what ``processed`` gave; a failure is only logged, as the records will be handed out again."""
+        """Commit the offsets from ``processed``; a failure is only logged. Returns whether it succeeded."""
         if not offsets:
             return True
         limit = self._settings.request_timeout_ms / 1000

@@ -1,8 +1,7 @@
 """Keeps a rebalance from revoking partitions while the application processes their records.
 
-Only one task may poll at a time. Partitions are revoked only while the application is inside a poll, or has received
-nothing since its last one. So a rebalance waits for the next poll, as with Java's consumer, and that poll waits for the
-rebalance.
+Only one task may poll at a time. Partitions are revoked only while the application is inside a poll, or has received no
+records since its last one. So a rebalance waits for the next poll, as with Java's consumer, and the poll waits for it.
 """
 
 from __future__ import annotations

@@ -20,8 +20,7 @@ class Delivery(tuple["Batch", int]):
     Several tasks may await it, any number of times. If you never do, a failure is logged. Cancelling the await doesn't
     take the record back.
 
-    A Delivery is a tuple of its batch and its index there: one is made for every record, and a tuple is the quickest
-    to make.
+    A Delivery is a tuple of its batch and its index there, because one is made for every record.
     """
 
     __slots__ = ()

@@ -1,8 +1,7 @@
 """The batches of one partition: which to send next, and what a response does to them. No I/O, no clock.
 
 A batch in flight ends in one of three ways: ``answered`` with a code, ``lost`` without a response, ``expire`` when its
-time is up. Together with ``sequences`` this decides whether a batch is sent again. The tests compare it with a model of
-a broker.
+time is up. Together with ``sequences`` this decides whether a batch is sent again. Tests compare it with a model.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ def assign_constrained(
 ) -> tuple[Assignment, dict[TopicPartition, str]]:
     """The assignment, and the partitions in it that another member has or may have, with their new owners.
 
-    Each member gets the average, rounded down or up, and keeps as many of its partitions as fit. Java's
-    AbstractStickyAssignor.ConstrainedAssignmentBuilder.
+    Each member gets the average, rounded down or up, and keeps as many of its partitions as fit.
+    Source: Java's AbstractStickyAssignor.ConstrainedAssignmentBuilder.
     """
     return _Builder(topics, owned).build()
 

@@ -38,8 +38,7 @@ def previous_owners(
 ) -> tuple[Owned, int]:
     """The owners, and the newest generation of all claims, at least ``newest``.
 
-    A member that was disconnected may claim partitions that another has since: the claim of the newer generation
-    counts (KIP-792).
+    A disconnected member may claim partitions that another has since: the newer generation's claim counts (KIP-792).
     """
     owned = Owned()
     claims = {member: claim_of(subscription) for member, subscription in members.items()}
