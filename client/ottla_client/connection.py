@@ -415,7 +415,7 @@ class Connection(asyncio.BufferedProtocol):
 
 def _of_addresses(failures: list[Exception]) -> Exception:
     """One error for all addresses of a host: of the most specific type, with all of them in its text."""
-    told = next((each for each in failures if not isinstance(each, ConnectError)), failures[0])
-    if len(failures) == 1 or not isinstance(told, ConnectError):
-        return told
+    first = next((each for each in failures if not isinstance(each, ConnectError)), failures[0])
+    if len(failures) == 1 or not isinstance(first, ConnectError):
+        return first
     return ConnectError("; ".join(dict.fromkeys(str(each) for each in failures)))

@@ -1,18 +1,18 @@
-"""What the client raises. Every message says what was asked, of whom, and what to do about it.
+"""The client's exceptions. Every message names the request, the broker, and what to do.
 
 ClientError
-  ConfigurationError          an option that is wrong, before anything is sent
-  ClosedError                 a call on a producer, consumer or admin that is closed
+  ConfigurationError          an invalid option; nothing was sent
+  ClosedError                 a call on a closed producer, consumer or admin
   RequestTimeoutError         a deadline passed; also a TimeoutError
-    DeliveryTimeoutError        for a record: whether the broker has it may be unknown
+    DeliveryTimeoutError        a record's deadline passed; it may have arrived
   ConnectError                a broker can't be reached
-    BootstrapError              none of the bootstrap servers can
-  ConnectionLostError         a connection broke with requests on the way
-  NotABrokerError             whatever answered doesn't speak Kafka's protocol
-  UnsupportedApiError         the broker is too old, or too new, for what was asked
+    BootstrapError              none of the bootstrap servers can be reached
+  ConnectionLostError         a connection broke with requests in flight
+  NotABrokerError             the other side doesn't speak Kafka's protocol
+  UnsupportedApiError         the broker is too old, or too new, for a request
   BrokerError                 the broker refused; ``code`` says why
     UnknownTopicError
-    GroupError                  what concerns a consumer group; see below
+    GroupError                  a consumer group's coordinator refused
       CommitFailedError           the group has moved on: the partitions belong to others now
       FencedInstanceError         another process uses the same group_instance_id
   SerializationError          a serializer raised; nothing was sent
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 
 class ClientError(Exception):
-    """The base of everything that this package raises on its own account."""
+    """The base class of this package's exceptions."""
 
     retriable = False
-    """Whether the same call may succeed later without anything being changed."""
+    """Whether the same call may succeed later without a change."""
 
 
 KafkaError = ClientError
@@ -48,7 +48,7 @@ KafkaError = ClientError
 
 
 class ConfigurationError(ClientError, ValueError):
-    """An option or argument that can't be right; says which, and what is allowed."""
+    """An invalid option or argument; the message says what is allowed."""
 
 
 class ClosedError(ClientError):
@@ -56,16 +56,13 @@ class ClosedError(ClientError):
 
 
 class RequestTimeoutError(ClientError, TimeoutError):
-    """Nothing came of it within its time."""
+    """A call didn't finish before its deadline."""
 
     retriable = True
 
 
 class DeliveryTimeoutError(RequestTimeoutError):
-    """A record was not acknowledged within delivery_timeout_ms.
-
-    If it had been sent, the broker may have it nevertheless.
-    """
+    """A record was not acknowledged within delivery_timeout_ms. The broker may still have written it."""
 
     retriable = False
 
@@ -77,23 +74,23 @@ class ConnectError(ClientError, ConnectionError):
 
 
 class BootstrapError(ConnectError):
-    """None of the bootstrap servers answered as a broker; says what each one did."""
+    """None of the bootstrap servers answered as a broker; the message has the outcome for each."""
 
     retriable = False
 
 
 class ConnectionLostError(ClientError, ConnectionError):
-    """The connection broke while requests were on the way; whether they were carried out is unknown."""
+    """The connection broke with requests in flight; they may or may not have been carried out."""
 
     retriable = True
 
 
 class NotABrokerError(ClientError):
-    """Bytes came back that no broker sends: perhaps a web server, or a TLS port spoken to in plain text."""
+    """The response isn't a broker's: perhaps a web server's, or that of a TLS port addressed in plain text."""
 
 
 class UnsupportedApiError(ClientError):
-    """The broker doesn't have the request, or no version of it that the client has."""
+    """The broker doesn't support the request, or none of the client's versions of it."""
 
 
 class BrokerError(ClientError):
@@ -120,11 +117,11 @@ class GroupError(BrokerError):
 
 
 class CommitFailedError(GroupError):
-    """Offsets could not be committed because the group has given the partitions to others."""
+    """Offsets were not committed, because the group has assigned the partitions to other members."""
 
 
 class FencedInstanceError(GroupError):
-    """Another member with the same group_instance_id has taken this one's place."""
+    """Another member with the same group_instance_id has replaced this one."""
 
 
 class SerializationError(ClientError):
@@ -132,9 +129,9 @@ class SerializationError(ClientError):
 
 
 class DeserializationError(ClientError):
-    """A deserializer raised. The position stays before the record: ``seek`` past it, or mend the deserializer.
+    """A deserializer raised. The position stays before the record: ``seek`` past it, or fix the deserializer.
 
-    ``key`` and ``value`` are the bytes as they came; the cause is ``__cause__``.
+    ``key`` and ``value`` are the record's bytes; the cause is ``__cause__``.
     """
 
     def __init__(
@@ -148,20 +145,20 @@ class DeserializationError(ClientError):
 
 
 class RecordTooLargeError(BrokerError):
-    """A record beyond max_request_size, or beyond what the topic takes (max.message.bytes)."""
+    """A record is larger than max_request_size, or than the topic's max.message.bytes."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.MESSAGE_TOO_LARGE, message)
 
 
 class BufferFullError(ClientError):
-    """The producer's buffer stayed full for max_block_ms: records are made faster than they are sent."""
+    """The producer's buffer stayed full for max_block_ms: records are produced faster than they are sent."""
 
     retriable = True
 
 
 class ProducerFencedError(BrokerError):
-    """This producer may not go on; make a new one."""
+    """This producer can't continue; create a new one."""
 
 
 class OffsetOutOfRangeError(ClientError):
@@ -173,11 +170,11 @@ class OffsetOutOfRangeError(ClientError):
 
 
 class LogTruncatedError(OffsetOutOfRangeError):
-    """Records up to the position are gone: an unclean election brought back an older log."""
+    """Records before the position are gone: an unclean election brought back an older log."""
 
 
 class CorruptBatchError(ClientError):
-    """A record batch is damaged. The position stays before it; ``next_offset`` is behind it, where known."""
+    """A record batch is damaged. The position stays before it; ``next_offset`` is the one after it, if known."""
 
     def __init__(
         self, message: str, partition: TopicPartition, offset: int, next_offset: int | None = None
@@ -189,9 +186,9 @@ class CorruptBatchError(ClientError):
 
 
 class PollIntervalExceededError(ClientError):
-    """No poll for max_poll_interval_ms: the member left its group, and its partitions went to others."""
+    """The application didn't poll for max_poll_interval_ms, so the member left its group."""
 
 
 def is_retriable(error: BaseException) -> bool:
-    """Whether trying again may help: lost connections, timeouts, and the codes that Kafka calls retriable."""
+    """Whether a retry may help: after lost connections, timeouts, and the codes that Kafka calls retriable."""
     return isinstance(error, ClientError) and error.retriable

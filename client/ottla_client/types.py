@@ -1,4 +1,4 @@
-"""The plain values that the client takes and gives: records, offsets, and what a cluster looks like."""
+"""Values of the client: records, offsets, and the metadata of a cluster."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """What a group commits for a partition: the offset of the next record to read, and a note of its own.
+    """A group's committed offset for a partition, that of the next record to read, with the group's own metadata.
 
-    ``leader_epoch`` is the epoch of the last record read, or None where it isn't known (KIP-320).
+    ``leader_epoch`` is the epoch of the last record read, or None if it is unknown (KIP-320).
     """
 
     offset: int
@@ -36,7 +36,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The first offset whose record is as late as a timestamp, and that record's own, in milliseconds."""
+    """The first record from a timestamp on: its offset and its own timestamp in milliseconds."""
 
     offset: int
     timestamp: int
@@ -44,7 +44,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class OffsetSpec(IntEnum):
-    """Offsets to look up other than by a time; the numbers are the protocol's."""
+    """Offsets that can be looked up in place of a timestamp; the numbers are the protocol's."""
 
     LATEST = -1
     EARLIEST = -2
@@ -53,7 +53,7 @@ class OffsetSpec(IntEnum):
 
 
 class ListedOffset(NamedTuple):
-    """An offset that was looked up; -1 where there is none, as for a time after the last record."""
+    """The result of looking up an offset; -1 if there is none, as for a time after the last record."""
 
     offset: int
     timestamp: int = -1
@@ -61,17 +61,17 @@ class ListedOffset(NamedTuple):
 
 
 class TimestampType(IntEnum):
-    """Who set a record's timestamp; the numbers are the bit in the batch."""
+    """Who set a record's timestamp; the numbers are the bit in the record batch."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record that was sent has gone.
+    """Where a sent record was written.
 
-    ``offset`` is -1 where the broker didn't say: with ``acks=0``, and for a duplicate of a batch so old that its
-    offset is forgotten. ``timestamp`` is in milliseconds, the broker's if the topic is set to LogAppendTime.
+    ``offset`` is -1 if the broker didn't report it: with ``acks=0``, and for a duplicate of an old batch.
+    ``timestamp`` is in milliseconds, the broker's if the topic uses LogAppendTime.
     """
 
     topic: str
@@ -81,7 +81,7 @@ class RecordMetadata(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple, Generic[K, V]):
-    """A record as a consumer hands it out. ``timestamp`` is in milliseconds; ``value`` None is a tombstone."""
+    """A record from a consumer. ``timestamp`` is in milliseconds; ``value`` None is a tombstone."""
 
     topic: str
     partition: int
@@ -99,7 +99,7 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker, by the address that it advertises."""
+    """A broker with its advertised address."""
 
     id: int
     host: str
@@ -112,9 +112,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """One partition: who leads it (None: nobody), in which epoch, and where its replicas are.
+    """A partition with its leader (None if it has none), leader epoch and replicas.
 
-    ``error`` is the code that the broker answered for it, 0 if none.
+    ``error`` is the partition's error code in the response, 0 if none.
     """
 
     partition: int
@@ -128,7 +128,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """One topic. ``id`` is None with brokers that don't have topic ids yet. ``error`` as in PartitionMetadata."""
+    """A topic. ``id`` is None with brokers that are too old for topic ids. ``error`` is as in PartitionMetadata."""
 
     name: str
     id: bytes | None

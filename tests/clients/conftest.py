@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The clients leave sockets open and deprecated calls behind; their warnings are not ours to mend."""
+    """Ignore the clients' warnings about open sockets and deprecated calls."""
     for item in items:
         if HERE in item.path.parents:
             for what in ("ResourceWarning", "DeprecationWarning", "pytest.PytestUnraisableExceptionWarning"):
@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _collect_what_they_left() -> Iterator[None]:
-    """Here, where their warnings are let pass, and not during somebody else's test."""
+    """Collect garbage here, where their warnings are ignored, and not during another test."""
     yield
     gc.collect()
 

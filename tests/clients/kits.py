@@ -1,6 +1,6 @@
-"""Three unmodified clients behind the few calls that the tests make of each of them alike.
+"""Three unmodified clients behind a small common interface.
 
-What only one of them can do, the tests do with the client itself.
+Tests use a client directly for features that only it has.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Kit(ABC):
         idempotent: bool = False,
         max_bytes: int = 1_000_000,
     ) -> list[int]:
-        """Produce in order, as few batches as the client makes; the offsets, -1 each with ``acks=0``."""
+        """Produce in order, in as few batches as the client makes. Returns the offsets, -1 each with ``acks=0``."""
 
     @abstractmethod
     def read(
@@ -85,7 +85,7 @@ class Kit(ABC):
         partitions: Iterable[int] = (0,),
         offset: int = 0,
     ) -> list[Got]:
-        """Read the partitions from ``offset`` on, without a group, until what was got is ``enough``."""
+        """Read the partitions from ``offset`` on, without a group, until ``enough`` is true of the records."""
 
     def consume(
         self,
@@ -100,7 +100,7 @@ class Kit(ABC):
         return self.read(broker, topic, lambda got: len(got) >= count, partitions=partitions, offset=offset)
 
     def consume_to(self, broker: BrokerProcess, topic: str, last: int) -> list[Got]:
-        """Read partition 0 until the record at offset ``last`` is there, however many that makes."""
+        """Read partition 0 up to the record at offset ``last``."""
         return self.read(broker, topic, lambda got: bool(got) and got[-1].offset >= last)
 
     def __repr__(self) -> str:

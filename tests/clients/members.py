@@ -1,4 +1,4 @@
-"""Members of consumer groups that run beside the test: in a thread, or in a process that can be killed."""
+"""Members of consumer groups in a thread, or in a process that can be killed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Offsets = Mapping[TopicPartition, tuple[int, str]]
 
 
 class Member(ABC):
-    """A consumer in a group, polled by a thread of its own, which alone touches it."""
+    """A consumer in a group, used only by its own polling thread."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Member(ABC):
 
     @abstractmethod
     def _run(self) -> None:
-        """Poll until told to leave, carrying out commands between polls."""
+        """Poll until the leave command, running other commands between polls."""
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
@@ -86,7 +86,7 @@ class Member(ABC):
 
     @property
     def records(self) -> list[tuple[str, Got]]:
-        """What it has got, each with its topic."""
+        """The records received so far, each with its topic."""
         self._check()
         return self._records
 
@@ -95,7 +95,7 @@ class Member(ABC):
             raise AssertionError(f"a member of {self.group} has failed: {self.error!r}") from self.error
 
     def call(self, run: Callable[[Any], Any], timeout: float = 60.0) -> Any:
-        """Have ``run(consumer)`` run in the consumer's thread, and return what it returns or raises."""
+        """Run ``run(consumer)`` in the consumer's thread; returns or raises what it does."""
         future: Future[Any] = Future()
         self._commands.put((run, future))
         deadline = time.monotonic() + timeout
@@ -109,14 +109,14 @@ class Member(ABC):
 
     @abstractmethod
     def commit(self, offsets: Offsets) -> None:
-        """Commit these, and wait for the answer."""
+        """Commit these offsets and wait for the response."""
 
     @abstractmethod
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The group's committed offsets; None where there is none."""
+        """The group's committed offsets; None for none."""
 
     def commit_position(self) -> None:
-        """Commit what has been polled, and wait for the answer."""
+        """Commit the polled position and wait for the response."""
         self.call(lambda consumer: consumer.commit())
 
     def leave(self) -> None:
@@ -227,7 +227,7 @@ class KafkaPythonMember(Member):
         member = self
 
         class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
-            """Tells of an assignment at once, not when the poll that brought it ends."""
+            """Reports an assignment at once, not at the end of the poll."""
 
             def on_partitions_revoked(self, revoked: Any) -> None:
                 member._assigned = frozenset()
@@ -331,7 +331,7 @@ MEMBERS: dict[str, type[Member]] = {
 
 
 class MemberProcess:
-    """A member in a process of its own, which can be killed: the group learns of it by its silence."""
+    """A member in a process that can be killed, which the group notices by missing heartbeats."""
 
     def __init__(self, client: str, broker: BrokerProcess, group: str, topic: str, session_ms: int) -> None:
         self._process = subprocess.Popen(
@@ -378,7 +378,7 @@ class MemberProcess:
 
 
 def shared_out(members: Iterable[Any], topic: str, partitions: int, timeout: float = 60.0) -> None:
-    """Wait until the members have all partitions of the topic between them, each at least one, none twice."""
+    """Wait until the topic's partitions are assigned, each to one member, and every member has at least one."""
     members = list(members)
 
     def check() -> bool:

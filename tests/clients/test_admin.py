@@ -1,4 +1,4 @@
-"""Admin calls of the three clients: topics, partitions, configs, groups, records, offsets, the cluster."""
+"""Admin calls of the three clients for topics, configs, groups, offsets and the cluster."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def test_an_altered_config_acts(
     assert kit.produce(broker, topic, [Sent(b"k", b"small")])
 
 
-def test_configs_of_what_is_not_there(admin: ca.AdminClient) -> None:
+def test_configs_of_unknown_resources(admin: ca.AdminClient) -> None:
     resource = ca.ConfigResource(ca.ResourceType.TOPIC, "no-such-topic")
     assert error_of(admin.describe_configs([resource])[resource]) == ck.KafkaError.UNKNOWN_TOPIC_OR_PART
 

@@ -1,4 +1,4 @@
-"""Groups of unmodified clients, alone and mixed: members that join, leave, die, are static or cooperative."""
+"""Groups of unmodified clients, alone and mixed: members that join, leave or die, static and cooperative."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Join = Callable[..., Member]
 
 @pytest.fixture
 def join(broker: BrokerProcess) -> Iterator[Join]:
-    """Starts members that are gone after the test."""
+    """Starts members, which are stopped after the test."""
     with ExitStack() as stack:
 
         def start(client: str, group: str, *topics: str, **options: object) -> Member:
@@ -33,7 +33,7 @@ def keys(*members: Member) -> Counter[bytes]:
 
 
 def everything(members: list[Member], sent: list[Sent], what: str) -> None:
-    """Wait until the members have got each record; none may come twice."""
+    """Wait until the members have every record exactly once."""
     wanted = Counter(one.key or b"" for one in sent)
 
     def check() -> bool:
@@ -176,7 +176,7 @@ def test_an_instance_id_in_use_fences_the_older_member(
     shared_out([newer], topic, 2)
 
 
-def test_cooperative_members_keep_what_they_need_not_give(
+def test_cooperative_members_keep_their_partitions(
     broker: BrokerProcess, new_topic: Topic, new_name: Topic, join: Join, kit_by_name: dict[str, Kit]
 ) -> None:
     topic, group = new_topic(6), new_name("group")

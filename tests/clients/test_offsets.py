@@ -1,4 +1,4 @@
-"""Beginnings and ends, offsets by time, seeking, lag, deleted records, as clients see them."""
+"""Beginning and end offsets, offsets by time, seeking, lag and deleted records, as clients see them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Topic = Callable[..., str]
 
 
 class Bounds(NamedTuple):
-    """What a client says of a partition."""
+    """A client's offsets for a partition."""
 
     beginning: int
     end: int
@@ -94,7 +94,7 @@ def test_offsets_after_records_were_deleted(kit: Kit, broker: BrokerProcess, new
         assert [g.offset for g in reader.consume(broker, topic, 13, offset=7)] == list(range(7, 20))
 
 
-def test_a_reader_below_the_start_goes_where_its_reset_says(
+def test_a_reader_below_the_start_is_reset(
     kit: Kit, broker: BrokerProcess, new_topic: Topic, new_name: Callable[..., str]
 ) -> None:
     from tests.clients.members import MEMBERS, shared_out

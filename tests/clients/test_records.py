@@ -1,4 +1,4 @@
-"""Records through three clients: what one produces, each of them consumes, whole and in order."""
+"""Records that one client produces reach each of the three clients complete and in order."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_codec_read_by_every_client(kit: Kit, broker: BrokerProcess, new_t
 
 
 def stored_codec(broker: BrokerProcess, topic: str, partition: int) -> int:
-    """The codec of the first batch in the log, as a fetch gives it."""
+    """The codec of the first batch in the log, according to a fetch."""
     asked = FetchTopic(
         topic=topic, partitions=[FetchPartition(partition=partition, partition_max_bytes=1 << 20)]
     )

@@ -1,4 +1,4 @@
-"""Clients live through a restart: records, committed offsets, groups and topics are all there again."""
+"""Clients survive a restart, and so do records, committed offsets, groups and topics."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_groups_and_records_outlive_a_restart(own_broker: Callable[..., BrokerPr
 
 
 def commits(member: object, topic: str) -> bool:
-    """Commit; a rebalance after the restart may get in the way of the first try."""
+    """Commit, with retries: a rebalance after the restart may interrupt the first attempt."""
     try:
         member.commit_position()  # type: ignore[attr-defined]
     except AssertionError:

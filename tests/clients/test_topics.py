@@ -1,4 +1,4 @@
-"""Topics that come and go under their clients, and topics that are compacted, as clients see them."""
+"""Topics created and deleted while clients use them, and compacted topics."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_topic_is_deleted_under_its_readers_and_made_again(
 
 
 def make_again(broker: BrokerProcess, topic: str) -> None:
-    """Create it, unless a reader's metadata request was faster and has made it by itself."""
+    """Create the topic, unless a reader's metadata request has already created it."""
     with suppress(TopicExistsError):
         create_topic(broker, topic)
     with Wire(broker.port) as wire:

@@ -1,4 +1,4 @@
-"""Transactions are not served yet: clients are told so at once instead of waiting for a coordinator."""
+"""Transactions are not supported yet: clients get an error at once instead of waiting for a coordinator."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ottla_protocol.schema import Message
 
 T = TypeVar("T")
-_Ask = tuple[frozenset[str] | None, bool]
+_MetadataKey = tuple[frozenset[str] | None, bool]
 
 log = logging.getLogger("ottla_client")
 
@@ -73,17 +73,17 @@ class Cluster:
         self._max_age = settings.metadata_max_age_ms / 1000
         self._pool = ConnectionPool(settings, self._lost)
         self._cache = MetadataCache()
-        self._told_by = ""
+        self._metadata_from = ""
         self._tasks = Tasks()
         self._closed = False
         self._interest: dict[str, int] = {}
         self._suspect: set[str] = set()
-        self._asks: dict[_Ask, asyncio.Task[dict[str, TopicMetadata]]] = {}
+        self._metadata_requests: dict[_MetadataKey, asyncio.Task[dict[str, TopicMetadata]]] = {}
         self._wake = asyncio.Event()
         self._changed: list[Callable[[], None]] = []
         self._refresh_error: ClientError | None = None
         self._coordinators: dict[str, int] = {}
-        self._searches: dict[str, asyncio.Task[int]] = {}
+        self._coordinator_requests: dict[str, asyncio.Task[int]] = {}
 
     def __str__(self) -> str:
         """The bootstrap servers."""
@@ -106,7 +106,7 @@ class Cluster:
         failures = 0
         while True:
             try:
-                await self._joined_ask((frozenset(), False), deadline)
+                await self._fetch_metadata((frozenset(), False), deadline)
                 return
             except TimeoutError:
                 pass
@@ -182,26 +182,26 @@ class Cluster:
         """
         key = (None if names is None else frozenset(names), allow_auto_create)
         return await retrying(
-            lambda: self._joined_ask(key, deadline),
+            lambda: self._fetch_metadata(key, deadline),
             deadline,
             backoff=self.backoff,
             what="the cluster's metadata is not available",
         )
 
-    async def _joined_ask(self, key: _Ask, deadline: Deadline) -> dict[str, TopicMetadata]:
+    async def _fetch_metadata(self, key: _MetadataKey, deadline: Deadline) -> dict[str, TopicMetadata]:
         self._check_open()
-        task = self._asks.get(key)
+        task = self._metadata_requests.get(key)
         if task is None:
-            task = self._asks[key] = self._tasks.start(self._ask(key))
+            task = self._metadata_requests[key] = self._tasks.start(self._request_metadata(key))
         return await joined(task, deadline)
 
-    async def _ask(self, key: _Ask) -> dict[str, TopicMetadata]:
+    async def _request_metadata(self, key: _MetadataKey) -> dict[str, TopicMetadata]:
         """One Metadata request, which other callers may join until it is sent."""
         names, allow_auto_create = key
         try:
             connection = await self._any(Deadline(self.request_timeout))
         finally:
-            del self._asks[key]
+            del self._metadata_requests[key]
         version = connection.version_of(ApiKey.METADATA)
         request = metadata_request(names, version, allow_auto_create=allow_auto_create)
         response = await connection.submit(request, timeout=self.request_timeout, version=version)
@@ -209,10 +209,10 @@ class Cluster:
             raise ConnectError(
                 f"{connection.host}:{connection.port} knows no brokers yet, because it is starting"
             )
-        self._told_by = f"{connection.host}:{connection.port}"
+        self._metadata_from = f"{connection.host}:{connection.port}"
         topics = self._cache.apply(response, names)
         self._adopt()
-        self._tell()
+        self._notify()
         return topics
 
     def _adopt(self) -> None:
@@ -221,7 +221,7 @@ class Cluster:
             if self._pool.open_connection(node.id) is None:
                 self._pool.move(("bootstrap", (node.host, node.port)), node.id)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for callback in tuple(self._changed):
             try:
                 callback()
@@ -331,7 +331,7 @@ class Cluster:
             before = self._state(names)
             last = monotonic()
             try:
-                await self._joined_ask((names, False), Deadline(self.request_timeout))
+                await self._fetch_metadata((names, False), Deadline(self.request_timeout))
             except (ClientError, TimeoutError) as error:
                 fruitless += 1
                 self._refresh_failed(error)
@@ -367,7 +367,7 @@ class Cluster:
         if known is not None:
             return known
         return await retrying(
-            partial(self._joined_search, group_id, deadline),
+            partial(self._find_coordinator, group_id, deadline),
             deadline,
             backoff=self.backoff,
             what=f"the coordinator of group {group_id!r} was not found",
@@ -377,14 +377,16 @@ class Cluster:
         """Look the coordinator up again at the next call: it has moved or can't be reached."""
         self._coordinators.pop(group_id, None)
 
-    async def _joined_search(self, group_id: str, deadline: Deadline) -> int:
+    async def _find_coordinator(self, group_id: str, deadline: Deadline) -> int:
         self._check_open()
-        task = self._searches.get(group_id)
+        task = self._coordinator_requests.get(group_id)
         if task is None:
-            task = self._searches[group_id] = self._tasks.start(self._search(group_id))
+            task = self._coordinator_requests[group_id] = self._tasks.start(
+                self._request_coordinator(group_id)
+            )
         return await joined(task, deadline)
 
-    async def _search(self, group_id: str) -> int:
+    async def _request_coordinator(self, group_id: str) -> int:
         try:
             connection = await self._any(Deadline(self.request_timeout))
             version = connection.version_of(ApiKey.FIND_COORDINATOR)
@@ -392,7 +394,7 @@ class Cluster:
             response = await connection.submit(request, timeout=self.request_timeout, version=version)
             node = coordinator_of(response, group_id, version)
         finally:
-            del self._searches[group_id]
+            del self._coordinator_requests[group_id]
         known = self.nodes.get(node.id)
         if known is None or (known.host, known.port) != (node.host, node.port):
             self.nodes[node.id] = node
@@ -427,13 +429,13 @@ class Cluster:
             self.stale()
             if (node.host, node.port) in self.bootstrap or self._pool.reached(key):
                 raise
-            told = type(error)(
+            explained = type(error)(
                 f"{error}; {node.host}:{node.port} is the advertised address of broker {node_id}"
-                f" (according to {self._told_by}): if this machine can't reach it, set advertised.listeners of that"
-                " broker to an address that it can reach"
+                f" (according to {self._metadata_from}): if this machine can't reach it, set advertised.listeners of"
+                " that broker to an address that it can reach"
             )
-            told.retriable = error.retriable
-            raise told from error
+            explained.retriable = error.retriable
+            raise explained from error
 
     async def request(
         self, node_id: int | None, request: Message, deadline: Deadline, *, version: int | None = None

@@ -21,18 +21,18 @@ def coordinator_request(group_id: str, version: int) -> FindCoordinatorRequest:
 
 def coordinator_of(response: FindCoordinatorResponse, group_id: str, version: int) -> Node:
     """The coordinator in a response. Raises GroupError, retriable if Kafka's code is."""
-    told = (
+    named = (
         response
         if version < _BATCHED
         else next((each for each in response.coordinators if each.key == group_id), None)
     )
-    if told is None:
+    if named is None:
         raise GroupError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
             f"group {group_id!r}: the broker did not name its coordinator",
         )
-    if told.error_code:
-        code = error_code(told.error_code)
-        said = f": {told.error_message}" if told.error_message else ""
+    if named.error_code:
+        code = error_code(named.error_code)
+        said = f": {named.error_message}" if named.error_message else ""
         raise GroupError(code, f"group {group_id!r} has no coordinator: {code.name}{said}")
-    return Node(told.node_id, told.host, told.port)
+    return Node(named.node_id, named.host, named.port)

@@ -223,13 +223,15 @@ class _Bench:
             sent = perf_counter()
             waiting.append((sent, await producer.send_batch(topic, self._values[first : first + _IN_A_CALL])))
             while waiting and (len(waiting) > _OPEN_CALLS or waiting[0][1].done()):
-                await self._settle(waiting, latencies)
+                await self._wait_for_oldest(waiting, latencies)
             bar.update(first)
         while waiting:
-            await self._settle(waiting, latencies)
+            await self._wait_for_oldest(waiting, latencies)
         return latencies
 
-    async def _settle(self, waiting: deque[tuple[float, BatchDelivery]], latencies: list[float]) -> None:
+    async def _wait_for_oldest(
+        self, waiting: deque[tuple[float, BatchDelivery]], latencies: list[float]
+    ) -> None:
         sent, delivery = waiting.popleft()
         await delivery
         latencies.append(perf_counter() - sent)

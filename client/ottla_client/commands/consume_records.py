@@ -98,7 +98,7 @@ class ConsumeRun:
         finally:
             await consumer.close()
             output.close()
-            self._tell(output, monotonic() - started)
+            self._print_summary(output, monotonic() - started)
 
     async def _topics(self) -> list[str]:
         """The topics' names. Raises click.ClickException for unknown ones, and if none matches."""
@@ -214,7 +214,7 @@ class ConsumeRun:
         for partition in partitions:
             self._written.pop(partition, None)
 
-    def _tell(self, output: Output, seconds: float) -> None:
+    def _print_summary(self, output: Output, seconds: float) -> None:
         """Print a summary for a file."""
         if self._path is not None and self._console.talks:
             rate = self._records / max(seconds, 1e-9)

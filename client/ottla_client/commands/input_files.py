@@ -32,7 +32,7 @@ def pieces(files: Sequence[str]) -> Iterator[Piece]:
     Raises OSError with the file's name.
     """
     for file in files or (STDIN,):
-        if file == STDIN and sys.stdin is None:  # so Python has it when whoever started the process closed it
+        if file == STDIN and sys.stdin is None:  # the parent process closed it
             raise OSError(errno.EBADF, "standard input is closed", name_of(file))
         fd = sys.stdin.fileno() if file == STDIN else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -92,7 +92,7 @@ class ProduceRun:
             # Whatever ended the reading, records that were read are sent.
             with suppress(RequestTimeoutError):  # the deliveries report it
                 await producer.flush(self._console.timeout)
-            await self._settle(0)
+            await self._wait_for_deliveries(0)
         finally:
             await producer.close(self._console.timeout)
         self._report(monotonic() - started, interrupted=isinstance(stopped, asyncio.CancelledError))
@@ -131,7 +131,7 @@ class ProduceRun:
             self._take_out_large(records)
             delivery = await self._send_batch(producer, records)
         self._open.append((delivery, records))
-        await self._settle(_DELIVERIES)
+        await self._wait_for_deliveries(_DELIVERIES)
         if self._failed and self._on_error == "stop":
             raise _StopError
 
@@ -164,7 +164,7 @@ class ProduceRun:
         records.broken.sort(key=lambda broken: broken.line)
         _keep_records(records, keep)
 
-    async def _settle(self, at_most: int) -> None:
+    async def _wait_for_deliveries(self, at_most: int) -> None:
         """Wait for deliveries until at most ``at_most`` are open."""
         from ..producer import BatchDeliveryError
 

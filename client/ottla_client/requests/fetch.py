@@ -18,7 +18,7 @@ SESSIONLESS_EPOCH: Final = -1
 
 
 class FetchPosition(NamedTuple):
-    """Where to fetch a partition from: what the broker remembers in a session.
+    """Where to fetch a partition from, which the broker remembers in a session.
 
     ``leader_epoch`` is -1 where it isn't known.
     """

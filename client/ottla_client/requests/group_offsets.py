@@ -39,7 +39,7 @@ class ConsumerGroupMetadata(NamedTuple):
 
 
 class FetchedOffsets(NamedTuple):
-    """A response to OffsetFetch: error codes of the group and of partitions, 0 left out; and what is committed."""
+    """A response to OffsetFetch: the group's error code, codes of failed partitions, and the committed offsets."""
 
     error_code: int
     codes: dict[TopicPartition, int]
@@ -108,7 +108,7 @@ def fetch_request(
 
 
 def fetched_offsets(answer: OffsetFetchResponse, group_id: str, version: int) -> FetchedOffsets | None:
-    """What the response says of the group; None where it leaves the group out."""
+    """The group's part of the response; None if it is missing."""
     group: Any = answer
     if version >= _GROUPS_SINCE:
         group = next((each for each in answer.groups if each.group_id == group_id), None)

@@ -15,7 +15,7 @@ from ottla_protocol.api_keys import ApiKey
 
 @pytest.fixture
 async def admin(broker: BrokerProcess) -> AsyncIterator[Admin]:
-    """An Admin of the shared broker; no task may be left when it has been closed."""
+    """An Admin of the shared broker; no task may remain after it is closed."""
     before = asyncio.all_tasks()
     async with Admin(broker.bootstrap, default_api_timeout_ms=20_000) as admin:
         yield admin
@@ -24,7 +24,7 @@ async def admin(broker: BrokerProcess) -> AsyncIterator[Admin]:
 
 @pytest.fixture
 async def fake() -> AsyncIterator[FakeBroker]:
-    """A broker that answers as the test says; it offers all APIs that the client has."""
+    """A fake broker with all APIs that the client has."""
     broker = FakeBroker()
     broker.versions = dict.fromkeys(
         (
@@ -51,7 +51,7 @@ async def fake() -> AsyncIterator[FakeBroker]:
 
 @pytest.fixture
 async def fake_admin(fake: FakeBroker) -> AsyncIterator[Admin]:
-    """An Admin of the fake broker, with quick back-offs and a short deadline."""
+    """An Admin of the fake broker, with short back-offs and a short deadline."""
     async with Admin(
         fake.bootstrap, default_api_timeout_ms=2_000, retry_backoff_ms=5, retry_backoff_max_ms=20
     ) as admin:

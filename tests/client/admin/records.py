@@ -1,4 +1,4 @@
-"""Records put into topics, for tests that look at what is there."""
+"""Puts records into topics."""
 
 from __future__ import annotations
 

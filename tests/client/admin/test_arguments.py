@@ -1,4 +1,4 @@
-"""What callers give to Admin: single things where lists are needed, numbers as configs, the same topic twice."""
+"""Admin's arguments: single items in place of lists, numbers as configs, the same topic twice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WRONG: dict[str, Callable[[Admin], Awaitable[Any]]] = {
 
 
 @pytest.mark.parametrize("call", WRONG.values(), ids=WRONG.keys())
-async def test_what_can_not_be_meant_is_refused(call: Callable[[Admin], Awaitable[Any]]) -> None:
+async def test_invalid_arguments_are_refused(call: Callable[[Admin], Awaitable[Any]]) -> None:
     with pytest.raises(ConfigurationError):
         await call(Admin())
 
@@ -37,7 +37,7 @@ def test_configs_are_sent_as_text(given: Any, sent: str | None) -> None:
     assert config_text("x", given) == sent
 
 
-def test_a_repr_says_which_cluster() -> None:
+def test_the_repr_names_the_cluster() -> None:
     assert repr(Admin("kafka-1:9092,kafka-2")) == "<Admin of kafka-1:9092,kafka-2:9092>"
 
 

@@ -1,4 +1,4 @@
-"""Admin's calls about configs."""
+"""Admin's calls for configs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers that move, refuse, break off, say nothing, or are old; and callers that don't wait."""
+"""Brokers that move, refuse, disconnect, don't answer, or are old; and callers that are cancelled."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from ottla_protocol.messages.list_offsets import (
 
 
 def creating(*codes: int) -> Callable[..., CreateTopicsResponse]:
-    """Answers CreateTopics with these codes in turn, the last one for ever."""
+    """Answers CreateTopics with these codes in turn, then always with the last one."""
     left = list(codes)
 
     def answer(header: Any, request: Any) -> CreateTopicsResponse:
@@ -54,7 +54,7 @@ def creating(*codes: int) -> Callable[..., CreateTopicsResponse]:
     return answer
 
 
-async def test_the_controller_is_found_anew(fake: FakeBroker, fake_admin: Admin) -> None:
+async def test_a_moved_controller_is_found(fake: FakeBroker, fake_admin: Admin) -> None:
     async with FakeBroker() as second:
         second.versions = fake.versions
         second.answers[ApiKey.CREATE_TOPICS] = creating(0)
@@ -131,7 +131,7 @@ async def test_a_code_from_the_future(fake: FakeBroker, fake_admin: Admin) -> No
     assert caught.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-async def test_the_coordinator_is_found_anew(fake: FakeBroker, fake_admin: Admin) -> None:
+async def test_a_moved_coordinator_is_found(fake: FakeBroker, fake_admin: Admin) -> None:
     codes = [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NON_EMPTY_GROUP]
 
     def answer(header: Any, request: Any) -> DeleteGroupsResponse:
@@ -208,7 +208,7 @@ async def test_old_brokers(fake: FakeBroker, fake_admin: Admin) -> None:
         assert fake.requests[-1].topic_names == ["t"]
 
 
-async def test_nobody_there(unused_tcp_port: int) -> None:
+async def test_no_broker(unused_tcp_port: int) -> None:
     admin = Admin(f"127.0.0.1:{unused_tcp_port}")
     with pytest.raises(BootstrapError):
         await admin.start(0.3)
@@ -237,7 +237,7 @@ async def test_cancelled_anywhere_it_leaves_nothing_behind(fake: FakeBroker, wai
     assert not left
 
 
-async def test_the_error_after_a_lost_connection_says_so(fake: FakeBroker, fake_admin: Admin) -> None:
+async def test_the_error_names_a_lost_connection(fake: FakeBroker, fake_admin: Admin) -> None:
     fake.answers[ApiKey.CREATE_TOPICS] = lambda header, request: fake.cut()
     with pytest.raises(RequestTimeoutError, match=r"no time left after \d+ tries"):
         await fake_admin.create_topics([NewTopic("t")], timeout=0.2)

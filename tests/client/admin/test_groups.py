@@ -1,4 +1,4 @@
-"""Admin's calls about groups, their members, offsets and lag."""
+"""Admin's calls for groups, their members, offsets and lag."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Topic = Callable[..., str]
 
 @pytest.fixture
 def joined(broker: BrokerProcess) -> Iterator[Callable[..., ConfluentMember]]:
-    """Members of groups, which have got their partitions."""
+    """Starts members of groups and waits until they have their partitions."""
     members = []
 
     def make(group: str, topic: str, partitions: int, **options: object) -> ConfluentMember:

@@ -1,4 +1,4 @@
-"""Admin's calls about brokers."""
+"""Admin's calls for brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elections and reassignments, of a controller that answers as the test says."""
+"""Elections and reassignments with a fake controller."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_elections_of_some(fake: FakeBroker, fake_admin: Admin) -> None:
     assert [(each.topic, each.partitions) for each in request.topic_partitions] == [("t", [0, 1]), ("u", [0])]
 
 
-async def test_elections_of_all_there_are(fake: FakeBroker, fake_admin: Admin) -> None:
+async def test_elections_of_all_partitions(fake: FakeBroker, fake_admin: Admin) -> None:
     fake.answers[ApiKey.ELECT_LEADERS] = electing({T1: 0})
     assert await fake_admin.elect_leaders(ElectionType.UNCLEAN) == {T1: True}
     request = fake.requests[-1]
@@ -156,7 +156,7 @@ async def test_moves_that_can_not_be(fake: FakeBroker, fake_admin: Admin) -> Non
         await fake_admin.alter_partition_reassignments({T0: [2]})
 
 
-async def test_what_moves(fake: FakeBroker, fake_admin: Admin) -> None:
+async def test_moving_partitions(fake: FakeBroker, fake_admin: Admin) -> None:
     moving = OngoingPartitionReassignment(
         partition_index=1, replicas=[3, 4, 1, 2], adding_replicas=[3, 4], removing_replicas=[1]
     )
@@ -177,7 +177,7 @@ async def test_what_moves(fake: FakeBroker, fake_admin: Admin) -> None:
     assert await fake_admin.list_partition_reassignments([]) == {}
 
 
-async def test_the_controller_is_found_anew(fake: FakeBroker, fake_admin: Admin) -> None:
+async def test_a_moved_controller_is_found(fake: FakeBroker, fake_admin: Admin) -> None:
     async with FakeBroker() as second:
         second.versions = fake.versions
         second.answers[ApiKey.ELECT_LEADERS] = electing({T0: 0})

@@ -1,4 +1,4 @@
-"""Admin's calls about topics and their records."""
+"""Admin's calls for topics and their records."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_one_thing_that_fails_raises_its_error(admin: Admin, new_topic: To
         await admin.delete_topics([name + "-not"])
 
 
-async def test_of_several_things_those_that_worked_are_told_too(
+async def test_partial_errors_have_the_results_that_worked(
     admin: Admin, new_topic: Topic, new_name: Name
 ) -> None:
     old, new = new_topic(), new_name("new")

@@ -1,4 +1,4 @@
-"""Waiting for what a cluster learns a moment later: Kafka's brokers follow the controller."""
+"""Waiting for changes that Kafka's brokers learn of a moment after the controller."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 async def eventually(look: Callable[[], Awaitable[T]], wanted: Callable[[T], object]) -> T:
-    """What ``look`` finds once it is as ``wanted``; fails after a while with what it found last."""
+    """The result of ``look`` once it is as ``wanted``; fails with the last result after a while."""
     deadline = monotonic() + 60
     while not wanted(found := await look()):
         assert monotonic() < deadline, f"after 10 s it is still {found!r}"

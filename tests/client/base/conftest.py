@@ -19,7 +19,7 @@ QUICK: dict[str, Any] = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "rec
 
 
 def sockets() -> int:
-    """How many sockets this process has open."""
+    """The number of open sockets of this process."""
     count = 0
     for entry in Path("/proc/self/fd").iterdir():
         try:
@@ -36,7 +36,7 @@ def client_tasks() -> set[str]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Waits until it holds; gives up after seconds that no machine needs."""
+    """Waits until the condition holds; gives up after a generous time."""
     async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.001)
@@ -50,7 +50,7 @@ async def fake() -> AsyncIterator[FakeBroker]:
 
 @pytest.fixture
 async def new_cluster() -> AsyncIterator[Callable[..., Cluster]]:
-    """Makes clusters with quick back-offs; all are closed at the end, and no task may be left then."""
+    """Makes clusters with short back-offs. All are closed at the end, and no task may remain."""
     made: list[Cluster] = []
 
     def make(bootstrap: str, **options: Any) -> Cluster:

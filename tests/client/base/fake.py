@@ -1,4 +1,4 @@
-"""A broker of a few lines in the test's own loop: it says what a test wants to have said, faults included."""
+"""A minimal broker in the test's own loop, which answers as the test says, faults included."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def frame(body: bytes) -> bytes:
 
 
 class FakeBroker:
-    """``answers`` overrides what an API is answered with; None: nothing. ``script`` takes over a connection whole."""
+    """``answers`` overrides the responses of an API, None sends none. ``script`` takes over a whole connection."""
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         self.host = host
@@ -101,7 +101,7 @@ class FakeBroker:
             await server.wait_closed()
 
     def cut(self) -> None:
-        """Cut all connections, without a word."""
+        """Cut all connections without sending anything."""
         for writer in self._writers:
             writer.transport.abort()
 

@@ -1,4 +1,4 @@
-"""Cancellation at every await: nothing is left, neither task nor socket, and the rest goes on working."""
+"""Cancellation at every await leaves neither task nor socket, and the rest keeps working."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ottla_protocol.messages.list_groups import ListGroupsRequest, ListGroupsRes
 
 
 class CancelAt:
-    """Awaits a coroutine, and cancels the task that does so at the ``place``-th time that it would wait."""
+    """Awaits a coroutine and cancels its task at the ``place``-th suspension."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], place: int) -> None:
         self.coroutine = coroutine
@@ -48,7 +48,7 @@ class CancelAt:
 
 
 async def _cancelled_everywhere(scenario: Callable[[], Coroutine[Any, Any, None]], fake: FakeBroker) -> int:
-    """Run it again and again, cancelled one wait later each time, until it comes through; the number of its waits."""
+    """Repeat the call, cancelled one suspension later each time, until it succeeds; their number."""
     place = 0
     while True:
         before = sockets() - fake.open_now
@@ -80,7 +80,7 @@ async def test_opening_a_connection(fake: FakeBroker) -> None:
 
 
 async def test_opening_a_connection_to_a_name(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several addresses are tried side by side."""
+    """Several addresses are tried in parallel."""
     loop = asyncio.get_running_loop()
     usual = loop.getaddrinfo
 
@@ -103,7 +103,7 @@ async def test_opening_a_connection_to_a_name(fake: FakeBroker, monkeypatch: pyt
 
 
 async def test_starting_a_cluster(fake: FakeBroker) -> None:
-    """Who is cancelled in start has nothing to close; a close that is cancelled leaves nothing either."""
+    """After a cancelled start there is nothing to close, and a cancelled close leaves nothing behind."""
 
     async def scenario() -> None:
         cluster = Cluster(f"127.0.0.2:{fake.port},{fake.bootstrap}", ConnectionSettings(**QUICK))
@@ -166,7 +166,7 @@ async def test_one_caller_is_cancelled_and_the_others_are_served(fake: FakeBroke
     await cluster.close()
 
 
-async def test_closing_ends_whoever_waits(fake: FakeBroker) -> None:
+async def test_closing_ends_pending_calls(fake: FakeBroker) -> None:
     fake.answers[ApiKey.LIST_GROUPS] = lambda header, request: None
     cluster = Cluster(fake.bootstrap, ConnectionSettings(**QUICK))
     await cluster.start(Deadline(30))

@@ -1,4 +1,4 @@
-"""The cluster: bootstrap, metadata, coordinators, and what is said when they fail."""
+"""The cluster: bootstrap, metadata, coordinators, and the errors when they fail."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NewCluster = Callable[..., Cluster]
 
 
 async def next_update(cluster: Cluster) -> None:
-    """Wait until the cluster has news of its metadata."""
+    """Wait for the cluster's next metadata."""
     updated = asyncio.Event()
     undo = cluster.on_change(updated.set)
     async with asyncio.timeout(60):
@@ -109,7 +109,7 @@ async def test_retrying() -> None:
     assert await retrying(attempt, Deadline(30), backoff=Backoff(0.001, 0.001), what="it") == "done"
 
 
-async def test_retrying_ends_at_what_is_final_and_at_the_deadline() -> None:
+async def test_retrying_ends_at_a_final_error_and_at_the_deadline() -> None:
     async def refused() -> None:
         raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no")
 
@@ -168,7 +168,7 @@ async def test_no_bootstrap_server_answers(
         await cluster.fetch_topics(None, Deadline(1))
 
 
-async def test_what_will_never_answer_fails_at_once(new_cluster: NewCluster) -> None:
+async def test_servers_that_are_not_brokers_fail_at_once(new_cluster: NewCluster) -> None:
     async with FakeBroker() as web:
         web.script = _web
         with pytest.raises(BootstrapError, match="web server"):
@@ -253,7 +253,7 @@ async def test_equal_questions_are_asked_once(fake: FakeBroker, new_cluster: New
 
 
 async def test_a_question_that_was_sent_is_not_joined(fake: FakeBroker, new_cluster: NewCluster) -> None:
-    """What has changed since would be missed."""
+    """Joining it would miss later changes."""
     cluster = new_cluster(fake.bootstrap)
     await cluster.start(Deadline(30))
     before = fake.asked[ApiKey.METADATA]
@@ -321,7 +321,7 @@ async def test_topics_of_interest_are_kept_fresh(fake: FakeBroker, new_cluster: 
     assert fake.requests[-1].topics == []
 
 
-async def test_what_is_stale_is_asked_for_once(fake: FakeBroker, new_cluster: NewCluster) -> None:
+async def test_stale_metadata_is_requested_once(fake: FakeBroker, new_cluster: NewCluster) -> None:
     fake.topics["a"] = Topic()
     cluster = new_cluster(fake.bootstrap, retry_backoff_ms=50, retry_backoff_max_ms=50)
     await cluster.start(Deadline(30))
@@ -376,7 +376,7 @@ async def test_a_callback_that_fails_is_reported(
     assert "a callback for new metadata failed" in caplog.text
 
 
-async def test_an_advertised_address_that_nobody_reaches(fake: FakeBroker, new_cluster: NewCluster) -> None:
+async def test_an_advertised_address_that_is_unreachable(fake: FakeBroker, new_cluster: NewCluster) -> None:
     fake.nodes = {1: ("127.0.0.9", fake.port)}
     cluster = new_cluster(fake.bootstrap)
     await cluster.start(Deadline(30))

@@ -1,4 +1,4 @@
-"""One connection: requests, answers, and everything that can come instead of an answer."""
+"""One connection: requests, responses, and everything else that may arrive."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest
 
 @pytest.fixture
 async def connect(fake: FakeBroker) -> AsyncIterator[Callable[..., Any]]:
-    """Opens connections to the fake broker; they are closed at the end."""
+    """Opens connections to the fake broker, which are closed at the end."""
     made: list[Connection] = []
 
     async def make(**options: Any) -> Connection:
@@ -47,7 +47,7 @@ async def connect(fake: FakeBroker) -> AsyncIterator[Callable[..., Any]]:
         await connection.wait_closed()
 
 
-async def test_what_the_broker_speaks(fake: FakeBroker, connect: Callable[..., Any]) -> None:
+async def test_negotiated_versions(fake: FakeBroker, connect: Callable[..., Any]) -> None:
     fake.versions = {
         **fake.versions,
         ApiKey.METADATA: (1, 7),
@@ -79,7 +79,7 @@ async def test_older_brokers_refuse_the_first_question(
     assert connection.version_of(ApiKey.METADATA) == 12
 
 
-async def test_brokers_before_2_4_tell_no_versions_with_the_refusal(
+async def test_brokers_before_2_4_refuse_without_versions(
     fake: FakeBroker, connect: Callable[..., Any]
 ) -> None:
     def answer(header: Any, request: Any) -> Any:
@@ -93,9 +93,7 @@ async def test_brokers_before_2_4_tell_no_versions_with_the_refusal(
     assert connection.version_of(ApiKey.METADATA) == 12
 
 
-async def test_answers_come_in_order_to_whom_they_belong(
-    fake: FakeBroker, connect: Callable[..., Any]
-) -> None:
+async def test_responses_are_matched_in_order(fake: FakeBroker, connect: Callable[..., Any]) -> None:
     fake.answers[ApiKey.LIST_GROUPS] = lambda header, request: ListGroupsResponse(
         throttle_time_ms=len(request.states_filter)
     )
@@ -205,7 +203,7 @@ async def test_a_request_without_an_answer_ends_the_connection(
     await connection.wait_closed()
 
 
-async def test_a_timeout_holds_though_nobody_waits_for_the_answer(
+async def test_a_timeout_holds_without_a_waiting_caller(
     fake: FakeBroker, connect: Callable[..., Any]
 ) -> None:
     fake.answers[ApiKey.LIST_GROUPS] = lambda header, request: None
@@ -244,7 +242,7 @@ async def test_an_idle_connection_closes(fake: FakeBroker, connect: Callable[...
 
 
 def _says(*pieces: bytes, linger: bool = False) -> Script:
-    """Waits for a request, says something, and hangs up unless it lingers."""
+    """Waits for a request, sends the given bytes, and hangs up unless ``lingers``."""
 
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(4)
@@ -279,7 +277,7 @@ def _says(*pieces: bytes, linger: bool = False) -> Script:
         (_says(linger=True), ConnectError, "no answer to the first request"),
     ],
 )
-async def test_what_answers_is_no_broker(
+async def test_a_server_that_is_not_a_broker(
     fake: FakeBroker, script: Script, kind: type[ClientError], text: str
 ) -> None:
     fake.script = script
@@ -311,7 +309,7 @@ async def test_an_answer_that_cannot_be_read(fake: FakeBroker, connect: Callable
         await second
 
 
-async def test_an_answer_nobody_asked_for(fake: FakeBroker, connect: Callable[..., Any]) -> None:
+async def test_an_unrequested_response(fake: FakeBroker, connect: Callable[..., Any]) -> None:
     fake.answers[ApiKey.LIST_GROUPS] = lambda header, request: ListGroupsResponse().encode(5) + frame(b"more")
     connection = await connect()
     # Bytes after a message are let be; a second frame is not.
@@ -322,7 +320,7 @@ async def test_an_answer_nobody_asked_for(fake: FakeBroker, connect: Callable[..
     assert "where none was expected" in str(connection.error)
 
 
-async def test_no_broker() -> None:
+async def test_no_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     with pytest.raises(ConnectError, match=f"127.0.0.1:{port}: connection refused"):
@@ -351,7 +349,7 @@ def _resolve(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
 async def test_each_address_of_a_name_gets_its_turn(
     fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is at the first, something else than a broker at the second, nothing is said at the third."""
+    """The first refuses, the second isn't a broker's, the third doesn't answer."""
     web, mute = FakeBroker("127.0.0.3"), FakeBroker("127.0.0.4")
     web.script, mute.script = _says(b"HTTP/1.1 400 Bad Request\r\n\r\n"), _says(linger=True)
     web.port = mute.port = fake.port

@@ -1,4 +1,4 @@
-"""The client over TLS: a broker behind a front that speaks it and asks for certificates."""
+"""The client over TLS: a broker behind a proxy that requires client certificates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 def front(certificates: Certificates, own_broker: Callable[..., Any]) -> Iterator[Proxy]:
-    """Takes those alone whose certificate the authority has signed."""
+    """Accepts only clients whose certificate the authority has signed."""
     with Proxy(certificates.asking()) as proxy:
         settings = {"advertised.listeners": f"PLAINTEXT://{proxy.address}"}
         proxy.target = own_broker(settings=settings).port
@@ -66,7 +66,7 @@ async def test_an_authority_that_is_not_ours(front: Proxy, certificates: Certifi
 async def test_a_certificate_that_will_not_do(
     front: Proxy, certificates: Certificates, certificate: str | None
 ) -> None:
-    """The front hangs up without a word, which may be gone in a moment: the client tries for as long as it is let."""
+    """The proxy hangs up without an alert, which may be temporary, so the client retries until its deadline."""
     given = certificates.shown(certificate)
     producer = Producer(front.address, security_protocol="SSL", ssl_context=given, max_block_ms=2000)
     with pytest.raises(ClientError, match=r"broke: .* asks for another certificate") as caught:
@@ -77,7 +77,7 @@ async def test_a_certificate_that_will_not_do(
 
 @pytest.fixture
 def strict(certificates: Certificates, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The address of a server that says in an alert, as Kafka does, that it wants another certificate."""
+    """The address of a server that rejects certificates with an alert, as Kafka does."""
     context = certificates.asking()
     context.maximum_version = request.param
     listening = socket.create_server(("127.0.0.1", 0))

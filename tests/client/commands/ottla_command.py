@@ -1,4 +1,4 @@
-"""Runs `ottla` commands as their users meet them: piped, with --json, and at a terminal."""
+"""Runs `ottla` commands as users do: piped, with --json, and at a terminal."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Ottla:
         return result.stdout
 
     def rows(self, *arguments: str) -> list[list[str]]:
-        """The cells of a piped table, without its titles; two spaces part them."""
+        """The cells of a piped table, without its titles."""
         return [re.split(r" {2,}", line.strip()) for line in self(*arguments).splitlines()[1:]]
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self(*arguments, "--json"))
 
     def fails(self, *arguments: str, code: int = 1, stdin: str | None = None) -> str:
-        """What a command says on standard error that ends with ``code``; one line, no traceback."""
+        """Standard error of a command that fails with ``code``: one line, no traceback."""
         result = self.run(*arguments, stdin=stdin)
         assert result.exit_code == code, (arguments, result.output, result.exception)
         assert isinstance(result.exception, SystemExit), result.exception
@@ -59,7 +59,7 @@ class Ottla:
     def at_terminal(
         self, *arguments: str, width: int = 100, answer: str = "", colours: bool = False
     ) -> tuple[int, str]:
-        """Exit code and what a terminal of this width shows, in a process of its own."""
+        """Exit code and output at a terminal of this width, in a separate process."""
         parent, child = pty.openpty()
         ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What users write to the commands that look after a cluster, and how values are shown to them."""
+"""Arguments of the administrative commands, and how values are shown."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_other_texts_are_refused_as_usage(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "1-", "-1", "3-1", "0-99999999999", "1,,2", "٣-1"])
-def test_what_are_no_partitions(text: str) -> None:
+def test_invalid_partitions(text: str) -> None:
     with pytest.raises(click.BadParameter):
         numbers_in(text, "--x")
 
@@ -64,7 +64,7 @@ def test_durations(text: str, milliseconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1", "soon", "-1h", "PT-1H", "P" + "9" * 400 + "D"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations(text: str) -> None:
     with pytest.raises(click.BadParameter, match="PT1H30M"):
         duration_in(text, "--x")
 

@@ -1,4 +1,4 @@
-"""``ottla bench``: that it measures, and leaves nothing behind. What it measures is no test's matter."""
+"""``ottla bench`` measures and leaves nothing behind. The results aren't tested."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ def test_figures(shell: Shell, args: list[str], expected: dict[str, Any]) -> Non
     assert topics(shell) == before
 
 
-def test_a_topic_that_is_there_is_consumed_and_left_alone(
-    shell: Shell, new_topic: Callable[..., str]
-) -> None:
+def test_an_existing_topic_is_consumed_and_kept(shell: Shell, new_topic: Callable[..., str]) -> None:
     topic = new_topic(partitions=2)
     shell("produce", topic, data=b"four\n" * 300)
     figures = json.loads(shell("bench", "consume", "--topic", topic, "--json").out)
@@ -57,7 +55,7 @@ def test_a_topic_that_is_there_is_consumed_and_left_alone(
     assert shell("bench", "consume", "--topic", topic + "x").err.startswith("Error: unknown topic")
 
 
-def test_it_says_what_it_found_to_people(shell: Shell) -> None:
+def test_results_as_text(shell: Shell) -> None:
     done = shell("bench", "produce", "-n", "1000")
     assert done.code == 0
     assert [line.split(b"  ")[0] for line in done.lines] == [b"Bench", b"Records", b"Rate", b"Acknowledged"]

@@ -69,7 +69,7 @@ def test_apis(ottla: Ottla) -> None:
         (None, (1,), 1, "offline"),
     ],
 )
-def test_what_is_wrong(
+def test_unhealthy_partitions(
     leader: int | None, isr: tuple[int, ...], minimum: int | None, problem: str | None
 ) -> None:
     partition = PartitionMetadata(0, leader, 0, (1, 2, 3), isr)

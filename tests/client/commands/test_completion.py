@@ -13,7 +13,7 @@ from tests.support.processes import BrokerProcess
 
 
 def complete(bootstrap: str, *words: str) -> list[str]:
-    """What bash is offered behind these words; the last is what is typed so far."""
+    """The completions in bash after these words; the last word is incomplete."""
     line = " ".join(("ottla", *words))
     env = {"_OTTLA_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words))}
     done: Outcome = ottla(bootstrap, env=env)
@@ -22,7 +22,7 @@ def complete(bootstrap: str, *words: str) -> list[str]:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_scripts_are_what_the_shell_takes(shell: str) -> None:
+def test_the_scripts_are_valid_in_the_shell(shell: str) -> None:
     done = ottla("127.0.0.1:1", "completion", shell)
     assert done.code == 0
     assert b"_OTTLA_COMPLETE" in done.out
@@ -43,5 +43,5 @@ def test_names_of_topics_and_groups(
     assert "produce" in complete("127.0.0.1:1", "prod")
 
 
-def test_without_a_broker_there_is_nothing_to_offer_and_nothing_is_said() -> None:
+def test_without_a_broker_completion_is_silent() -> None:
     assert complete(f"127.0.0.1:{free_port()}", "consume", "f") == []

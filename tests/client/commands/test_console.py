@@ -1,4 +1,4 @@
-"""Output, options and errors that all commands share."""
+"""Output, options and errors of all commands."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_options_of_the_command_s_other_client_are_left_out() -> None:
         ("ssl.endpoint.identification.algorithm=dns", "no check"),
     ],
 )
-def test_a_wrong_option_says_what_is_right(pair: str, message: str) -> None:
+def test_errors_of_invalid_options_name_the_valid_ones(pair: str, message: str) -> None:
     with pytest.raises(click.BadParameter, match=message):
         options_of(pair)
 
@@ -117,9 +117,7 @@ def test_tables_are_drawn_at_a_terminal(
     assert "─" in drawn
 
 
-def test_without_rich_there_is_plain_text(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plain_text_without_rich(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "ottla_client.commands.rich_output", raising=False)
     monkeypatch.setitem(sys.modules, "rich", None)
     console = Console(ClientOptions("b:1", 5))
@@ -158,7 +156,7 @@ def test_an_error_is_one_line_and_an_exit_code(raised: BaseException, code: int,
     assert "Traceback" not in result.stderr
 
 
-def test_a_question_needs_somebody_who_answers() -> None:
+def test_a_confirmation_needs_a_terminal() -> None:
     @click.command()
     @options
     def command(console: Console) -> None:
@@ -185,7 +183,7 @@ def test_a_question_is_ended_by_a_signal(number: signal.Signals, monkeypatch: py
     assert signal.getsignal(number) == before
 
 
-def test_unknown_names_have_the_nearest_beside_them() -> None:
+def test_unknown_names_get_suggestions() -> None:
     assert (
         unknown_topic("flihgts", ["flights", "x"]).message == "unknown topic flihgts; did you mean flights?"
     )
@@ -219,7 +217,7 @@ def test_times_and_durations() -> None:
     ]
 
 
-def test_help_shows_what_there_is_in_sections_and_an_unknown_command_its_neighbour() -> None:
+def test_help_has_sections_and_unknown_commands_get_suggestions() -> None:
     shown = CliRunner().invoke(main, ["--help"])
     assert shown.exit_code == 0
     assert "Records:" in shown.output

@@ -1,4 +1,4 @@
-"""The page on the command line, and the examples in help: every command and option in them exists."""
+"""Every command and option on the page about the command line, and in examples of help texts, exists."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WITHOUT_EXAMPLES = ("completion",)
 
 
 def command_lines(text: str, mark: str) -> list[list[str]]:
-    """The words of each ``ottla …`` that stands behind ``mark`` or in a pipe, up to the pipe's next part."""
+    """The words of each ``ottla …`` after ``mark`` or in a pipe, up to the pipe's next part."""
     text = re.sub(r"\s*\\\n\s*", " ", text)  # a line that goes on in the next one
     lines = (line.removeprefix(mark).strip() for line in text.splitlines() if line.startswith(mark))
     parts = (part for line in lines for part in line.split("| "))

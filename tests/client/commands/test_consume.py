@@ -46,7 +46,7 @@ def numbered(shell: Shell, topic: str, count: int) -> str:
 
 
 def read_lines(process: subprocess.Popen[bytes], count: int) -> list[bytes]:
-    """The next lines that a command prints."""
+    """The next lines of a command's output."""
     assert process.stdout is not None
     return [process.stdout.readline().rstrip(b"\n") for _ in range(count)]
 
@@ -133,7 +133,7 @@ def test_a_file_gets_all_of_it(shell: Shell, new_topic: NewTopic, tmp_path: Path
 
 
 def test_a_closed_pipe_ends_it_quietly(broker: BrokerProcess, shell: Shell, new_topic: NewTopic) -> None:
-    """Both while there is something to write, and while there is nothing."""
+    """While there is something to write, and while there is nothing."""
     for count in (50_000, 1):
         topic = numbered(shell, new_topic(), count)
         process = spawn(broker.bootstrap, "consume", topic)
@@ -148,7 +148,7 @@ def test_a_closed_pipe_ends_it_quietly(broker: BrokerProcess, shell: Shell, new_
         process.stdin.close()
 
 
-def test_ctrl_c_commits_and_the_next_one_goes_on_there(
+def test_ctrl_c_commits_and_the_next_run_continues(
     broker: BrokerProcess, shell: Shell, new_topic: NewTopic, new_name: Callable[..., str]
 ) -> None:
     topic, group = numbered(shell, new_topic(), 20_000), new_name("group")
@@ -181,7 +181,7 @@ def test_a_group_continues_at_its_offsets(
     assert shell("consume", topic, "-g", group, "--from", "end", "-e").lines == [b"between"]
 
 
-def test_a_reader_that_stops_reading_costs_nothing_but_what_it_has_not_read(
+def test_a_reader_that_stops_loses_only_unread_output(
     broker: BrokerProcess, shell: Shell, new_topic: NewTopic, new_name: Callable[..., str]
 ) -> None:
     topic, group = new_topic(), new_name("group")

@@ -25,7 +25,7 @@ def ottla(broker: BrokerProcess) -> Ottla:
 
 @pytest.fixture
 def filled(broker: BrokerProcess, new_topic: Topic) -> tuple[str, int]:
-    """A topic with records of 5, 4, … 1 minutes ago in partition 0, and none in 1; and the time now."""
+    """A topic with records from 5, 4, … 1 minutes ago in partition 0 and none in 1, and the current time."""
     name = new_topic(2)
     now = int(time.time() * 1000)
     for ago in range(5, 0, -1):
@@ -35,7 +35,7 @@ def filled(broker: BrokerProcess, new_topic: Topic) -> tuple[str, int]:
 
 @pytest.fixture
 def new_group(ottla: Ottla, new_name: Name, tmp_path: Path) -> Callable[[str], str]:
-    """Makes groups without members that have committed offset 2 of a topic's partition 0."""
+    """Makes groups without members, with offset 2 committed for a topic's partition 0."""
 
     def make(topic: str) -> str:
         name = new_name("group")
@@ -201,7 +201,7 @@ def test_deleting(ottla: Ottla, filled: tuple[str, int], new_group: Callable[[st
     assert ottla.json("groups", "list", name) == []
 
 
-def test_unknown_names_bring_the_nearest(
+def test_unknown_names_get_suggestions(
     ottla: Ottla, filled: tuple[str, int], new_name: Name, new_group: Callable[[str], str]
 ) -> None:
     name = new_group(filled[0])

@@ -135,10 +135,10 @@ def test_broken_lines_go_to_a_file_with_the_reason(shell: Shell, new_topic: NewT
     assert len(shell.values(topic)) == 3
 
 
-def test_what_is_read_is_not_emptied_for_broken_lines(
+def test_input_files_are_not_overwritten_by_rejected_lines(
     shell: Shell, new_topic: NewTopic, tmp_path: Path
 ) -> None:
-    """Who mends the broken lines of the last time and sends them again may name the same file for both."""
+    """A user may fix the rejected lines of a run and send that file with the same --errors."""
     rejects = tmp_path / "rejects.jsonl"
     rejects.write_text('{"text": "mended"}\n')
     again = tmp_path / "." / ".." / tmp_path.name / "rejects.jsonl"
@@ -150,7 +150,7 @@ def test_what_is_read_is_not_emptied_for_broken_lines(
 
 
 @pytest.mark.parametrize(("closed", "told"), [("<&-", "input"), (">&-", "output")])
-def test_closed_streams_are_told(shell: Shell, new_topic: NewTopic, closed: str, told: str) -> None:
+def test_closed_streams_are_reported(shell: Shell, new_topic: NewTopic, closed: str, told: str) -> None:
     script = f'exec "$0" produce "$1" -b "$2" {closed}'
     arguments = ["sh", "-c", script, OTTLA, new_topic(), shell.bootstrap]
     done = subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
@@ -160,7 +160,7 @@ def test_closed_streams_are_told(shell: Shell, new_topic: NewTopic, closed: str,
     assert f"standard {told} is closed" in done.stderr
 
 
-def test_what_the_broker_refuses_is_counted(shell: Shell, new_topic: NewTopic) -> None:
+def test_refused_records_are_counted(shell: Shell, new_topic: NewTopic) -> None:
     topic = new_topic(max_message_bytes=1000)
     done = shell(
         "produce",
@@ -219,7 +219,7 @@ def test_no_broker_there() -> None:
     assert done.err.splitlines()[-1].startswith("Error: no bootstrap server answered")
 
 
-def test_ctrl_c_sends_what_was_read_and_says_how_much(shell: Shell, new_topic: NewTopic) -> None:
+def test_ctrl_c_sends_records_that_were_read(shell: Shell, new_topic: NewTopic) -> None:
     topic = new_topic()
     process = spawn(shell.bootstrap, "produce", topic)
     assert process.stdin is not None

@@ -1,4 +1,4 @@
-"""Plans of reassignments: complete, balanced, in racks, and no larger than they have to be."""
+"""Reassignment plans: complete, balanced, across racks, and minimal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_new_broker_gets_its_share_and_nothing_else_moves() -> None:
     assert sorted(Counter(replicas[0] for replicas in planned.values()).values()) == [2, 2, 2]
 
 
-def test_what_is_balanced_stays() -> None:
+def test_a_balanced_cluster_stays() -> None:
     current = assignment((1, 2, 3), (2, 3, 1), (3, 1, 2))
     assert balanced(current, dict.fromkeys((1, 2, 3))) == []
 
@@ -63,7 +63,7 @@ def test_replicas_go_to_as_many_racks_as_can_be() -> None:
 
 
 def test_an_item_may_go_by_way_of_a_third_broker() -> None:
-    """Broker 1 has two more than 3, and everything that 1 has is on 3 already."""
+    """Broker 1 has two more than 3, and all its partitions are already on 3."""
     current = assignment((1, 3), (1, 2), (1, 2), (2, 1))
     planned = after(current, balanced(current, dict.fromkeys((1, 2, 3))))
     assert loads(planned, dict.fromkeys((1, 2, 3))) == [2, 3, 3]
@@ -87,7 +87,7 @@ def test_too_few_brokers() -> None:
 
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[dict[TopicPartition, Replicas], dict[int, str | None]]:
-    """Partitions on brokers 0 to 9, of which some are there, perhaps in racks."""
+    """Partitions on brokers 0 to 9, some of which are running, perhaps with racks."""
     brokers = draw(st.sets(st.integers(0, 9), min_size=1))
     racked = draw(st.booleans())
     racks: dict[int, str | None] = {

@@ -1,4 +1,4 @@
-"""What ``ottla produce`` makes of its input, however it is cut into pieces."""
+"""The parsers of ``ottla produce``, with input cut into arbitrary pieces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ottla_client.commands.structured_parsers import CsvParser, JsonParser
 
 
 def parse(parser: Parser, data: bytes, cuts: Sequence[int] = ()) -> Records:
-    """All records of one file that comes in pieces."""
+    """All records of one file that arrives in pieces."""
     edges = [0, *sorted({min(cut, len(data)) for cut in cuts}), len(data)]
     whole = Records("f")
     lines: list[int] = []

@@ -86,7 +86,7 @@ def test_describing(ottla: Ottla, broker: BrokerProcess, new_topic: Topic) -> No
     assert "retention.ms" in shown
 
 
-def test_unknown_names_bring_the_nearest(ottla: Ottla, new_topic: Topic) -> None:
+def test_unknown_names_get_suggestions(ottla: Ottla, new_topic: Topic) -> None:
     name = new_topic(prefix="payments-of-all-sorts")
     wrong = name.replace("all", "al")
     for command in (
