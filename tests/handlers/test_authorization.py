@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
+from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from tests.support.handlers import Client
+from tests.support.clock import FakeClock
+from tests.support.handlers import Client, request_context, services, when_answered
 
+from ottla_broker.config import BrokerConfig
 from ottla_broker.handlers import served_apis
 from ottla_broker.handlers.authorization import (
     CLUSTER_NAME,
@@ -16,7 +22,55 @@ from ottla_broker.handlers.authorization import (
     AclResource,
     Authorizer,
 )
+from ottla_broker.log.config import LogConfig
+from ottla_broker.metadata.cache import MetadataCache, TopicInfo
+from ottla_broker.network.pending_response import PendingResponse
+from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_protocol.api_keys import ApiKey
+from ottla_protocol.errors import ErrorCode
+from ottla_protocol.messages import alter_configs, describe_topic_partitions, incremental_alter_configs
+from ottla_protocol.messages.alter_configs import AlterConfigsRequest
+from ottla_protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from ottla_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from ottla_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla_protocol.messages.delete_groups import DeleteGroupsRequest
+from ottla_protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from ottla_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ottla_protocol.messages.describe_groups import DescribeGroupsRequest
+from ottla_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from ottla_protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from ottla_protocol.messages.elect_leaders import ElectLeadersRequest
+from ottla_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla_protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla_protocol.messages.list_groups import ListGroupsRequest
+from ottla_protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ottla_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
+from ottla_protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla_protocol.registry import request_class, response_class
 
 EVERY = served_apis(in_cluster=True, log_dirs=1)
@@ -57,3 +111,195 @@ def test_only_the_brokers_listener_has_brokers() -> None:
     assert not alone.authorize(
         Client(listener="PLAINTEXT"), AclOperation.CLUSTER_ACTION, AclResource.CLUSTER, CLUSTER_NAME
     )
+
+
+class DenyAll(Authorizer):
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def authorize(self, *_: object) -> bool:
+        return False
+
+
+class Nothing:
+    """A controller or coordinator that is asked for nothing, and gives nothing."""
+
+    def list(self, *_: object) -> tuple[int, Sequence[Any]]:
+        return 0, [SimpleNamespace(group_id="x")]
+
+    def delete(self, groups: Sequence[str], reply: Callable[[dict[str, int]], None]) -> None:
+        assert not groups
+        reply({})
+
+    async def _nothing(self, wanted: Sequence[Any], *_: object) -> Sequence[Any]:
+        assert not wanted
+        return []
+
+    create_topics = create_partitions = delete_topics = _nothing
+
+
+def error_codes(message: Any) -> list[int]:
+    """Every error code of an answer, those of its lists included."""
+    found = []
+    for name, value in vars(message).items() if hasattr(message, "__dict__") else _slots(message):
+        if name == "error_code":
+            found.append(int(value))
+        elif isinstance(value, list):
+            for each in value:
+                if hasattr(each, "encode") or hasattr(type(each), "__slots__"):
+                    found += error_codes(each)
+    return found
+
+
+def _slots(message: Any) -> Iterable[tuple[str, Any]]:
+    return [(name, getattr(message, name)) for name in type(message).__slots__]
+
+
+TOPIC, GROUP, CLUSTER = (
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+)
+
+REQUESTS: list[tuple[Any, int, ErrorCode | None]] = [
+    (
+        ProduceRequest(
+            acks=1, topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData()])]
+        ),
+        9,
+        TOPIC,
+    ),
+    (
+        FetchRequest(session_epoch=-1, topics=[FetchTopic(topic="t", partitions=[FetchPartition()])]),
+        12,
+        TOPIC,
+    ),
+    (
+        ListOffsetsRequest(
+            replica_id=-1,
+            topics=[ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(timestamp=-1)])],
+        ),
+        8,
+        TOPIC,
+    ),
+    (MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12, TOPIC),
+    (MetadataRequest(topics=[MetadataRequestTopic(name="new")], allow_auto_topic_creation=True), 12, TOPIC),
+    (MetadataRequest(topics=None), 12, None),
+    (
+        OffsetCommitRequest(
+            group_id="g",
+            topics=[OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition()])],
+        ),
+        8,
+        GROUP,
+    ),
+    (OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g")]), 8, GROUP),
+    (
+        OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])]),
+        1,
+        GROUP,
+    ),
+    (FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4, GROUP),
+    (DescribeGroupsRequest(groups=["g"]), 5, GROUP),
+    (ListGroupsRequest(), 4, None),
+    (DeleteGroupsRequest(groups_names=["g"]), 2, GROUP),
+    (CreateTopicsRequest(topics=[CreatableTopic(name="t")]), 7, TOPIC),
+    (DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), 6, TOPIC),
+    (CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=2)]), 3, TOPIC),
+    (
+        DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition()])]),
+        2,
+        TOPIC,
+    ),
+    (
+        OffsetForLeaderEpochRequest(
+            replica_id=-1, topics=[OffsetForLeaderTopic(topic="t", partitions=[OffsetForLeaderPartition()])]
+        ),
+        4,
+        TOPIC,
+    ),
+    (
+        DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=2, resource_name="t")]),
+        4,
+        TOPIC,
+    ),
+    (
+        DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=4, resource_name="1")]),
+        4,
+        CLUSTER,
+    ),
+    (
+        AlterConfigsRequest(
+            resources=[alter_configs.AlterConfigsResource(resource_type=2, resource_name="t")]
+        ),
+        2,
+        TOPIC,
+    ),
+    (
+        IncrementalAlterConfigsRequest(
+            resources=[incremental_alter_configs.AlterConfigsResource(resource_type=4, resource_name="1")]
+        ),
+        1,
+        CLUSTER,
+    ),
+    (DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0])]), 0, TOPIC),
+    (
+        DescribeTopicPartitionsRequest(
+            topics=[describe_topic_partitions.TopicRequest(name="t")], response_partition_limit=9
+        ),
+        0,
+        TOPIC,
+    ),
+    (ElectLeadersRequest(topic_partitions=None), 2, CLUSTER),
+    (
+        AlterReplicaLogDirsRequest(
+            dirs=[AlterReplicaLogDir(path="/", topics=[AlterReplicaLogDirTopic(name="t", partitions=[0])])]
+        ),
+        2,
+        CLUSTER,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "code"),
+    REQUESTS,
+    ids=lambda each: type(each).__name__ if hasattr(each, "API_KEY") else "",
+)
+async def test_a_request_that_is_not_allowed_is_refused(
+    request_: Any, version: int, code: ErrorCode | None
+) -> None:
+    """``code``: None where forbidden items are left out instead."""
+    clock, metadata = FakeClock(), MetadataCache("cluster", 1)
+    metadata.put(TopicInfo("t", b"t" * 16, {}, False, {}, LogConfig()))
+    given = services(
+        authorizer=DenyAll(),
+        config=BrokerConfig.from_properties({}),
+        clock=clock,
+        metadata=metadata,
+        controller=Nothing(),
+        groups=Nothing(),
+        replicas=SimpleNamespace(selector=None),
+        fetch_sessions=FetchSessions(0, clock, Random(1)),
+    )
+    api = request_.API_KEY
+    answer = import_module(f"ottla_broker.handlers.{EVERY[api].module}").handle(
+        request_context(given, version, api), request_
+    )
+    if isinstance(answer, PendingResponse):
+        heard: list[Any] = []
+        when_answered(answer, heard.append)
+        (answer,) = heard
+    elif hasattr(answer, "__await__"):
+        answer = await answer
+    if version < 13:
+        found = {each for each in error_codes(answer) if each}
+        assert found == (set() if code is None else {int(code)})
+    assert b"t" * 16 not in bytes(answer.encode(version)) if api != ApiKey.FETCH else True
+
+
+def test_all_other_apis_have_gates_or_need_nothing() -> None:
+    """Those that answer a refusal themselves are tested above."""
+    security_disabled = {ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS}
+    tested = {request.API_KEY for request, _, _ in REQUESTS}
+    assert {key for key, rules in RULES.items() if rules} == tested | GATES.keys() | security_disabled

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os.path
 
+from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log.names import MAX_FOLDER_NAME, future_folder
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -32,6 +33,8 @@ def handle(ctx: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterRep
 
 
 def _check(ctx: RequestContext, topic: str, index: int, path: str) -> ErrorCode:
+    if not ctx.authorize(AclResource.CLUSTER):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     if len(future_folder(topic, index)) > MAX_FOLDER_NAME:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     folder = next((each for each in ctx.services.logs.folders if os.path.abspath(each.path) == path), None)

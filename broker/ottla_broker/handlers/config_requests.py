@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
 from ottla_broker.controller.api import Outcome, ResourceType
+from ottla_broker.handlers.authorization import AclResource
+from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 TWICE: Final = Outcome(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -53,6 +55,14 @@ def supported_kind(number: int) -> ResourceType:
             ErrorCode.INVALID_REQUEST, f"Configs of type {kind.name} can't be changed on this broker."
         )
     return kind
+
+
+def check_allowed(ctx: RequestContext, kind: ResourceType, name: str) -> None:
+    """Raise KafkaError unless the client may change the configs of a topic or a broker."""
+    if kind is ResourceType.TOPIC:
+        ctx.check(AclResource.TOPIC, name)
+    else:
+        ctx.check(AclResource.CLUSTER)
 
 
 def check_entries(entries: Sequence[tuple[str, str | None, bool]]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ottla_broker.controller.api import MorePartitions, Outcome
+from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.create_partitions import (
@@ -17,6 +18,7 @@ from ottla_protocol.messages.create_partitions import (
 )
 
 _TWICE = Outcome(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+_FORBIDDEN = Outcome(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 async def handle(ctx: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
@@ -29,13 +31,13 @@ async def handle(ctx: RequestContext, request: CreatePartitionsRequest) -> Creat
             None if topic.assignments is None else [a.broker_ids for a in topic.assignments],
         )
         for topic in asked.values()
-        if counts[topic.name] == 1
+        if counts[topic.name] == 1 and ctx.authorize(AclResource.TOPIC, topic.name)
     ]
     done = await ctx.services.controller.create_partitions(wanted, request.validate_only)
     outcomes = {topic.name: outcome for topic, outcome in zip(wanted, done, strict=True)}
     results = []
     for name in asked:
-        outcome = outcomes.get(name, _TWICE)
+        outcome = outcomes.get(name, _TWICE if counts[name] > 1 else _FORBIDDEN)
         results.append(
             CreatePartitionsTopicResult(name=name, error_code=outcome.error, error_message=outcome.message)
         )

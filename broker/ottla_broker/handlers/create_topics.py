@@ -11,6 +11,7 @@ from collections import Counter
 
 from ottla_broker.config.describe import describe_topic
 from ottla_broker.controller.api import CreatedTopic, NewTopic
+from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.create_topics import (
@@ -26,15 +27,21 @@ async def handle(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTop
     counts = Counter(topic.name for topic in request.topics)
     # One answer a name, in the order of the request.
     asked = {topic.name: topic for topic in request.topics}
-    wanted = [_new_topic(topic) for topic in asked.values() if counts[topic.name] == 1]
+    wanted = [
+        _new_topic(topic)
+        for topic in asked.values()
+        if counts[topic.name] == 1 and ctx.authorize(AclResource.TOPIC, topic.name)
+    ]
     outcomes = {o.name: o for o in await ctx.services.controller.create_topics(wanted, request.validate_only)}
     results = []
     for name in asked:
         outcome = outcomes.get(name)
-        if outcome is None:
+        if outcome is None and counts[name] > 1:
             outcome = CreatedTopic(
                 ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.", name=name
             )
+        elif outcome is None:
+            outcome = CreatedTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, name=name)
         results.append(_result(ctx, outcome))
     return CreateTopicsResponse(topics=results)
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable
 
 from ottla_broker.controller.api import ZERO_ID, DeletedTopic, TopicToDelete
+from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.delete_topics import (
@@ -44,6 +45,8 @@ async def _delete(ctx: RequestContext, wanted: list[DeleteTopicState]) -> Delete
             refused.append(_failed(topic, ErrorCode.INVALID_REQUEST, what))
         elif counts[_meaning(ctx, topic)] > 1:
             refused.append(_failed(topic, ErrorCode.INVALID_REQUEST, "Duplicate topic."))
+        elif not ctx.authorize(AclResource.TOPIC, str(_meaning(ctx, topic))):
+            refused.append(_failed(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None))
         else:
             accepted.append(TopicToDelete(topic.name, topic.topic_id))
     outcomes = await ctx.services.controller.delete_topics(accepted)

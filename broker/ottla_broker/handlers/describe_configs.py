@@ -17,6 +17,7 @@ from ottla_broker.config.describe import (
 from ottla_broker.controller.api import ResourceType
 from ottla_broker.controller.config_admin import check_own_id
 from ottla_broker.controller.validation import check_topic_name
+from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.describe_configs import (
@@ -52,10 +53,12 @@ def _describe(ctx: RequestContext, resource: DescribeConfigsResource) -> list[Co
     names = resource.configuration_keys or None
     if kind == ResourceType.TOPIC:
         check_topic_name(name)
+        ctx.check(AclResource.TOPIC, name)
         info = ctx.services.metadata.topic(name)
         if info is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return describe_topic(config, info.configs, names)
+    ctx.check(AclResource.CLUSTER)
     if kind == ResourceType.BROKER:
         if not name:
             return describe_cluster_default(config, names)

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from ottla_broker.handlers.authorization import AclResource
+from ottla_broker.handlers.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.describe_groups import (
@@ -16,16 +18,16 @@ from ottla_protocol.messages.describe_groups import (
 )
 
 _NONE = int(ErrorCode.NONE)
-_NOT_ASKED = -(2**31)
-_READ, _DELETE, _DESCRIBE = 3, 6, 8
-ALL_OPERATIONS = 1 << _READ | 1 << _DELETE | 1 << _DESCRIBE
-"""What can be allowed on a group, as bits by the number of the ACL operation (KIP-430)."""
 
 
 def handle(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     asked = request.include_authorized_operations
     groups = []
     for group_id in request.groups:
+        if not ctx.authorize(AclResource.GROUP, group_id):
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            groups.append(DescribedGroup(error_code=code, group_id=group_id))
+            continue
         found = ctx.services.groups.describe(group_id)
         groups.append(
             DescribedGroup(
@@ -45,7 +47,7 @@ def handle(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroup
                     )
                     for member, metadata, assignment in found.members
                 ],
-                authorized_operations=ALL_OPERATIONS if asked and found.error == _NONE else _NOT_ASKED,
+                authorized_operations=GROUP_OPERATIONS if asked and found.error == _NONE else NOT_ASKED,
             )
         )
     return DescribeGroupsResponse(groups=groups)

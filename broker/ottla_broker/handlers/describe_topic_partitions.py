@@ -7,6 +7,7 @@ are no eligible leader replicas beside those in sync.
 
 from __future__ import annotations
 
+from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.authorized_operations import TOPIC_OPERATIONS
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log.names import is_topic_name
@@ -31,6 +32,9 @@ def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Desc
         return _refuse(asked)
     first = "" if cursor is None else cursor.topic_name
     names = {info.name for info in metadata.topics()} if all_topics else asked
+    forbidden = {name for name in names if not ctx.authorize(AclResource.TOPIC, name)}
+    if all_topics:
+        names -= forbidden
     room = max(min(ctx.services.config.max_request_partition_size_limit, request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
     for name in sorted(name for name in names if name >= first):
@@ -38,9 +42,14 @@ def handle(ctx: RequestContext, request: DescribeTopicPartitionsRequest) -> Desc
         if room == 0:
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=start)
             break
+        if name in forbidden:
+            response.topics.append(_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
         topic = metadata.client_topic(name)
         if topic is None:
-            response.topics.append(_unknown(name))
+            legal = is_topic_name(name)
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
+            response.topics.append(_failed(name, code))
             continue
         info = topic.info
         end = min(start + room, len(info.partitions))
@@ -78,10 +87,9 @@ def _partition(topic: ClientTopic, index: int) -> DescribeTopicPartitionsRespons
     )
 
 
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
-    legal = is_topic_name(name)
+def _failed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
-        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION,
+        error_code=code,
         name=name,
         topic_authorized_operations=TOPIC_OPERATIONS,
     )

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Sequence
 from typing import NamedTuple
 
 from ottla_broker.events import get_logger
+from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -43,6 +44,7 @@ _NO_TRANSACTIONS = _Found(
     message="this broker does not serve transactions; produce without a transactional id",
 )
 _UNKNOWN_TYPE = _Found(error=ErrorCode.INVALID_REQUEST, message="unknown coordinator type")
+_FORBIDDEN = _Found(error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
 _NOT_AVAILABLE = _Found(error=ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
@@ -50,7 +52,8 @@ def handle(
     ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     keys = request.coordinator_keys if ctx.version >= 4 else [request.key]
-    if request.key_type == _GROUP and ctx.services.metadata.topic(OFFSETS_TOPIC) is None:
+    allowed = any(ctx.authorize(AclResource.GROUP, key) for key in keys)
+    if request.key_type == _GROUP and allowed and ctx.services.metadata.topic(OFFSETS_TOPIC) is None:
         return _make_topic_first(ctx, keys)
     return _answer(ctx, keys, [_find(ctx, request.key_type, key) for key in keys])
 
@@ -67,6 +70,8 @@ async def _make_topic_first(ctx: RequestContext, keys: Sequence[str]) -> FindCoo
 def _find(ctx: RequestContext, key_type: int, key: str) -> _Found:
     if key_type == _TRANSACTION:
         return _NO_TRANSACTIONS
+    if key_type == _GROUP and not ctx.authorize(AclResource.GROUP, key):
+        return _FORBIDDEN
     if key_type == _SHARE and ctx.version >= 6:
         return _NOT_AVAILABLE
     if key_type != _GROUP:

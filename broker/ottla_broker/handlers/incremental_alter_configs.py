@@ -7,7 +7,7 @@ here yet: INVALID_REQUEST with a message.
 from __future__ import annotations
 
 from ottla_broker.controller.api import ConfigChange, ConfigOperation, Outcome, ResourceType
-from ottla_broker.handlers.config_requests import answer_each, check_entries, supported_kind
+from ottla_broker.handlers.config_requests import answer_each, check_allowed, check_entries, supported_kind
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.incremental_alter_configs import (
@@ -35,6 +35,7 @@ async def _alter(ctx: RequestContext, resource: AlterConfigsResource, validate_o
             [(c.name, c.value, c.config_operation != ConfigOperation.DELETE) for c in resource.configs]
         )
         kind: ResourceType = supported_kind(resource.resource_type)
+        check_allowed(ctx, kind, resource.resource_name)
         changes = [_change(config) for config in resource.configs]
     except KafkaError as error:
         return Outcome(error.code, error.message)

@@ -6,6 +6,7 @@ are there are listed with COORDINATOR_LOAD_IN_PROGRESS.
 
 from __future__ import annotations
 
+from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
@@ -22,5 +23,6 @@ def handle(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsRespons
                 group_type=group.group_type,
             )
             for group in groups
+            if ctx.authorize(AclResource.GROUP, group.group_id)
         ],
     )

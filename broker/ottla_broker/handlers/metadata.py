@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 
 from ottla_broker.controller.api import ZERO_ID
+from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log.names import is_topic_name
@@ -34,7 +35,8 @@ def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | 
     metadata.check_brokers()
     wanted = request.topics
     if wanted is None or (ctx.version == 0 and not wanted):
-        return _respond(ctx, request, [_topic(ctx, request, info) for info in metadata.topics()])
+        infos = [info for info in metadata.topics() if ctx.authorize(AclResource.TOPIC, info.name)]
+        return _respond(ctx, request, [_topic(ctx, request, info) for info in infos])
     if ctx.version < 12 and any(topic.name is None or topic.topic_id != ZERO_ID for topic in wanted):
         return _respond(ctx, request, [_refused(ctx, topic) for topic in wanted])
     ids = dict.fromkeys(topic.topic_id for topic in wanted if topic.topic_id != ZERO_ID)
@@ -42,8 +44,12 @@ def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | 
         return _respond(ctx, request, [_by_id(ctx, request, topic_id) for topic_id in ids])
     names = list(dict.fromkeys(topic.name for topic in wanted))
     if request.allow_auto_topic_creation and ctx.services.config.auto_create_topics_enable:
-        missing = [name for name in names if name is not None and name not in metadata]
-        if missing:
+        missing = [
+            name
+            for name in names
+            if name is not None and name not in metadata and ctx.authorize(AclResource.TOPIC, name)
+        ]
+        if missing and ctx.authorize(AclResource.CLUSTER):
             return _create_first(ctx, request, names, missing)
     return _respond(ctx, request, [_by_name(ctx, request, name) for name in names])
 
@@ -103,6 +109,8 @@ def _by_name(
 ) -> MetadataResponseTopic:
     if name is None:
         return _failed(request, ErrorCode.INVALID_REQUEST, None)
+    if not ctx.authorize(AclResource.TOPIC, name):
+        return _failed(request, ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
     info = ctx.services.metadata.topic(name)
     if info is not None:
         return _topic(ctx, request, info)
@@ -114,7 +122,7 @@ def _by_name(
 
 def _by_id(ctx: RequestContext, request: MetadataRequest, topic_id: bytes) -> MetadataResponseTopic:
     info = ctx.services.metadata.topic_by_id(topic_id)
-    if info is not None:
+    if info is not None and ctx.authorize(AclResource.TOPIC, info.name):
         return _topic(ctx, request, info)
     return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
 

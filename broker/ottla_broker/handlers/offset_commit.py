@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ottla_broker.coordinator.group.commits import CommitItem
 from ottla_broker.coordinator.group.offsets import NO_EXPIRY, Committed
+from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.errors import ErrorCode
@@ -32,18 +33,24 @@ def handle(ctx: RequestContext, request: OffsetCommitRequest) -> PendingResponse
     # Who has just started has lost its groups to others, and doesn't know which topics there are: librdkafka gives up
     # committing at an unknown one, and looks for the coordinator at the other error.
     unknown = _UNKNOWN_PARTITION if services.knows_cluster else _NOT_COORDINATOR
+    forbidden = 0
+    if not ctx.authorize(AclResource.GROUP, request.group_id):
+        forbidden = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     items: list[CommitItem] = []
     waiting: list[OffsetCommitResponsePartition] = []
     topics: list[OffsetCommitResponseTopic] = []
     for topic in request.topics:
         info = services.metadata.topic(topic.name)
         known = () if info is None else info.partitions
+        error = forbidden
+        if not ctx.authorize(AclResource.TOPIC, topic.name):
+            error = error or int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         answers = []
         for partition in topic.partitions:
             answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
             answers.append(answer)
-            if partition.partition_index not in known:
-                answer.error_code = unknown
+            if error or partition.partition_index not in known:
+                answer.error_code = error or unknown
                 continue
             committed = Committed(
                 partition.committed_offset,

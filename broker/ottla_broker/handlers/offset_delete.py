@@ -5,6 +5,7 @@ In a group with members only those of topics that none of them is subscribed to.
 
 from __future__ import annotations
 
+from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.errors import ErrorCode
@@ -16,19 +17,23 @@ from ottla_protocol.messages.offset_delete import (
 )
 
 _NONE = int(ErrorCode.NONE)
+_FORBIDDEN = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _UNKNOWN_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def handle(ctx: RequestContext, request: OffsetDeleteRequest) -> PendingResponse:
     asked: list[tuple[str, int]] = []
     existing: list[tuple[str, int]] = []
+    forbidden: set[str] = set()
     for topic in request.topics:
+        if not ctx.authorize(AclResource.TOPIC, topic.name):
+            forbidden.add(topic.name)
         info = ctx.services.metadata.topic(topic.name)
         known = () if info is None else info.partitions
         for partition in topic.partitions:
             key = (topic.name, partition.partition_index)
             asked.append(key)
-            if partition.partition_index in known:
+            if partition.partition_index in known and topic.name not in forbidden:
                 existing.append(key)
     pending = PendingResponse()
 
@@ -39,7 +44,7 @@ def handle(ctx: RequestContext, request: OffsetDeleteRequest) -> PendingResponse
         topics: dict[str, OffsetDeleteResponseTopic] = {}
         for name, index in dict.fromkeys(asked):
             topic = topics.setdefault(name, OffsetDeleteResponseTopic(name=name, partitions=[]))
-            code = codes.get((name, index), _UNKNOWN_PARTITION)
+            code = codes.get((name, index), _FORBIDDEN if name in forbidden else _UNKNOWN_PARTITION)
             topic.partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
         pending.complete(OffsetDeleteResponse(topics=list(topics.values())))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla_broker.coordinator.group.commits import Fetched
+from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.offset_fetch import (
@@ -33,7 +34,7 @@ def handle(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchRespo
     if ctx.version >= 8:
         return _several(ctx, request)
     topics = None if request.topics is None else _asked(request.topics)
-    error, found = ctx.services.groups.fetch(request.group_id, topics, request.require_stable)
+    error, found = _fetch(ctx, request.group_id, topics, request.require_stable)
     if error != _NONE and ctx.version < 2:
         # There is no place for an error but with each partition.
         found = [(name, [Fetched(index, error=error) for index in wanted]) for name, wanted in topics or ()]
@@ -65,11 +66,39 @@ def _asked(
     return [(topic.name, topic.partition_indexes) for topic in topics if topic.partition_indexes]
 
 
+def _fetch(
+    ctx: RequestContext,
+    group_id: str,
+    topics: Sequence[tuple[str, Sequence[int]]] | None,
+    require_stable: bool,
+) -> tuple[int, list[tuple[str, list[Fetched]]]]:
+    """The offsets of the topics that the client may describe, and why it gets none of the others."""
+    if not ctx.authorize(AclResource.GROUP, group_id):
+        return int(ErrorCode.GROUP_AUTHORIZATION_FAILED), []
+    if topics is None:
+        error, found = ctx.services.groups.fetch(group_id, None, require_stable)
+        return error, [each for each in found if ctx.authorize(AclResource.TOPIC, each[0])]
+    allowed = [each for each in topics if ctx.authorize(AclResource.TOPIC, each[0])]
+    error, found = ctx.services.groups.fetch(group_id, allowed, require_stable)
+    if error == _NONE and len(allowed) < len(topics):
+        code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        names = {name for name, _ in allowed}
+        found = [
+            *found,
+            *(
+                (name, [Fetched(i, error=code) for i in wanted])
+                for name, wanted in topics
+                if name not in names
+            ),
+        ]
+    return error, found
+
+
 def _several(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     groups = []
     for group in request.groups:
         topics = None if group.topics is None else _asked(group.topics)
-        error, found = ctx.services.groups.fetch(group.group_id, topics, request.require_stable)
+        error, found = _fetch(ctx, group.group_id, topics, request.require_stable)
         groups.append(
             OffsetFetchResponseGroup(
                 group_id=group.group_id,
