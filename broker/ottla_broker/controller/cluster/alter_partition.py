@@ -8,8 +8,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from ottla_broker.controller.api import Partition
 from ottla_broker.controller.cluster.batch import NewBatch
-from ottla_broker.controller.cluster.context import Context, Partition, PartitionView
+from ottla_broker.controller.cluster.context import Context, PartitionView
 from ottla_broker.controller.cluster.event_queue import Event, EventQueue
 from ottla_broker.controller.cluster.persistence import Persistence
 from ottla_broker.controller.cluster.reassignment import Reassignments

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ottla_broker.controller.api import Partition
 from ottla_broker.controller.cluster.channel import Channels, QueuedRequest
 from ottla_broker.controller.cluster.context import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,
     Context,
-    Partition,
     PartitionView,
     RegisteredBroker,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ottla_broker.controller.api import Partition
 from ottla_broker.store.keys import Assignment, BrokerRegistration, PartitionState
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -12,9 +13,6 @@ NO_LEADER = -1
 LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2
 NO_EPOCH = -1
-
-Partition = tuple[str, int]
-"""A topic's name and a partition's number."""
 
 
 class RegisteredBroker(NamedTuple):

@@ -22,8 +22,9 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ottla_broker.controller.api import Partition
 from ottla_broker.controller.cluster.batch import NewBatch
-from ottla_broker.controller.cluster.context import Context, Partition
+from ottla_broker.controller.cluster.context import Context
 from ottla_broker.controller.cluster.event_queue import EventQueue
 from ottla_broker.controller.cluster.persistence import Persistence
 from ottla_broker.controller.cluster.reassignment import Reassignments

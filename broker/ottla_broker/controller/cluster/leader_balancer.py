@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.clock import Clock, TimerHandle
-from ottla_broker.controller.api import Outcome
+from ottla_broker.controller.api import Outcome, Partition
 from ottla_broker.controller.cluster.batch import NewBatch, Replies
-from ottla_broker.controller.cluster.context import Context, Partition
+from ottla_broker.controller.cluster.context import Context
 from ottla_broker.controller.cluster.event_queue import EventQueue
 from ottla_broker.controller.cluster.leader_election import Elected, preferred, when_offline
 from ottla_broker.controller.cluster.partition_state_machine import Choose, PartitionStateMachine

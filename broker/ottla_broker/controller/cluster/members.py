@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from ottla_broker.controller.api import Partition
 from ottla_broker.controller.cluster.batch import Batch, NewBatch, Replies
 from ottla_broker.controller.cluster.channel import Channels
-from ottla_broker.controller.cluster.context import NO_LEADER, Context, Partition, RegisteredBroker
+from ottla_broker.controller.cluster.context import NO_LEADER, Context, RegisteredBroker
 from ottla_broker.controller.cluster.event_queue import EventQueue
 from ottla_broker.controller.cluster.leader_election import Elected, when_shutting_down
 from ottla_broker.controller.cluster.partition_state_machine import PartitionStateMachine

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
+from ottla_broker.controller.api import Partition
 from ottla_broker.controller.cluster.batch import Batch
-from ottla_broker.controller.cluster.context import NO_LEADER, Context, Partition
+from ottla_broker.controller.cluster.context import NO_LEADER, Context
 from ottla_broker.controller.cluster.leader_election import Elected, when_offline
 from ottla_broker.controller.cluster.persistence import ControllerMovedError, Persistence
 from ottla_broker.events import get_logger

@@ -11,13 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Final, Protocol
 
-from ottla_broker.controller.cluster.context import (
-    Context,
-    Partition,
-    PartitionView,
-    RegisteredBroker,
-    Topic,
-)
+from ottla_broker.controller.api import Partition
+from ottla_broker.controller.cluster.context import Context, PartitionView, RegisteredBroker, Topic
 from ottla_broker.events import get_logger
 from ottla_broker.store.api import (
     BadVersionError,

@@ -17,8 +17,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
+from ottla_broker.controller.api import Partition
 from ottla_broker.controller.cluster.batch import NewBatch
-from ottla_broker.controller.cluster.context import NO_LEADER, Context, Partition, Topic
+from ottla_broker.controller.cluster.context import NO_LEADER, Context, Topic
 from ottla_broker.controller.cluster.event_queue import EventQueue
 from ottla_broker.controller.cluster.leader_election import Elected
 from ottla_broker.controller.cluster.partition_state_machine import Choose, PartitionStateMachine

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla_broker.controller.api import CreatedTopic, MorePartitions, NewTopic, Outcome
+from ottla_broker.controller.api import CreatedTopic, MorePartitions, NewTopic, Outcome, Partition
 from ottla_broker.controller.cluster.batch import NewBatch, Replies
-from ottla_broker.controller.cluster.context import Context, Partition, PartitionView, Topic
+from ottla_broker.controller.cluster.context import Context, PartitionView, Topic
 from ottla_broker.controller.cluster.event_queue import EventQueue
 from ottla_broker.controller.cluster.partition_state_machine import PartitionStateMachine
 from ottla_broker.controller.cluster.persistence import ControllerMovedError, Persistence

@@ -11,8 +11,9 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from ottla_broker.controller.api import Partition
 from ottla_broker.controller.cluster.batch import NewBatch
-from ottla_broker.controller.cluster.context import Context, Partition
+from ottla_broker.controller.cluster.context import Context
 from ottla_broker.controller.cluster.event_queue import EventQueue
 from ottla_broker.controller.cluster.leader_balancer import LeaderBalancer
 from ottla_broker.controller.cluster.members import Members
