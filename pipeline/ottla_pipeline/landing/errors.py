@@ -1,4 +1,4 @@
-"""What can go wrong with a landing job: each error is one line that says what, where, and what to do."""
+"""Errors of landing jobs: one line each, with what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ class LandingError(Exception):
 
 
 class BadSetting(LandingError):
-    """A setting has a value that nothing can be done with."""
+    """A setting has an invalid value."""
 
 
 class SchemaRefused(LandingError):
-    """A schema can't be read, or the table has another that it can't be joined with."""
+    """A schema can't be read, or doesn't fit the table's."""
 
 
 class Collision(LandingError):
-    """Somebody else lands the same offsets in the same table."""
+    """Another job lands in the same table."""
 
 
 class DataGone(LandingError):
-    """Records between where the table ends and where the log begins can't be landed any more."""
+    """Records between the table's end and the log's start are gone."""
 
 
 class NotLanded(LandingError):
-    """A task could not land its range: a record that can't be parsed or read, say."""
+    """A task could not land its range, for example because a record can't be parsed."""

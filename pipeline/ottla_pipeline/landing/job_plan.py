@@ -1,4 +1,4 @@
-"""Before a job's first batch: its table, its columns, and where every partition goes on."""
+"""Prepares a job for its first batch: its table, its columns, and where every partition goes on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ottla_pipeline.source.positions import starting
 from ottla_pipeline.source.resolving import start_of
 
 _SAMPLE = 1000
-"""Records of a partition that a schema is inferred from, at most."""
+"""Most records of a partition to infer a schema from."""
 _FILES = (pa.types.is_integer, pa.types.is_string, pa.types.is_date, pa.types.is_boolean)
 """Types that a table can be partitioned by."""
 
@@ -42,12 +42,12 @@ class JobPlan:
 
 
 def plan_job(landing: Landing, cluster: ClusterQueries, run_id: str) -> JobPlan:
-    """Open the table or make it, and fix where partitions start that it has nothing of.
+    """Open or create the table, and resolve where new partitions start.
 
-    That goes into the table too: a run that starts at ``latest`` and is killed before its first batch goes on from the
-    same offsets.
+    The table keeps these offsets: if a run that starts at ``latest`` is killed before its first batch, the next run
+    starts at the same offsets.
 
-    :raises LandingError: the table or the schema can't be used; what the client or the source raise is theirs.
+    :raises LandingError: the table or the schema can't be used. Also raises SourceError and ClientError.
     """
     options = source_options(landing)
     topics = cluster.topics(options.topics)
@@ -80,9 +80,9 @@ def plan_job(landing: Landing, cluster: ClusterQueries, run_id: str) -> JobPlan:
 
 
 def source_options(landing: Landing) -> SourceOptions:
-    """The options of the reading side: as those of ``format("ottla")``.
+    """The options for reading, as of ``format("ottla")``.
 
-    :raises OptionError: a setting of the client, or the starting offsets, can't be right.
+    :raises OptionError: a setting of the client, or the starting offsets, are invalid.
     """
     client, group, servers = client_settings(landing.client), landing.group, landing.bootstrap_servers.strip()
     return SourceOptions(
@@ -106,7 +106,7 @@ def table_of(landing: Landing) -> Table:
 
 
 def values_of(landing: Landing, table: Table | None, sample: object) -> ParserSettings:
-    """How values are parsed: by the schema that is given, that of the table, or one inferred from ``sample()``."""
+    """How values are parsed: by the given schema, the table's, or one inferred from ``sample()``."""
     known = None
     if table is not None and landing.schema is None:
         beside = {one.name for one in landing.names.fields()} | set(landing.dates)
@@ -123,9 +123,9 @@ def values_of(landing: Landing, table: Table | None, sample: object) -> ParserSe
 
 
 def columns(landing: Landing, table: Table, data: pa.Schema, exists: bool) -> None:
-    """Make the table, or add the columns that it lacks.
+    """Create the table, or add missing columns.
 
-    :raises SchemaRefused: two columns of one name, or what the table has doesn't go with it.
+    :raises SchemaRefused: two columns have the same name, or the table's columns don't fit.
     """
     own = landing.names.fields()
     wanted = checked(
@@ -190,7 +190,7 @@ def _sample(
     offsets: Mapping[TopicPartition, int],
     ids: Mapping[str, str],
 ) -> pa.Array:
-    """Values of the first records that are to be landed."""
+    """Values of the first records to land."""
     earliest = cluster.earliest(list(offsets))
     ends = cluster.latest(list(offsets), options.isolation)
     settings = options.read_settings(("value",))
@@ -211,4 +211,4 @@ def _sample(
 
 
 def _pass(_: object) -> None:
-    """A batch that can't be decoded says nothing of a schema."""
+    """Ignore a batch that can't be decoded: it doesn't help to infer a schema."""

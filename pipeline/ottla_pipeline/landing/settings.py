@@ -21,7 +21,7 @@ _DATE = re.compile(r"date\((\w+)\)")
 
 @dataclass(frozen=True)
 class Landing:
-    """A job: topics into one table. Every field has the meaning that docs/landing.md gives it.
+    """A job that lands topics in one table. docs/landing.md explains every field.
 
     :raises BadSetting: a value is invalid, or two conflict.
     """
@@ -42,7 +42,7 @@ class Landing:
     """Columns, or ``date(column)`` for the day of a timestamp."""
     target_file_size: int = 128 << 20
     task_bytes: int = 64 << 20
-    """Bytes of the log that one task reads, about."""
+    """About how many bytes of the log one task reads."""
     compression: str = "zstd"
     dead_letters: str | None = None
     """``topic:NAME`` or ``table:PATH``. None: a record that can't be parsed ends the job."""
@@ -52,7 +52,7 @@ class Landing:
     """For partitions of which the table has nothing yet: earliest, latest, group, or offsets as JSON."""
     max_records: int | None = None
     max_bytes: int | None = None
-    """Most of a batch, about."""
+    """Most offsets, and about the most bytes, of a batch."""
     client: Mapping[str, str] = field(default_factory=dict)
     """Settings of Kafka clients, without ``kafka.``."""
     segments: Literal["auto", "always", "never"] = "auto"
@@ -63,13 +63,13 @@ class Landing:
     catalog: Mapping[str, str] | None = None
     """Properties of an Iceberg catalogue. None: one in SQLite beside the table."""
     storage: Mapping[str, str] | None = None
-    """Options of the object store that a Delta table is in, as deltalake takes them."""
+    """deltalake's options of the object store that a Delta table is in."""
     delimiter: str = ","
-    """Between the fields of CSV."""
+    """The separator of CSV fields."""
     confluent: bool = False
     """Whether Avro values begin with the five bytes of Confluent's framing."""
     restarts: int = 5
-    """How often in a row a batch is tried again after a crash of Spark's."""
+    """How often in a row a batch is tried again after Spark crashed."""
 
     def __post_init__(self) -> None:
         for name in ("topics", "partition_by"):
@@ -80,7 +80,7 @@ class Landing:
         if not self.table.strip():
             raise BadSetting("table is empty: the folder of a table, or folder/namespace.name for Iceberg")
         if bool(self.topics) == (self.pattern is not None):
-            raise BadSetting("topics or pattern says what to land: one of the two")
+            raise BadSetting("set either topics or pattern, to say what to land")
         if self.pattern is not None:
             try:
                 re.compile(self.pattern)
@@ -158,7 +158,7 @@ class Landing:
 
     @property
     def available_now(self) -> bool:
-        """Whether the job ends with what there is when it starts."""
+        """Whether the job ends with what exists when it starts."""
         return self.trigger == AVAILABLE_NOW
 
     @property
@@ -175,7 +175,7 @@ class Landing:
 
 
 def date_column(spec: str, names: Names) -> tuple[str, str]:
-    """Of ``date(column)`` the column of days and the one it comes from."""
+    """For ``date(column)``: the column of days, and the one it comes from."""
     found = _DATE.fullmatch(spec)
     assert found is not None, "checked before"
     source = found.group(1)
@@ -189,7 +189,7 @@ def whole_name(pattern: str) -> str:
 
 
 def nearest(value: object, known: tuple[str, ...]) -> str:
-    """What was likely meant, or all that there is."""
+    """The closest choice, or all choices."""
     from difflib import get_close_matches
 
     near = get_close_matches(str(value), known, n=1)
@@ -209,12 +209,12 @@ class BatchDone:
     start: OffsetsByTopic
     end: OffsetsByTopic
     latest: OffsetsByTopic
-    """Where the logs ended after the batch; what is between is the lag."""
+    """Where the logs ended after the batch; the difference to ``end`` is the lag."""
     seconds: float
     durations: Mapping[str, float]
-    """read: Spark's job with all tasks; dead_letters, commit, group: on the driver, seconds."""
+    """Seconds: ``read`` for Spark's job with all tasks; ``dead_letters``, ``commit``, ``group`` on the driver."""
     skipped: bool = False
-    """The table had the batch already: it was committed before a crash."""
+    """The table had the batch already."""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -223,7 +223,7 @@ class BatchDone:
 
 @dataclass(frozen=True)
 class Landed:
-    """What a run of a job did."""
+    """The result of a run."""
 
     batches: int = 0
     rows: int = 0

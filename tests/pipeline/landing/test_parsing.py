@@ -370,7 +370,7 @@ def test_avro_records() -> None:
     )
     assert parsed.columns.to_pylist()[0] == {**RECORD, "tags": [("a", b"b")]}
     assert set(errors(parsed)) == {2, 3, 4}
-    assert errors(parsed)[3] == "1 bytes are left behind the record of this Avro schema"
+    assert errors(parsed)[3] == "1 bytes are left after the record of this Avro schema"
 
 
 def test_avro_in_confluents_framing() -> None:

@@ -25,7 +25,7 @@ GOOD: dict[str, Any] = {
         ({"bootstrap_servers": " "}, "bootstrap_servers is empty"),
         ({"table": ""}, "table is empty"),
         ({"topics": ()}, "topics or pattern"),
-        ({"pattern": "f.*"}, "one of the two"),
+        ({"pattern": "f.*"}, "either topics or pattern"),
         ({"topics": (), "pattern": "f["}, r"pattern is 'f\[', which is no regular expression"),
         ({"format": "delt"}, "format is 'delt': is it delta?"),
         ({"values": "xml"}, "values is 'xml': it can be raw, json, csv, avro"),

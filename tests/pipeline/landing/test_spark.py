@@ -88,9 +88,9 @@ def test_new_fields_in_the_middle_of_a_stream(spark: SparkSession, landing: Land
     produce(landing.bootstrap_servers, topic, [{"a": n} for n in range(50)] + [{"a": 50, "b": True}])
     produce(landing.bootstrap_servers, topic, [{"c": 1.5}], 1)
     job = replace(landing, values="json", max_records=20)
-    produce(landing.bootstrap_servers, topic, [{"a": 51, "d": "x"}] * 2000)
+    produce(landing.bootstrap_servers, topic, [{"a": 51, "d": "x"}] * 200)
     done = land(job, spark)
-    assert done.rows == 2052
+    assert done.rows == 252
     assert set(table_of(job).schema().names) >= {"a", "b", "c", "d"}
     assert [row for row in rows(job, "a", "b", "c") if row[1] or row[2]] == [
         (50, True, None),

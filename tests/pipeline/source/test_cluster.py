@@ -1,4 +1,4 @@
-"""The whole way on a standalone cluster, with nothing of Ottla installed but an archive that ``--py-files`` brings."""
+"""Landing and reading on a standalone cluster that has Ottla only from an archive (``--py-files``)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.pipeline.landing.rounds import offsets
 from tests.pipeline.source.conftest import Put
 
 import ottla_client
@@ -19,6 +20,8 @@ import ottla_protocol
 import pyspark_ottla
 from ottla_client.sync import Admin
 from ottla_client.types import TopicPartition
+from ottla_pipeline.landing import Landing
+from ottla_pipeline.landing.job_plan import table_of
 
 if TYPE_CHECKING:
     from tests.support.processes import BrokerProcess
@@ -35,8 +38,9 @@ spark = SparkSession.builder.getOrCreate()
 found = {}
 topic, table = options["subscribe"], checkpoint + "-table"
 servers = options["kafka.bootstrap.servers"]
-job = Landing(servers, table, topics=(topic,), format="parquet", segments="never", restarts=5)
-found["landed"] = land(job, spark).rows
+job = Landing(servers, table, topics=(topic,), format="parquet", segments="never", max_records=50, restarts=5)
+done = land(job, spark)
+found["landed"] = [done.rows, done.batches]
 found["table"] = spark.read.parquet(table).count()
 register(spark)
 register(spark)
@@ -133,7 +137,10 @@ def test_everything_comes_with_the_archive(
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     found = json.loads(result.read_text())
-    assert (found["landed"], found["table"]) == (100, 100)
+    assert (found["landed"], found["table"]) == ([100, 2], 100)
+    landing = Landing(broker.bootstrap, f"{tmp_path}/checkpoint-table", topics=(topic,), format="parquet")
+    assert offsets(landing, topic) == [list(range(70)), list(range(30))]
+    assert table_of(landing).offsets() == {topic: {0: 70, 1: 30}}
     assert found["batch"] == [100, sum(range(70)) + sum(range(30)), 2]
     assert found["stream"] == [[0, each] for each in range(70)] + [[1, each] for each in range(30)]
     there, where = found["installed"]

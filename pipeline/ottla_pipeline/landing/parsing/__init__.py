@@ -1,7 +1,7 @@
-"""Values to columns: JSON, CSV, Avro, or the bytes as they are.
+"""Parses values to columns: JSON, CSV, Avro, or the bytes unchanged.
 
-A parser takes the values of many records at once. Whatever can be is done by Arrow without a Python object a record;
-records that fail are looked for only when a batch of them does.
+A parser takes the values of many records at once. Arrow does the work where possible, without a Python object per
+record. Failing records are searched only when a batch fails.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Avro records of one schema, by fastavro.
 
-Bare (the encoding alone), or as Confluent's serializers write them: a zero byte and four of a schema's number first.
-The number is not looked up: every value must have been written with the schema that is given.
+Values are bare, or framed as by Confluent's serializers: a zero byte and four bytes of a schema id come first. The id
+is not looked up: every value must have been written with the given schema.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ class AvroParser:
         try:
             return pa.Table.from_pylist(rows, schema=self.schema)
         except (pa.ArrowException, OverflowError) as error:
-            # The encoding of an int may have a long, that of a decimal more digits than it is declared with.
+            # An encoded int may be a long, and a decimal may have more digits than declared.
             raise Malformed(f"a value does not fit its type: {error}") from error
 
     def _one_by_one(
         self, rows: list[Any], places: list[int], failures: list[Failure]
     ) -> tuple[pa.Table, list[int]]:
-        """The rows whose values fit, and their places; the others are put to the failures."""
+        """The rows whose values fit, and their places; adds the others to ``failures``."""
         fitting, good = [], []
         for at, row in zip(places, rows, strict=True):
             try:
@@ -103,7 +103,7 @@ class AvroParser:
             raise Malformed("the value does not begin with the zero byte of Confluent's framing")
         source = io.BytesIO(value)
         source.seek(self._skip)
-        # fastavro raises whatever its readers meet in malformed bytes: EOFError, IndexError, UnicodeDecodeError, …
+        # fastavro raises many errors for malformed bytes: EOFError, IndexError, UnicodeDecodeError, …
         try:
             record = self._read(source, self._parsed, None)
         except Exception as error:
@@ -112,7 +112,7 @@ class AvroParser:
             ) from error
         if source.tell() != len(value):
             raise Malformed(
-                f"{len(value) - source.tell()} bytes are left behind the record of this Avro schema"
+                f"{len(value) - source.tell()} bytes are left after the record of this Avro schema"
             )
         return record
 
@@ -129,7 +129,7 @@ def from_avro(document: Any) -> pa.Schema:
 
 
 def _texts(node: Any) -> Any:
-    """The schema without logical types of text: fastavro would make objects of them that no column takes."""
+    """The schema without logical types of text: fastavro would make objects that no column takes."""
     if isinstance(node, list):
         return [_texts(one) for one in node]
     if not isinstance(node, Mapping):

@@ -1,4 +1,4 @@
-"""What a parser takes and gives, and the search for records that fail."""
+"""The interface of parsers, and the search for failing records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 class Malformed(Exception):
-    """Values can't be parsed together; said of one record alone it is that record's error."""
+    """Values can't be parsed together; for a single record, it is that record's error."""
 
 
 @dataclass(frozen=True)
@@ -30,36 +30,36 @@ class Failure:
 
 @dataclass(frozen=True)
 class Parsed:
-    """What became of a batch of values."""
+    """The result of parsing a batch of values."""
 
     columns: pa.Table
     """The records that could be parsed, in order."""
     rows: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
-    """Where among the values they were; None: all of them, one for one."""
+    """Their places among the values; None if all values are rows."""
     failures: list[Failure] = field(default_factory=list)
     unknown: pa.Schema | None = None
-    """Columns that the records have and the schema has not, where the parser was told to look for them."""
+    """Columns that the records have and the schema lacks, if the parser looks for them."""
 
 
 class Parser(Protocol):
-    """Values of records to columns of one schema."""
+    """Parses values of records to the columns of one schema."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that :meth:`parse` gives, all of them nullable."""
+        """The columns that :meth:`parse` returns, all nullable."""
 
     def parse(self, values: pa.Array) -> Parsed:
         """Parse ``values``, an array of binary. A null value is a row of nulls."""
 
 
 Attempt = Callable[[pa.Array], pa.Table]
-"""Parses values, all or none: raises :class:`Malformed`."""
+"""Parses all values, or raises :class:`Malformed`."""
 
 
 def search(values: pa.Array, attempt: Attempt, empty: pa.Table) -> Parsed:
     """Parse values of which some may be malformed, halving what fails until single records are left.
 
-    With k bad records in n that is some ``2 * k * log2(n/k)`` attempts. An explicit stack: no recursion to run out of.
+    With k bad records in n, it takes about ``2 * k * log2(n/k)`` attempts. An explicit stack avoids deep recursion.
     """
     pieces: list[pa.Table] = []
     rows: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
@@ -90,7 +90,7 @@ def search(values: pa.Array, attempt: Attempt, empty: pa.Table) -> Parsed:
 def together(
     count: int, table: pa.Table, odd: np.ndarray[tuple[int], np.dtype[np.int64]], others: Parsed
 ) -> Parsed:
-    """What became of ``count`` values, of which all but those at the places ``odd`` are in ``table``, one for one."""
+    """Merge results for ``count`` values: ``table`` has the rows of all but those at the places ``odd``."""
     own = np.delete(np.arange(count, dtype=np.int64), odd)
     failures = [Failure(int(odd[one.row]), one.error) for one in others.failures]
     rows = np.concatenate([own, odd if others.rows is None else odd[others.rows]])
@@ -107,7 +107,7 @@ def check_required(table: pa.Table, wanted: pa.Schema) -> None:
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
-    """The schema with every column nullable, as tables have them: what NOT NULL asks for is checked when parsing."""
+    """The schema with every column nullable, as in tables: parsing checks NOT NULL."""
     return pa.schema([one.with_nullable(True).with_type(_nullable(one.type)) for one in schema])
 
 
@@ -120,7 +120,7 @@ def _nullable(kind: pa.DataType) -> pa.DataType:
 
 
 def check_text(values: pa.Array) -> None:
-    """:raises Malformed: bytes that are no UTF-8."""
+    """:raises Malformed: bytes are not UTF-8."""
     try:
         pc.cast(values, pa.string())
     except pa.ArrowInvalid as error:
@@ -128,9 +128,9 @@ def check_text(values: pa.Array) -> None:
 
 
 def check_depth(values: pa.Array) -> None:
-    """For values that Arrow is to infer types from: far below what it can go down without running out of its stack.
+    """Check values whose types Arrow will infer: it recurses, so deep nesting would overflow its stack.
 
-    :raises Malformed: JSON that is nested deeper than a table's columns can be.
+    :raises Malformed: the JSON is nested deeper than a table's columns can be.
     """
     opened = pc.add(pc.count_substring(values, b"{"), pc.count_substring(values, b"["))
     for value in values.filter(pc.greater(opened, DEEPEST)):
@@ -144,7 +144,7 @@ def check_depth(values: pa.Array) -> None:
 
 
 def has_line_ends(values: pa.Array) -> bool:
-    """Whether a value has a line feed or a carriage return inside."""
+    """Whether any value contains a line feed or a carriage return."""
     offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
     data = values.buffers()[2]
     if data is None or not len(offsets):
@@ -154,7 +154,7 @@ def has_line_ends(values: pa.Array) -> bool:
 
 
 def joined(values: pa.Array) -> pa.Buffer:
-    """All values with a line feed between them, in one buffer."""
+    """All values in one buffer, separated by line feeds."""
     return _data(pc.binary_join(_as_list(values), b"\n"))
 
 
@@ -167,5 +167,5 @@ def _data(scalar: pa.Array) -> pa.Buffer:
 
 
 def first_line(error: Exception) -> str:
-    """An error of Arrow in one line, without the row number, which is that of the piece."""
+    """Arrow's error in one line, without the row number, which counts within a piece."""
     return str(error).splitlines()[0].removesuffix(" in row 0")

@@ -1,8 +1,8 @@
-"""Comma-separated values, one row a record, without a header.
+"""Parses comma-separated values, one row per record, without a header.
 
-Fields may be quoted with ``"``; an empty field is null, ``""`` an empty text. Values are joined line by line for
-Arrow's reader. Row n is record n because no value that is joined has a line feed inside (so none makes two rows) and as
-many rows come out as went in (so none took the next one in): values with line feeds are read one by one.
+Fields may be quoted with ``"``; an empty field is null, ``""`` an empty text. Values are joined by line feeds for
+Arrow's reader. Row n is record n because no joined value contains a line feed (so none makes two rows), and as many
+rows come out as went in (so none continues in the next). Values with line feeds are read one by one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CsvParser:
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
-            # Text was checked before, all at once.
+            # All text was checked before.
             check_utf8=False,
         )
 
@@ -76,7 +76,7 @@ class CsvParser:
         longest = int(pc.max(pc.binary_length(values)).as_py())
         text = _lines(values)
         if text[: len(BOM_UTF8)] == BOM_UTF8:
-            # The first one is not part of a text to Arrow; those of later values are.
+            # Arrow would drop a byte order mark that belongs to the first value: put one before it.
             text = pa.py_buffer(BOM_UTF8 + text.to_pybytes())
         try:
             return pcsv.read_csv(
@@ -124,6 +124,6 @@ def infer(values: pa.Array, delimiter: str = ",") -> pa.Schema:
             f"a schema can't be inferred from these CSV records: {first_line(error)}"
         ) from error
     kinds = [pa.string() if pa.types.is_null(one) else normalised(one) for one in table.schema.types]
-    # Times of day and spans of time have no column in a table; text they are.
+    # Tables have no columns for times of day and durations: keep them as text.
     kinds = [pa.string() if pa.types.is_time(one) or pa.types.is_duration(one) else one for one in kinds]
     return pa.schema(list(zip(table.schema.names, kinds, strict=True)))

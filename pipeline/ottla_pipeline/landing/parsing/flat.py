@@ -1,7 +1,7 @@
-"""JSON objects whose columns are plain values, taken apart by compiled loops straight into columns.
+"""Parses JSON objects of plain values by compiled loops, straight into columns.
 
-Several times as fast as Arrow's reader, which is what says how values are read: records that have anything unusual are
-left to it. Used where numba is there and was loaded to read the records (see ``reading.engines``).
+It is several times as fast as Arrow's reader, which defines how values are read: unusual records are left to that
+reader. It is used if numba was loaded to read the records (see ``reading.engines`` and docs/decisions/0008).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ottla_pipeline.reading.engines import compiled_already
 log = logging.getLogger("ottla_pipeline")
 
 _CELLS: Final = 1 << 20
-"""Values that are taken apart at a time: 9 MB."""
+"""Values that are parsed at a time: 9 MB."""
 _MOST: Final = 300
-"""Columns. A field that isn't where it is expected is looked for among all of them, one by one."""
+"""Most columns: a field that isn't where it is expected is searched among all of them."""
 
 
 class FlatParser:
-    """Takes objects apart; made by :meth:`of`."""
+    """Parses objects; made by :meth:`of`."""
 
     def __init__(self, kernels: ModuleType, schema: pa.Schema, kinds: list[int], wanted: pa.Schema) -> None:
         self._kernels: Any = kernels
@@ -44,7 +44,7 @@ class FlatParser:
         self._least = np.array([-(2 ** (size - 1)) for size in bits], np.int64)
         self._greatest = np.array([2 ** (size - 1) - 1 for size in bits], np.int64)
         self._required = np.array([not one.nullable for one in wanted], np.uint8)
-        # At first the columns are expected in their own order.
+        # At first, fields are expected in the order of the columns.
         self._follow = np.array([*range(1, len(names)), 0, 0], np.int64)
         self._seen = np.empty(len(names), np.int64)
         self._rows = max(1, _CELLS // len(names))
@@ -52,7 +52,7 @@ class FlatParser:
 
     @classmethod
     def of(cls, schema: pa.Schema, wanted: pa.Schema) -> Self | None:
-        """The parser for ``schema``; None where there can be none, or none yet. ``wanted`` says what is NOT NULL."""
+        """The parser for ``schema``; None if the loops don't support it or aren't loaded. ``wanted`` has NOT NULL."""
         kernels = _kernels() if compiled_already() else None
         if kernels is None:
             return None
@@ -63,7 +63,7 @@ class FlatParser:
         return cls(kernels, schema, known, wanted) if len(known) == len(kinds) else None
 
     def parse(self, values: pa.Array, *, known_alone: bool) -> tuple[pa.Table, NDArray[np.int64]]:
-        """The objects but the odd ones, in order, and which are odd. No value is null.
+        """Rows of all objects but the odd ones, in order, and the places of the odd ones. No value is null.
 
         ``known_alone``: objects with fields that are no columns are odd.
         """
@@ -117,7 +117,7 @@ class FlatParser:
         cells: NDArray[np.int64],
         marks: NDArray[np.uint8],
     ) -> pa.Array:
-        """A column of what was found. Where there is no value, a cell has what was there before."""
+        """A column from cells; a cell without a value is undefined."""
         kernels = self._kernels
         rows = len(cells)
         nulls = rows - int(np.count_nonzero(marks))
@@ -154,7 +154,7 @@ class FlatParser:
 
 
 def _patterns(names: list[bytes]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Names as words, each with which of its bytes count behind it; and their sizes in bytes."""
+    """Names as words, each followed by a mask of its valid bytes; and their sizes in bytes."""
     sizes = np.array([len(name) for name in names], np.int64)
     room = -(-int(sizes.max()) // 8) * 8
     texts, masks = (
@@ -167,17 +167,17 @@ def _patterns(names: list[bytes]) -> tuple[NDArray[np.uint64], NDArray[np.int64]
 @cache
 def _kernels() -> ModuleType | None:
     if sys.byteorder != "little":
-        # The loops look at eight bytes as one number.
+        # The loops read eight bytes as one little-endian number.
         return None
     try:
         from ottla_pipeline.reading import compiling
 
         if compiling.uncached:
-            # Compiling takes as long as Arrow needs for millions of records: too long for one process.
+            # Without a cache, compiling takes as long as Arrow needs for millions of records.
             return None
         from ottla_pipeline.landing.parsing import kernels
     except Exception as error:
-        # Whatever numba fails with on this machine, the other way brings the same rows.
+        # Any failure of numba on this machine: Arrow gives the same rows.
         why = str(error).partition("\n")[0]
         log.warning("numba can't be used, JSON is parsed several times slower without it: %s", why)
         return None
@@ -185,7 +185,7 @@ def _kernels() -> ModuleType | None:
 
 
 def _kind(kernels: Any, type_: pa.DataType) -> int | None:
-    """What the loops make of a type; None for what they don't know."""
+    """The loops' kind for a type; None if they don't support it."""
     kinds: Sequence[tuple[bool, int]] = (
         (pa.types.is_signed_integer(type_), kernels.WHOLE),
         (type_ == pa.float64(), kernels.REAL),
@@ -200,5 +200,5 @@ def _kind(kernels: Any, type_: pa.DataType) -> int | None:
 
 
 def _escaped(name: str) -> bool:
-    """Whether JSON has to write the name otherwise."""
+    """Whether JSON has to escape the name."""
     return any(one < " " or one in '"\\' for one in name)

@@ -1,4 +1,4 @@
-"""Which parser a job uses, and from what schema."""
+"""Chooses a job's parser and its schema."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FORMATS = ("raw", "json", "csv", "avro")
 
 @dataclass(frozen=True)
 class ParserSettings:
-    """What a task needs to make its parser. Small and picklable: it travels to every task."""
+    """Settings of a parser. Small and picklable: they travel to every task."""
 
     values: str
     schema: str
@@ -57,11 +57,11 @@ def settings(
     delimiter: str = ",",
     confluent: bool = False,
 ) -> ParserSettings:
-    """Settings from what the user gave: DDL, a JSON Schema or an Avro schema, as text or as a file's name.
+    """Settings from the user's schema: DDL, a JSON Schema or an Avro schema, as text or as a file's name.
 
-    Without a schema it is that of the table (``known``), or inferred from ``sample()`` where there is none yet.
+    Without a schema, it is the table's (``known``), or inferred from ``sample()`` for a new table.
 
-    :raises SchemaRefused: it can't be read, or doesn't go with the values.
+    :raises SchemaRefused: it can't be read, or doesn't fit the format of the values.
     """
     if values == "raw":
         if schema is not None:
@@ -87,18 +87,18 @@ def settings(
 
 
 def columns(chosen: ParserSettings) -> pa.Schema:
-    """The columns that values become."""
+    """The columns of parsed values."""
     return SCHEMA if chosen.values == "raw" else parser(chosen).schema
 
 
 def with_columns(chosen: ParserSettings, new: pa.Schema) -> ParserSettings:
-    """The settings of a parser that knows ``new`` columns as well."""
+    """The settings with ``new`` columns added."""
     known = unpacked(chosen.schema)
     return replace(chosen, schema=packed(pa.schema([*known, *new])))
 
 
 def packed(schema: pa.Schema) -> str:
-    """A schema as text, with everything that Arrow knows of it."""
+    """A schema in Arrow's own form, as base64 text."""
     return base64.b64encode(schema.serialize().to_pybytes()).decode()
 
 
@@ -114,7 +114,7 @@ def _made(values: str, schema: pa.Schema, delimiter: str, *, grow: bool) -> Pars
 
 
 def _text(schema: str) -> str:
-    """The schema itself: what was given, or what is in the file that was named."""
+    """The schema's text: the given text, or the content of the named file."""
     if schema.lstrip()[:1] in ("{", "[") or " " in schema.strip():
         return schema
     path = Path(schema)

@@ -1,13 +1,13 @@
-"""JSON objects, one a record.
+"""Parses JSON objects, one per record.
 
-Values are joined line by line for Arrow's reader, with an explicit schema. The reader takes one object after the other
-and does not care for lines, so three things make sure that row n is record n: every value begins with ``{`` and ends
-with ``}`` (so no object can go on in the next value), strings hold no raw control characters (the reader refuses them),
-and as many rows come out as values went in (so no value held two objects).
+Values are joined by line feeds for Arrow's reader, with an explicit schema. The reader takes one object after the other
+and ignores lines, so three things make sure that row n is record n: every value begins with ``{`` and ends with ``}``
+(so no object continues in the next value), strings hold no raw control characters (the reader refuses them), and as
+many rows come out as values went in (so no value has two objects).
 
-A field that the schema has not is left out, or reported (``grow``); one that a record has not is null. Numbers are not
-read from strings, nor strings from numbers. Timestamps are ISO 8601 text, UTC where they say no offset; dates
-``YYYY-MM-DD``; decimals numbers or text.
+A field without a column is left out, or reported (``grow``); a missing field is null. Numbers are not read from
+strings, nor strings from numbers. Timestamps are ISO 8601 text, UTC without an offset; dates are ``YYYY-MM-DD``;
+decimals are numbers or text.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ottla_pipeline.landing.parsing.flat import FlatParser
 from ottla_pipeline.landing.schema import normalised, type_name
 
 _BLOCK = 1 << 20
-"""Bytes that Arrow parses at a time: what stays in the processor's cache is parsed faster."""
+"""Bytes that Arrow parses at a time: a block that fits the processor's cache is parsed faster."""
 
 
 class JsonParser:
@@ -50,7 +50,7 @@ class JsonParser:
         self._wanted = schema
         self.schema = nullable(schema)
         self._grow = grow
-        # Dates are read as text: Arrow's reader takes numbers alone for them.
+        # Dates are read as text: Arrow's reader accepts only numbers for them.
         self._read_as = pa.schema([one.with_type(_as_text(one.type)) for one in self.schema])
         self._behaviour = "infer" if grow else "ignore"
         self._unknown: pa.Schema | None = None
@@ -67,13 +67,13 @@ class JsonParser:
         return Parsed(parsed.columns, parsed.rows, parsed.failures, self._unknown)
 
     def _by_loops(self, flat: FlatParser, values: pa.Array) -> Parsed:
-        """What is usual by compiled loops, the rest by Arrow."""
+        """Parse usual objects by compiled loops, the rest by Arrow."""
         if values.null_count:
             values = pc.fill_null(values, b"{}")
         try:
             table, odd = flat.parse(values, known_alone=self._grow)
         except pa.ArrowInvalid:
-            # A number that Arrow has to look at, and refuses.
+            # Arrow has refused a number that was left to it.
             return self._search(values)
         if not len(odd):
             return Parsed(table)
@@ -110,9 +110,9 @@ class JsonParser:
 
 
 def read(text: pa.Buffer, block: int, schema: pa.Schema | None, behaviour: str) -> pa.Table:
-    """Objects, one behind the other, by Arrow.
+    """Parse consecutive objects by Arrow.
 
-    :raises Malformed: they are none, or do not fit ``schema``.
+    :raises Malformed: they are no objects, or don't fit ``schema``.
     """
     try:
         return pj.read_json(
@@ -125,7 +125,7 @@ def read(text: pa.Buffer, block: int, schema: pa.Schema | None, behaviour: str) 
 
 
 def infer(values: pa.Array) -> pa.Schema:
-    """The columns of a sample of objects; those that are null in all of it are left out, as their type isn't known.
+    """The columns of a sample of objects, without those that are always null, whose type is unknown.
 
     :raises SchemaRefused: the sample has no objects with fields, or a field of two types.
     """
@@ -149,7 +149,7 @@ def infer(values: pa.Array) -> pa.Schema:
 
 
 def _reading(schema: pa.Schema) -> pa.Schema:
-    """What Arrow inferred, as tables are to have it: it reads ``"2013-01-01"`` and ``"2013-01-01T05:00:00Z"`` alike."""
+    """Inferred columns with a table's types. Arrow reads ``"2013-01-01"`` and ``"2013-01-01T05:00:00Z"`` alike."""
     return pa.schema([one.with_type(_settled(one.type)) for one in schema])
 
 
@@ -164,7 +164,7 @@ def _settled(kind: pa.DataType) -> pa.DataType:
 
 
 def settled(schema: pa.Schema) -> pa.Schema:
-    """Columns that were found in passing, as a table takes them; without those whose type isn't known yet."""
+    """New columns with a table's types, without those whose type is still unknown."""
     return pa.schema(
         [one.with_type(normalised(_settled(one.type))) for one in schema if not _unclear(one.type)]
     )
@@ -200,7 +200,7 @@ def _braced(values: pa.Array) -> bool:
 
 
 def _block(values: pa.Array, text: pa.Buffer) -> int:
-    """How much Arrow may take at a time: it cuts at line feeds, so all at once where values have some inside."""
+    """Arrow's block size: it splits at line feeds, so if values contain any, it is all of the text."""
     if has_line_ends(values):
         return int(text.size) + 64
     return max(_BLOCK, 2 * int(pc.max(pc.binary_length(values)).as_py()) + 64)
@@ -217,7 +217,7 @@ def _as_text(kind: pa.DataType) -> pa.DataType:
 
 
 def _refuse(name: str, kind: pa.DataType) -> None:
-    """:raises SchemaRefused: JSON has nothing that becomes such a column."""
+    """:raises SchemaRefused: a column of this type can't be read from JSON."""
     if pa.types.is_map(kind) or pa.types.is_binary(kind):
         instead = "a STRUCT with its fields" if pa.types.is_map(kind) else "STRING"
         raise SchemaRefused(

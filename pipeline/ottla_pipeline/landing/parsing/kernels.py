@@ -1,8 +1,7 @@
-"""The loops that take flat JSON objects apart, compiled by numba. Imported only where it pays (see ``flat``).
+"""The loops that parse flat JSON objects, compiled by numba. Imported only if worth it (see ``flat``).
 
-They accept what is sure to mean the same to Arrow's reader. Whatever else a record has, right or wrong, makes it an odd
-one, which is left to that reader: it says what such a record is, or what is wrong with it. No byte is looked at before
-its place was held against the end of its record.
+They accept only what certainly means the same to Arrow's reader. Any other record, valid or not, is odd, and left to
+that reader, which parses or refuses it. No byte is read before its place is compared with the record's end.
 """
 
 from __future__ import annotations
@@ -41,25 +40,25 @@ from ottla_pipeline.reading.compiling import (
 WHOLE: Final = 0
 REAL: Final = 1
 FLOAT: Final = 2
-"""As REAL, of half the size."""
+"""As REAL, with 32 bits."""
 TEXT: Final = 3
 FLAG: Final = 4
 STAMP: Final = 5
-"""Microseconds; the text may say an offset."""
+"""Microseconds; the text may have an offset."""
 LOCAL: Final = 6
-"""Microseconds; the text says no offset."""
+"""Microseconds; the text has no offset."""
 DAY: Final = 7
 
 PLAIN: Final = 1
-"""A value's mark: the cell has it. 0: there is none."""
+"""A value's mark: the cell has the value. 0 means no value."""
 LATER: Final = 2
-"""A value's mark. Of a text: it has escapes. Of a number: the cell has its place, it is to be read by Arrow."""
+"""A value's mark: a text has escapes; a number is left to Arrow, and the cell has its place."""
 
 _POWERS = np.array([float(f"1e{power}") for power in range(23)])
 _EXACT: Final = 2**53
 _ZEROS: Final = types.uint64(0x3030303030303030)
 _TENS: Final = types.uint64(0x7676767676767676)
-"""What takes a byte of ten and more to its highest bit."""
+"""Added to a byte, it sets the highest bit if the byte is ten or more."""
 _OCTET_TABLE = types.Array(types.uint8, 2, "C")
 _PATTERNS = types.Array(types.uint64, 2, "C")
 _CELLS = types.Array(types.int64, 2, "C")
@@ -68,7 +67,7 @@ _REALS = types.Array(types.float64, 2, "C")
 
 @merged
 def _whole(data: int, at: int, end: int) -> Any:
-    """A whole number, and the place behind it: -1 if it is none, or one of more than 63 bits."""
+    """An integer, and the place after it: -1 if there is none, or it has more than 63 bits."""
     negative = octet(data, at) == 45
     if negative:
         at += 1
@@ -79,7 +78,7 @@ def _whole(data: int, at: int, end: int) -> Any:
         if digits < 8:
             if digits == 0 or at + digits > end or (digits > 1 and octet(data, at) == 48):
                 return types.int64(0), types.int64(-1)
-            # As if there were zeros before it: pairs, then fours, then the eight become a number.
+            # Padded with zeros in front: pairs, then fours, then all eight digits become a number.
             eight <<= types.uint64(64 - 8 * digits)
             eight = (eight * types.uint64(2561)) >> types.uint64(8)
             eight = ((eight & types.uint64(0x00FF00FF00FF00FF)) * types.uint64(6553601)) >> types.uint64(16)
@@ -107,10 +106,10 @@ def _whole(data: int, at: int, end: int) -> Any:
 
 @merged
 def _real(data: int, at: int, end: int) -> Any:
-    """A number that a double's own arithmetic gets right, and whether this is one.
+    """A number that double arithmetic computes exactly, and whether this is one.
 
-    Up to 2**53 as a whole number and 10**22 are doubles, so that one rounding makes the nearest (Clinger). There is a
-    number at ``at``, as JSON has it.
+    Integers up to 2**53 and powers up to 10**22 are exact doubles, so a single rounding gives the nearest (Clinger).
+    There is a JSON number at ``at``.
     """
     negative = octet(data, at) == 45
     if negative:
@@ -148,7 +147,7 @@ def _real(data: int, at: int, end: int) -> Any:
 
 @merged
 def _two(data: int, at: int) -> Any:
-    """The number of two digits; far below 0 where there aren't any."""
+    """The number of two digits; far below 0 if they are none."""
     high = octet(data, at) - 48
     low = octet(data, at + 1) - 48
     good = (high >= 0) & (high <= 9) & (low >= 0) & (low <= 9)
@@ -157,7 +156,7 @@ def _two(data: int, at: int) -> Any:
 
 @merged
 def _day(data: int, at: int) -> Any:
-    """Days since 1970 of the ten bytes YYYY-MM-DD, and whether they are such a day."""
+    """Days since 1970 of the ten bytes YYYY-MM-DD, and whether they are valid."""
     year = _two(data, at) * 100 + _two(data, at + 2)
     month = _two(data, at + 5)
     day = _two(data, at + 8)
@@ -174,7 +173,7 @@ def _day(data: int, at: int) -> Any:
     longest = 28 + leap if month == 2 else 30 + ((month + (month >> 3)) & 1)
     if day > longest:
         return types.int64(0), False
-    # Years that begin in March, so that the odd month is the last; in 400 of them are 146,097 days.
+    # Years begin in March, so that February is last; 400 years have 146,097 days.
     if month <= 2:
         year -= 1
         month += 12
@@ -184,7 +183,7 @@ def _day(data: int, at: int) -> Any:
 
 @merged
 def _stamp(data: int, at: int, end: int, offsets: bool) -> Any:
-    """Microseconds since 1970 of the text at ``at``, and the place behind its closing quote: -1 if it is odd."""
+    """Microseconds since 1970 of the text at ``at``, and the place after its closing quote: -1 if it is odd."""
     none = (types.int64(0), types.int64(-1))
     if at + 20 > end:
         return none
@@ -236,7 +235,7 @@ def _stamp(data: int, at: int, end: int, offsets: bool) -> Any:
 
 @inlined
 def _behind_name(data: int, at: int, end: int, names: Any, edges: Any, column: int) -> Any:
-    """The place behind the name of this column and its quote; -1 if it is another's."""
+    """The place after this column's name and its quote; -1 if the name is another's."""
     start = types.int64(edges[column])
     behind = at + types.int64(edges[column + 1]) - start
     if behind >= end or octet(data, behind) != 34:
@@ -249,9 +248,9 @@ def _behind_name(data: int, at: int, end: int, names: Any, edges: Any, column: i
 
 @merged
 def _behind_expected(data: int, at: int, end: int, patterns: Any, sizes: Any, column: int) -> Any:
-    """The place behind the name of this column, its quote and its colon; -1 if there is anything else.
+    """The place after this column's name, its quote and its colon; -1 if there is anything else.
 
-    ``patterns`` has them in its even places, as words, and in the odd ones which of their bytes count.
+    ``patterns`` has the names as words at even places, and masks of their valid bytes at odd places.
     """
     at_column = types.uint64(column)
     behind = at + sizes[at_column]
@@ -271,7 +270,7 @@ def _behind_expected(data: int, at: int, end: int, patterns: Any, sizes: Any, co
 def _value(
     data: int, at: int, end: int, kind: int, forbidden: int, column: int, row: int, cells: Any, reals: Any
 ) -> Any:
-    """Put a value into its cell: the place behind it (-1 if it is odd), and its mark."""
+    """Put a value into its cell; returns the place after it (-1 if it is odd), and its mark."""
     odd = (types.int64(-1), PLAIN)
     if kind == WHOLE:
         number, at = _whole(data, at, end)
@@ -283,7 +282,7 @@ def _value(
             return odd
         real, good = _real(data, at, behind)
         if kind == FLOAT and good:
-            # Rounded twice, a number is wrong at most where it is halfway between two of the half size.
+            # Rounding twice is wrong only for numbers halfway between two floats.
             reals[column, row] = real
             size = abs(real)
             halfway = (cells[column, row] & 0x1FFFFFFF) == 0x10000000
@@ -340,14 +339,14 @@ def take_apart(
     marks: Any,
     odd: Any,
 ) -> int:
-    """The records between ``edges``: their values a column each in ``cells``, how many rows they are.
+    """Parse the records between ``edges`` into ``cells``, one column each; returns the number of rows.
 
-    Bytes with the bits of ``forbidden`` are odd: 128 where ``octets`` may be no UTF-8, else 0. ``known_alone``: records
-    are odd as well that have fields without a column. ``odd`` becomes 1 for the odd ones, which have no row.
+    Bytes with the bits of ``forbidden`` are odd: 128 if ``octets`` may not be UTF-8, otherwise 0. With ``known_alone``,
+    records that have fields without a column are odd, too. ``odd`` becomes 1 for odd records, which get no row.
 
-    ``follow`` remembers which column came behind which, the first one behind the last of the array; ``seen``, -1 at
-    first, is where a column was last found. A cell has a number, in ``reals`` (the same memory) a REAL or FLOAT, of a
-    TEXT the place in the upper half and the size in the lower. ``marks`` are 0 at first.
+    ``follow`` remembers which column came after which, with the first one in its last place; ``seen``, -1 at first, is
+    the record in which a column was last found. A cell has an integer, a REAL or FLOAT (in ``reals``, the same memory),
+    or a TEXT's place in the upper half and its size in the lower. ``marks`` are 0 at first.
     """
     data = address(octets)
     columns = types.int64(kinds.shape[0])
@@ -377,7 +376,7 @@ def take_apart(
                 at = pass_space(data, behind, end)
             else:
                 for turn in range(columns):
-                    # The expected one may be written with white space, or be too near the end for words.
+                    # The expected name may have white space, or be too near the end to compare words.
                     other = column + turn if column + turn < columns else column + turn - columns
                     behind = _behind_name(data, at, end, names, name_edges, other)
                     if behind >= 0:
@@ -439,7 +438,7 @@ def take_apart(
 
 @inlined
 def _put(out: Any, at: int, code: Any) -> Any:
-    """Write a code point as UTF-8; the place behind it."""
+    """Write a code point as UTF-8; returns the place after it."""
     if code < 0x80:
         out[at] = code
         return types.int64(at + 1)
@@ -461,7 +460,7 @@ def _put(out: Any, at: int, code: Any) -> Any:
 
 @compiled(DATA, INT64S, OCTETS, INT32S, OCTETS)
 def gather(octets: Any, cells: Any, marks: Any, edges: Any, out: Any) -> None:
-    """The texts that :func:`take_apart` has found, one behind the other. ``out`` has the room that they take."""
+    """Copy the texts that :func:`take_apart` has found into ``out``, which has room for them."""
     size = types.int64(0)
     data = address(octets)
     end = types.int64(octets.shape[0])

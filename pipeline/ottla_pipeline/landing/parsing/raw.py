@@ -1,4 +1,4 @@
-"""The bytes of the value as they are: one column, ``value``."""
+"""Keeps the value's bytes, in one column, ``value``."""
 
 from __future__ import annotations
 

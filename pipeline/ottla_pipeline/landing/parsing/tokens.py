@@ -1,9 +1,9 @@
-"""What JSON is made of, for the loops in ``kernels``: where a text, a number, a value of any kind ends.
+"""Finds where JSON texts, numbers and values end, for the loops in ``kernels``.
 
-All take the address of the data, a place in it, and the end of the record; -1 is the place of what is odd. What is
-accepted here is right for RapidJSON as Arrow uses it; what is right need not be accepted.
+All functions take the address of the data, a place in it, and the record's end. They return the place -1 for odd input.
+Whatever they accept is valid for RapidJSON as Arrow uses it; they may reject valid input.
 
-Numba caches loops with what they call, and looks at the file of the loops alone: touch ``kernels`` after a change here.
+Numba caches a loop with its callees, and checks only the loop's own file: touch ``kernels`` after a change here.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any, Final
 
 from ottla_pipeline.reading.compiling import inlined, lowest_bit, merged, octet, types, word
 
-# Of all eight bytes of a word.
+# The same bits in all eight bytes of a word.
 HIGH: Final = types.uint64(0x8080808080808080)
 _ONES: Final = types.uint64(0x0101010101010101)
 _SPACES: Final = types.uint64(0x2020202020202020)
 _QUOTES: Final = types.uint64(0x2222222222222222)
 _BACKSLASHES: Final = types.uint64(0x5C5C5C5C5C5C5C5C)
 _LONGEST: Final = 40
-"""Bytes of a number before its exponent, which has two digits at most: far from what is too much for a double."""
+"""Most bytes of a number before its exponent, which has at most two digits: far from a double's overflow."""
 _DEEPEST: Final = 60
 
 
 @merged
 def pass_space(data: int, at: int, end: int) -> int:
-    """The place of the next byte that is no white space."""
+    """The place of the next byte that isn't white space."""
     while at < end:
         byte = octet(data, at)
         if byte > 32 or (byte != 32 and byte != 10 and byte != 13 and byte != 9):
@@ -36,7 +36,7 @@ def pass_space(data: int, at: int, end: int) -> int:
 
 @inlined
 def hex(data: int, at: int, end: int) -> Any:
-    """The number of four hexadecimal digits; -1 where there aren't any."""
+    """The number of four hexadecimal digits; -1 if they are none."""
     number = types.int64(0)
     if at + 4 > end:
         return types.int64(-1)
@@ -53,7 +53,7 @@ def hex(data: int, at: int, end: int) -> Any:
 
 @inlined
 def code_point(data: int, at: int, end: int) -> Any:
-    """What is escaped by the four digits at ``at``, and the place behind: -1 for what is none (half a pair, say)."""
+    """The code point of the escape's digits at ``at``, and the place after it: -1 if invalid, such as half a pair."""
     number = hex(data, at, end)
     at += 4
     if number < 0 or 0xDC00 <= number <= 0xDFFF:
@@ -70,7 +70,7 @@ def code_point(data: int, at: int, end: int) -> Any:
 
 @inlined
 def simple_escape(byte: Any) -> Any:
-    r"""What \n and its like stand for; 0 for what is no such escape."""
+    r"""The byte of an escape such as \n; 0 if it is none."""
     if byte == 34 or byte == 92 or byte == 47:
         return types.uint8(byte)
     if byte == 98:
@@ -88,13 +88,13 @@ def simple_escape(byte: Any) -> Any:
 
 @merged
 def pass_text(data: int, at: int, end: int, forbidden: int) -> Any:
-    """The place behind the text that begins at ``at`` (-1 if it is odd), and its bytes without escapes."""
+    """The place after the text that begins at ``at`` (-1 if it is odd), and its bytes without escapes."""
     spared = types.int64(0)
     begin = at
     while at < end:
         if at + 8 <= end:
             eight = word(data, at)
-            # The lowest byte that a borrow comes from is a true one; what is above doesn't matter.
+            # The lowest byte that borrows is a real match; higher ones may not be.
             quote = ((eight ^ _QUOTES) - _ONES) & ~(eight ^ _QUOTES)
             backslash = ((eight ^ _BACKSLASHES) - _ONES) & ~(eight ^ _BACKSLASHES)
             control = (eight - _SPACES) & ~eight
@@ -137,7 +137,7 @@ def pass_digits(data: int, at: int, end: int) -> int:
 
 @inlined
 def pass_number(data: int, at: int, end: int) -> Any:
-    """The place behind a number; -1 if there is none, or one that is near the end of what doubles can say."""
+    """The place after a number; -1 if there is none, or it is close to a double's limits."""
     if at < end and octet(data, at) == 45:
         at += 1
     begin = first = at
@@ -164,7 +164,7 @@ def pass_number(data: int, at: int, end: int) -> Any:
 
 @inlined
 def pass_word(data: int, at: int, end: int) -> Any:
-    """The place behind ``true``, ``false`` or ``null``; -1 if it is none of them."""
+    """The place after ``true``, ``false`` or ``null``; -1 if it is none of them."""
     if at + 4 <= end:
         if (
             octet(data, at) == 116
@@ -192,7 +192,7 @@ def pass_word(data: int, at: int, end: int) -> Any:
 
 @inlined
 def pass_name(data: int, at: int, end: int, forbidden: int) -> Any:
-    """The place of the value behind a name and its colon; -1 if they are none."""
+    """The place of the value after a name and its colon; -1 if they are missing."""
     at = pass_space(data, at, end)
     if at >= end or octet(data, at) != 34:
         return types.int64(-1)
@@ -207,9 +207,9 @@ def pass_name(data: int, at: int, end: int, forbidden: int) -> Any:
 
 @inlined
 def pass_value(data: int, at: int, end: int, forbidden: int) -> Any:
-    """The place behind a value of any kind, which nothing is made of; -1 if it is odd."""
+    """The place after a value of any kind, which is skipped; -1 if it is odd."""
     depth = types.int64(0)
-    # A bit each level, 1 for an object.
+    # One bit per level, 1 for an object.
     objects = types.uint64(0)
     while at < end:
         first = octet(data, at)
@@ -239,7 +239,7 @@ def pass_value(data: int, at: int, end: int, forbidden: int) -> Any:
             at = pass_word(data, at, end)
         if at < 0:
             break
-        # Behind a value: what was begun ends, or goes on.
+        # After a value, its container ends or continues.
         good = True
         while depth > 0:
             if not empty:
