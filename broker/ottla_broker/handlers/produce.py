@@ -1,11 +1,11 @@
-"""Produce, versions 3-11: record batches appended as they came.
+"""Produce, versions 0-11: append record batches as they came.
 
 A batch's header is checked and its CRC verified, offset and leader epoch are written into it, and the bytes go to the
-segment; records are not decoded unless the topic asks for it (see :meth:`ottla_broker.log.log.Log.append`).
+segment. Records are not decoded unless the topic needs it (see :meth:`ottla_broker.log.log.Log.append`).
 
-``acks`` 0 has no answer; 1 is answered when the leader has the records (and has flushed them, where that is due), -1
-when all in-sync replicas have them. Versions 0 to 2 carry the old message formats; they are advertised, as Kafka 4
-does, and answered with UNSUPPORTED_VERSION. Transactions are not here yet: a transactional id is refused.
+``acks`` 0 has no response, 1 waits for the leader (and its fsync, where one is due), -1 for all in-sync replicas.
+Versions 0 to 2 carry the old message formats: they are advertised, as by Kafka 4, and answered with
+UNSUPPORTED_VERSION. Transactions are not built yet: a transactional id is refused.
 """
 
 from __future__ import annotations
