@@ -53,7 +53,8 @@ class ConnectionOptions(TypedDict, total=False):
     ssl_check_hostname: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# No repr, which would show ssl_password.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ConnectionSettings:
     """How a client reaches its cluster. Times in milliseconds; raises ConfigurationError for invalid values.
 

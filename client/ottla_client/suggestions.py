@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 
 def near_names(name: str, known: Iterable[str], at_most: int = 3) -> list[str]:
     """The names most like ``name``, regardless of case, the likeliest first."""
+    from difflib import get_close_matches
+
     by_folded = {each.casefold(): each for each in sorted(known, reverse=True)}
     return [by_folded[each] for each in get_close_matches(name.casefold(), by_folded, at_most, 0.6)]
 

@@ -31,7 +31,7 @@ class AdminOptions(ConnectionOptions, total=False):
     default_api_timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class AdminSettings(ConnectionSettings):
     """The options' values; ``Admin`` has their meaning. Raises ConfigurationError for invalid values."""
 

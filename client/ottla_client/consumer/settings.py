@@ -61,7 +61,7 @@ class ConsumerOptions(ConnectionOptions, total=False):
     default_api_timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ConsumerSettings(ConnectionSettings):
     """The options' values; ``Consumer`` has their meaning. Raises ConfigurationError for invalid values."""
 

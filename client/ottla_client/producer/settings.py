@@ -44,7 +44,7 @@ class ProducerOptions(ConnectionOptions, total=False):
     allow_auto_create_topics: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ProducerSettings(ConnectionSettings):
     """The options' values; ``Producer`` has their meaning. Raises ConfigurationError for invalid values."""
 

@@ -32,6 +32,8 @@ _WHERE = {
     "replay": "replaying",
 }
 
+__all__ = sorted(_WHERE)
+
 
 def __getattr__(name: str) -> Any:
     """Import a name when it is used: working with a table doesn't need Spark."""
