@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -210,6 +211,43 @@ def test_no_commit_passes_a_record_that_was_not_handed_out(
         if hold == "pause":
             consumer.resume(place)
         assert [record.offset for record in consumer.poll(timeout_ms=5000)] == list(range(1, 50))
+
+
+def test_another_thread_ends_the_iterators_of_a_loop(
+    broker: Any, new_topic: Callable[..., str], request: pytest.FixtureRequest
+) -> None:
+    """Every record comes once and in order, though pauses take the rest of the lists back at any moment."""
+    request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
+    sys.setswitchinterval(1e-6)
+    topic = new_topic(2, prefix="ended")
+    places = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    with sync.Producer(broker.bootstrap) as producer:
+        for place in places:
+            producer.send_batch(topic, [b""] * 100_000, partition=place.partition).result(10)
+    ended = threading.Event()
+
+    def disturb() -> None:
+        while not ended.is_set():
+            for place in places:
+                consumer.pause(place)
+                assert consumer.position(place) is not None
+                consumer.resume(place)
+
+    seen = dict.fromkeys(places, 0)
+    with sync.Consumer(bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign(places)
+        other = threading.Thread(target=disturb)
+        other.start()
+        try:
+            for record in consumer:
+                assert record.offset == seen[record.topic_partition]
+                seen[record.topic_partition] += 1
+                if sum(seen.values()) == 200_000:
+                    break
+        finally:
+            ended.set()
+            other.join()
+    assert seen == dict.fromkeys(places, 100_000)
 
 
 def test_arrow(broker: Any, new_topic: Callable[..., str]) -> None:
