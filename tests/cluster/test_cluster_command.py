@@ -127,14 +127,16 @@ def with_admin(cluster: Cluster, use: Callable[[Admin], Coroutine[Any, Any, T]])
 
 def test_the_cluster(cluster: Cluster, ottla: Ottla) -> None:
     create(cluster, "t", (1, 2, 3), (2, 3, 1))
-    told = ottla.json("cluster", "describe")
-    assert [(each["broker"], each["rack"], each["leads"], each["replicas"]) for each in told["brokers"]] == [
+    described = ottla.json("cluster", "describe")
+    assert [
+        (each["broker"], each["rack"], each["leads"], each["replicas"]) for each in described["brokers"]
+    ] == [
         (1, "a", 1, 2),
         (2, "b", 1, 2),
         (3, "c", 0, 2),
     ]
-    assert told["controller"] == cluster.controller()
-    assert (told["under_replicated"], told["moving"], told["not_preferred"]) == (0, 0, 0)
+    assert described["controller"] == cluster.controller()
+    assert (described["under_replicated"], described["moving"], described["not_preferred"]) == (0, 0, 0)
     cluster.brokers[1].kill()
     wait_for(lambda: ottla.json("cluster")["under_replicated"] == 2, "two partitions to miss a replica")
     shown = ottla("cluster")

@@ -243,11 +243,11 @@ async def test_replicas_moved_away_under_an_earlier_registration_are_dropped() -
     world = World()
     await world.controller_requests.update_metadata(tell(0), 8)
     other = b"o" * 16
-    for name, topic_id in (("stays", TOPIC_ID), ("moved", TOPIC_ID), ("deleted", TOPIC_ID), ("anew", other)):
+    for name, topic_id in (("stays", TOPIC_ID), ("moved", TOPIC_ID), ("deleted", TOPIC_ID), ("new", other)):
         world.replicas.has(name, topic_id)
-    world.store.topics = {"stays": (TOPIC_ID, [2, 1]), "moved": (TOPIC_ID, [2]), "anew": (TOPIC_ID, [2, 1])}
+    world.store.topics = {"stays": (TOPIC_ID, [2, 1]), "moved": (TOPIC_ID, [2]), "new": (TOPIC_ID, [2, 1])}
     await world.controller_requests.update_metadata(tell(0, controller_epoch=2), 8)
-    assert len(world.replicas.here) == 4, "the same registration: it has been told all the time"
+    assert len(world.replicas.here) == 4, "the same registration: nothing was missed"
     world.fence.broker_epoch = 2
     world.store.works = False
     answer = await world.controller_requests.update_metadata(tell(0, controller_epoch=2, broker_epoch=2), 8)

@@ -172,7 +172,7 @@ def strike_on(cluster: FaultCluster, load: Load, plan: Plan, timeline: list[str]
         if began > plan.seconds:
             break
         try:
-            done = nemesis.blows[name]()
+            done = nemesis.faults[name]()
         except Exception as error:
             say(began, f"{name}: failed: {error}")
             raise
@@ -206,7 +206,7 @@ def figures(load: Load, gaps: dict[str, list[float]]) -> str:
     history = load.history
     lines = [
         f"{len(history.acked)} records acknowledged, {sum(map(len, history.log.values()))} in the log,"
-        f" {len(history.commits)} commits, {len(history.told)} answers to what was committed"
+        f" {len(history.commits)} commits, {len(history.fetched)} fetches of committed offsets"
         f" ({stale_answers(history)} of them stale),"
         f" {sum(member.rebalances for member in load.members)} assignments",
         "longest waits for an acknowledgement, in seconds: median and most",

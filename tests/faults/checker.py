@@ -13,7 +13,7 @@ The anomalies, and what each means::
     went back       a consumer was given an offset again without a new assignment, or an older one
     skipped         a consumer was given a later record without the ones before
     unseen          a record in the log was never given to a consumer that reads everything, or to the group
-    commit went back   the group began at an offset below one that it had committed before; or somebody was told such
+    commit went back   the group began at an offset below one that it had committed before; or a client got such
                     a one, in a quiet time
     complaint       a client gave up
 
@@ -93,7 +93,7 @@ def _contents(history: History) -> Iterator[Anomaly]:
             producer, number = got.value
             if not 0 <= number < history.sent.get((producer, partition), 0):
                 yield Anomaly(
-                    "foreign", f"{partition}:{got.offset} has {_name(got.value)}, which nobody sent"
+                    "foreign", f"{partition}:{got.offset} has {_name(got.value)}, which no producer sent"
                 )
     for (partition, producer, _), seen in _written(history).items():
         if not history.idempotent[producer]:
@@ -123,7 +123,7 @@ def _written(history: History) -> dict[tuple[int, str, tuple[int, int] | None], 
     return found
 
 
-def sent_anew(history: History) -> int:
+def resent(history: History) -> int:
     """How many records idempotent producers have written again in a new epoch."""
     numbers: dict[tuple[int, str], Counter[int]] = defaultdict(Counter)
     for (partition, producer, _), seen in _written(history).items():
@@ -188,17 +188,17 @@ def _unseen(history: History) -> Iterator[Anomaly]:
 
 def stale_answers(history: History) -> int:
     """How often a client got an offset below a committed one while something was broken."""
-    return sum(1 for told, _ in _stale(history) if not _is_quiet(history, told.began))
+    return sum(1 for fetched, _ in _stale(history) if not _is_quiet(history, fetched.began))
 
 
 def _stale(history: History) -> Iterator[tuple[Commit, int]]:
     """The offsets below a committed one that clients got, with the committed one."""
     promised = _promised(history)
-    for told in history.told:
-        known = promised.get(told.partition)
-        least = known.before(told.began) if known else -1
-        if told.offset < least:
-            yield told, least
+    for fetched in history.fetched:
+        known = promised.get(fetched.partition)
+        least = known.before(fetched.began) if known else -1
+        if fetched.offset < least:
+            yield fetched, least
 
 
 def _is_quiet(history: History, time: float) -> bool:
@@ -207,11 +207,11 @@ def _is_quiet(history: History, time: float) -> bool:
 
 def _commits(history: History) -> Iterator[Anomaly]:
     promised = _promised(history)
-    for told, least in _stale(history):
-        if _is_quiet(history, told.began):
+    for fetched, least in _stale(history):
+        if _is_quiet(history, fetched.began):
             yield Anomaly(
                 "commit went back",
-                f"partition {told.partition}: the group was told {told.offset} at {told.ended:.3f} s, having"
+                f"partition {fetched.partition}: the group got {fetched.offset} at {fetched.ended:.3f} s, having"
                 f" committed {least}",
             )
     for run in history.group:

@@ -169,8 +169,8 @@ class FaultCluster:
         """Wait for a controller; returns its id."""
 
         def found() -> int:
-            told = [member.metadata(topic).controller_id for member in self.awake()]
-            return next((int(number) for number in told if number in self.members), 0)
+            known = [member.metadata(topic).controller_id for member in self.awake()]
+            return next((int(number) for number in known if number in self.members), 0)
 
         return wait_for(found, "a controller", _RECOVERY_SECONDS, 0.05)
 

@@ -69,7 +69,7 @@ class History:
         sent: how many records each producer has sent to each partition.
         group: the runs of the group's members.
         readers: the runs of consumers that read everything, each from the beginning of the topic.
-        commits, told: the group's committed offsets, and the ones that clients fetched.
+        commits, fetched: the group's committed offsets, and the ones that clients fetched.
         quiet: spans of time in which the cluster was whole.
         log: what stands in each partition in the end, in order of offsets, as a consumer reads it.
         epochs: under which id and epoch of its producer a record was written, by partition and offset.
@@ -83,7 +83,7 @@ class History:
     group: list[Run] = field(default_factory=list)
     readers: list[Run] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
-    told: list[Commit] = field(default_factory=list)
+    fetched: list[Commit] = field(default_factory=list)
     quiet: list[tuple[float, float]] = field(default_factory=list)
     log: dict[int, list[Got]] = field(default_factory=dict)
     epochs: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)

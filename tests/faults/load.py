@@ -223,14 +223,14 @@ class Inquirer(Client):
     def step(self) -> None:
         began = self.clock()
         try:
-            told = self._consumer.committed(self._partitions, timeout=10)
+            fetched = self._consumer.committed(self._partitions, timeout=10)
         except ck.KafkaException:
             time.sleep(0.1)
             return
         ended = self.clock()
-        for one in told:
+        for one in fetched:
             if one.error is None:
-                self.history.told.append(Commit(one.partition, one.offset, began, ended))
+                self.history.fetched.append(Commit(one.partition, one.offset, began, ended))
         time.sleep(0.3)
 
     def finish(self) -> None:

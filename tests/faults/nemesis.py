@@ -17,7 +17,7 @@ _ROLES = ("leader", "follower", "controller", "coordinator")
 
 
 class Nemesis:
-    """``blows`` has the kinds of faults by name. Each call returns a description of what was done."""
+    """``faults`` has the kinds of faults by name. Each call returns a description of what was done."""
 
     def __init__(
         self, cluster: FaultCluster, chance: random.Random, topic: str, partitions: int, without_store: float
@@ -30,7 +30,7 @@ class Nemesis:
         self._without_store = without_store
         self.coordinating = 0
         """The partition of the offsets' topic that has the group."""
-        self.blows: dict[str, Callable[[], str]] = {
+        self.faults: dict[str, Callable[[], str]] = {
             **{f"kill the {role}": lambda role=role: self._kill(role) for role in _ROLES},
             "kill everybody": self._kill_everybody,
             "stop": self._stop,
@@ -62,15 +62,15 @@ class Nemesis:
     def order(self) -> Iterator[str]:
         """Endless kinds: all of them once in random order, then again in another order."""
         while True:
-            names = list(self.blows)
+            names = list(self.faults)
             self.chance.shuffle(names)
             yield from names
 
-    def _role(self, blow: str) -> str:
+    def _role(self, fault: str) -> str:
         """A random role, but each kind of fault hits every role before any role again."""
-        left = self._roles.get(blow)
+        left = self._roles.get(fault)
         if not left:
-            left = self._roles[blow] = list(_ROLES)
+            left = self._roles[fault] = list(_ROLES)
             self.chance.shuffle(left)
         return left.pop()
 
@@ -228,9 +228,9 @@ class Nemesis:
             if folder.name.rpartition("-")[2].isdigit() and list(folder.glob("*.log"))
         ]
 
-    def _two(self, blow: str) -> tuple[str, str]:
+    def _two(self, fault: str) -> tuple[str, str]:
         """A broker with a role, and another one."""
-        one = str(self._who(self._role(blow)).number)
+        one = str(self._who(self._role(fault)).number)
         other = self.chance.choice([str(number) for number in self.cluster.members if str(number) != one])
         return one, other
 

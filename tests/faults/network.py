@@ -70,7 +70,7 @@ class Network:
 
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
-        """The present session of each broker, as ZooKeeper told it through its door."""
+        """The present session of each broker, as ZooKeeper sent it through its door."""
         self._state = _State()
         self._doors: dict[int, _Door] = {}
         self._passing: set[_Passing] = set()

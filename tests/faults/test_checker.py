@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.faults.checker import check, sent_anew, stale_answers, summary
+from tests.faults.checker import check, resent, stale_answers, summary
 from tests.faults.history import Acked, Commit, Got, History, Run, Value
 
 
@@ -26,7 +26,7 @@ def good(count: int = 6) -> History:
         group=[Run("m1", 0.0, log[:half]), Run("m2", 10.0, log[half - 1 :])],
         readers=[Run("r1", 0.0, list(log)), Run("r2", 0.0, list(log))],
         commits=[Commit(0, 1, 1.0, 1.1), Commit(0, half - 1, 2.0, 2.1)],
-        told=[Commit(0, 0, 1.05, 1.2), Commit(0, half - 1, 3.0, 3.1)],
+        fetched=[Commit(0, 0, 1.05, 1.2), Commit(0, half - 1, 3.0, 3.1)],
         quiet=[(0.0, 100.0)],
         log={0: list(log)},
     )
@@ -91,7 +91,7 @@ def unseen_by_the_group(history: History) -> None:
 
 
 def told_of_an_older_commit(history: History) -> None:
-    history.told.append(Commit(0, 1, 2.2, 2.3))
+    history.fetched.append(Commit(0, 1, 2.2, 2.3))
 
 
 def began_at_an_older_commit(history: History) -> None:
@@ -190,7 +190,7 @@ def test_records_resent_in_a_new_epoch_are_counted() -> None:
     sent_again_in(history, 1)
     history.bumped.add("a")
     assert check(history) == []
-    assert sent_anew(history) == 1
+    assert resent(history) == 1
 
 
 @pytest.mark.parametrize(("epoch", "bumped"), [(0, True), (1, False)])
@@ -200,7 +200,7 @@ def test_a_record_that_is_doubled_in_one_epoch_is_found(epoch: int, bumped: bool
     if bumped:
         history.bumped.add("a")
     assert [anomaly.kind for anomaly in check(history)] == ["doubled"]
-    assert sent_anew(history) == 0
+    assert resent(history) == 0
 
 
 @given(
@@ -234,6 +234,6 @@ def test_a_correct_broker_causes_no_false_alarm(steps: list[str]) -> None:
         else:
             committed = position
             history.commits.append(Commit(0, committed, now, now + 0.5))
-            history.told.append(Commit(0, committed, now + 0.6, now + 0.7))
+            history.fetched.append(Commit(0, committed, now + 0.6, now + 0.7))
     history.sent = {(producer, 0): count for producer, count in sent.items()}
     assert check(history) == []

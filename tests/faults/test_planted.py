@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize(
-    ("defect", "blow", "producer", "kinds"),
+    ("defect", "fault", "producer", "kinds"),
     [
         # An idempotent producer gives up where the broker forgets what it has acknowledged.
         ("acknowledge early", "cut off from all", "plain", {"lost"}),
@@ -34,12 +34,12 @@ pytestmark = pytest.mark.skipif(
     ],
 )
 def test_a_planted_defect_is_found(
-    tmp_path: Path, defect: str, blow: str, producer: str, kinds: set[str]
+    tmp_path: Path, defect: str, fault: str, producer: str, kinds: set[str]
 ) -> None:
     with Network() as network:
         cluster = FaultCluster(tmp_path, network, (TOPIC, OFFSETS), defect)
         try:
-            history = run(cluster, Plan(1, 12.0, 0.0, (blow,), producers=(producer,)), [])
+            history = run(cluster, Plan(1, 12.0, 0.0, (fault,), producers=(producer,)), [])
         finally:
             cluster.close()
     found = check(history)

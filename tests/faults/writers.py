@@ -261,13 +261,13 @@ class RdkafkaWriter(Writer):
 
 def attempt(bootstrap: str, topic: str, partitions: int, timeout: float = 20.0) -> str:
     """What a new producer gets from each partition. Its records don't count: the run has failed."""
-    heard: dict[int, str] = dict.fromkeys(range(partitions), "nothing")
+    received: dict[int, str] = dict.fromkeys(range(partitions), "nothing")
     producer = ck.Producer({"bootstrap.servers": bootstrap, "acks": "all", **EAGER})
 
     def delivered(error: ck.KafkaError | None, message: ck.Message) -> None:
-        heard[message.partition() or 0] = str(error or f"acknowledged at {message.offset()}")
+        received[message.partition() or 0] = str(error or f"acknowledged at {message.offset()}")
 
     for partition in range(partitions):
         producer.produce(topic, b"attempt", partition=partition, on_delivery=delivered)
     producer.flush(timeout)
-    return f"a new producer hears {heard}"
+    return f"a new producer gets {received}"

@@ -219,7 +219,7 @@ async def test_a_session_that_ends_before_the_first_election_ends_it(cluster: Fa
     """Otherwise the broker would stay without a session for ever."""
 
     async def nothing(*news: int) -> None:
-        raise AssertionError("there is nothing to be told")
+        raise AssertionError("no callback is expected")
 
     store = await ZooKeeperStore.open(cluster.settings)
     await store.close()
