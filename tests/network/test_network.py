@@ -362,11 +362,11 @@ async def test_a_port_in_use_is_one_clear_line() -> None:
 
 def test_the_pool_reuses_and_bounds_its_buffers() -> None:
     pool = BufferPool()
-    first = pool.take(100_000)
-    pool.give_back(first)
-    assert pool.take(90_000) is first
+    first = pool.acquire(100_000)
+    pool.release(first)
+    assert pool.acquire(90_000) is first
     for _ in range(20):
-        pool.give_back(bytearray(100_000))
+        pool.release(bytearray(100_000))
     assert len(pool._free) == BufferPool.KEEP
-    pool.give_back(bytearray(BufferPool.LARGEST + 1))
+    pool.release(bytearray(BufferPool.LARGEST + 1))
     assert len(pool._free) == BufferPool.KEEP

@@ -1,7 +1,7 @@
-"""Sockets: acceptors, processors and connections. Nothing else in the broker touches one.
+"""Acceptors, processors and connections: the only module of the broker that touches sockets.
 
-An acceptor coroutine a listener takes connections and deals them out to N processors; a processor owns its share of
-them for life. A connection is a raw non-blocking socket with a callback on the event loop: what arrives is cut into
-frames there and then, each frame is handed to a :class:`~ottla_broker.network.service.Service`, and what it answers is
-sent in the same turn where that is possible. Requests of one connection are answered in their order.
+Each listener has an acceptor coroutine, which deals connections out to its processors; a processor owns its connections
+for life. A connection is a raw non-blocking socket with a callback on the event loop. It cuts what it receives into
+frames, hands each frame to a :class:`~ottla_broker.network.service.Service`, and sends the response in the same turn
+if it can. The requests of one connection are answered in their order.
 """

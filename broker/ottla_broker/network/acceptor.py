@@ -15,18 +15,17 @@ from ottla_broker.network.service import Service
 _log = get_logger()
 
 ACCEPTS_IN_A_ROW = 32
-"""Connections taken before the others on the event loop get their turn."""
+"""Connections accepted in a row before other callbacks of the event loop get their turn."""
 
 
 class ListenError(Exception):
-    """A listener's address cannot be used; the message says which and why."""
+    """A listener's address can't be used; the message says which and why."""
 
 
 def open_listener(host: str, port: int, backlog: int, receive_buffer_bytes: int = -1) -> socket.socket:
     """A non-blocking listening socket; an empty host is every IPv4 address.
 
-    A name with several addresses stands for its IPv4 one, as for Java: clients that are told ``localhost`` may try
-    that alone.
+    A name with several addresses stands for its IPv4 address, as for Java: clients of ``localhost`` may try no other.
 
     Raises:
         ListenError: the address can't be resolved, isn't this machine's, or the port is in use.
@@ -84,12 +83,12 @@ class Acceptor:
 
     @property
     def port(self) -> int:
-        """The port that is listened on, also where port 0 was asked for."""
+        """The port in use; a real one even if port 0 was requested."""
         port: int = self.sock.getsockname()[1]
         return port
 
     def start(self) -> None:
-        """Begin to accept."""
+        """Start accepting connections."""
         self._task = self._loop.create_task(self._accept(), name=f"acceptor {self.name}")
         for processor in self.processors:
             processor.start()
@@ -101,18 +100,17 @@ class Acceptor:
             try:
                 sock, address = await self._next()
             except OSError as error:
-                # Out of descriptors, most often: the connections that are there are served on. Told once, not ten
-                # times a second.
+                # Usually out of descriptors; open connections are still served. Logged once, not ten times a second.
                 if not failing:
                     failing = True
                     _log.error("cannot accept connections, trying on", listener=self.name, error=str(error))
                 await self._clock.sleep(0.1)
                 continue
             failing = False
-            # An IPv4 client of an IPv6 listener is the same client as at an IPv4 listener.
+            # An IPv4 client of an IPv6 listener counts as the same client as on an IPv4 listener.
             host, port = address[0].removeprefix("::ffff:"), address[1]
             try:
-                # As in Kafka, the one too many is accepted and waits: other listeners may have taken the last place.
+                # As in Kafka, a connection over the limit is accepted and waits: another listener may have been first.
                 await self._quotas.room()
                 if self._quotas.admit(host):
                     self.processors[turn].assign(sock, host, port)
@@ -125,7 +123,7 @@ class Acceptor:
                 raise
 
     async def _next(self) -> tuple[socket.socket, tuple[str, int]]:
-        """The next connection: at once if one is waiting, so that a burst of them doesn't overrun the backlog."""
+        """Return the next connection, at once if one is waiting, so that a burst doesn't overrun the backlog."""
         if self._in_a_row < ACCEPTS_IN_A_ROW:
             self._in_a_row += 1
             try:
@@ -140,13 +138,13 @@ class Acceptor:
         return accepted
 
     def stop_accepting(self) -> None:
-        """Take no more connections; those that are there are served on."""
+        """Accept no more connections; open ones are still served."""
         if self._task is not None:
             self._task.cancel()
         self.sock.close()
 
     async def drain(self, timeout: float) -> None:
-        """Take no more requests, and wait up to ``timeout`` seconds until those that were taken are answered."""
+        """Read no more requests, and wait up to ``timeout`` seconds for the pending responses."""
         for processor in self.processors:
             processor.stop_reading()
         deadline = self._clock.monotonic() + timeout
@@ -156,7 +154,7 @@ class Acceptor:
             await self._clock.sleep(0.01)
 
     async def close(self) -> None:
-        """Accept no more and close every connection."""
+        """Stop accepting and close every connection."""
         self.stop_accepting()
         if self._task is not None:
             await asyncio.wait([self._task])

@@ -1,15 +1,15 @@
-"""One client's socket: frames in, answers out, in order.
+"""One client's socket: frames in, responses out, in order.
 
-Reading. What arrives goes into a scratch buffer that all connections of a processor share; whole frames are served
-right out of it. A frame that is not complete yet gets a buffer of its own size, and the rest of it is received straight
-into that. Between requests a connection holds no buffer.
+Reading. Bytes go into a scratch buffer that all connections of a processor share, and whole frames are served right out
+of it. A large frame that isn't complete gets its own buffer, which grows as the rest arrives. Between requests a
+connection holds no buffer.
 
-Writing. An answer is sent at once; what the socket does not take waits in ``_out``, and until it is gone nothing more
-is read from this client: a reader too slow for its data holds back itself and nobody else. The same holds while many
-requests, or large answers behind one that waits, stand in the row.
+Writing. A response is sent at once. Bytes that the socket doesn't take wait in ``_out``, and nothing more is read from
+this client until they are gone: a slow reader holds back only itself. Reading also pauses while many requests are
+pending, or large responses wait behind a pending one.
 
-Requests are served in callbacks of the event loop only, never inside what another connection's request set off: a
-coordinator that answers its members one by one must not find a member's next request in the middle of that.
+Requests are served only in callbacks of the event loop, never inside what another connection's request set off: a
+coordinator that answers its members one by one must not meet a member's next request halfway.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ if TYPE_CHECKING:
 _log = get_logger()
 
 READ_BUDGET = 4 * 1024 * 1024
-"""Bytes read from one connection before the others get their turn."""
+"""Bytes read from one connection in a turn of the event loop."""
 SEND_BUDGET = 4 * 1024 * 1024
-"""Bytes sent to one connection before the others get their turn."""
+"""Bytes sent to one connection in a turn of the event loop."""
 REQUESTS_PER_TURN = 64
-"""Requests served from one connection before the others get their turn."""
+"""Requests served from one connection in a turn of the event loop."""
 ROW_BYTES = 1024 * 1024
-"""Bytes of finished answers that may stand behind one that waits; beyond that nothing is read."""
+"""Bytes of finished responses that may wait behind a pending one; beyond that nothing is read."""
 
 FIRST_BUFFER = 64 * 1024
-"""Bytes of the buffer that a large frame gets when nothing of it has come."""
+"""The smallest buffer of a large frame, in bytes."""
 QUICK_GROWTH = 4 * 1024 * 1024
-"""A frame's buffer grows to eight times what has come up to this, to twice as much beyond it."""
+"""Up to this size a frame's buffer grows to eight times the bytes received, beyond it to twice as many."""
 FRAME_SECONDS = 30.0
 LEAST_BYTES_PER_SECOND = 16 * 1024
-"""A frame that has begun has to be complete after ``FRAME_SECONDS``, unless it comes at this rate at least."""
+"""A frame must be complete after ``FRAME_SECONDS`` unless it arrives at least at this rate."""
 
 _SIZE = Struct(">i")
 _unpack_size = _SIZE.unpack_from
 
 
 def _buffer_bytes(received: int, size: int) -> int:
-    """How large the buffer of a frame of ``size`` bytes is: a size that is announced is only a promise."""
+    """The buffer for a frame of ``size`` bytes: the announced size is only a promise."""
     return min(size, max(FIRST_BUFFER, min(8 * received, QUICK_GROWTH), 2 * received))
 
 
-def _what_was_said(size: int) -> str:
-    """What to do about an absurd size whose four bytes begin another protocol; empty where they begin none."""
+def _other_protocol(size: int) -> str:
+    """Advice about an absurd size whose four bytes begin another protocol; empty if they begin none."""
     said = size.to_bytes(4, "big", signed=True)
     if said[:2] == b"\x16\x03":  # a TLS record: handshake, version 3.x
         return "; the client speaks TLS, this listener is PLAINTEXT: set the client's security.protocol to PLAINTEXT"
@@ -94,7 +94,7 @@ class Owner(Protocol):
 
 
 class Connection:
-    """Owned by its processor, on the loop thread; nobody else changes it."""
+    """Owned by its processor, on the loop thread."""
 
     __slots__ = (
         "_begun",
@@ -139,16 +139,16 @@ class Connection:
         self._pending: deque[PendingResponse] = deque()
         self._row_bytes = 0
         self._out: deque[object] = deque()
-        # Received but not served yet: the start of a frame, or whole frames while reading is held back.
+        # Received but not served: the start of a frame, or whole frames while reading is paused.
         self._held = b""
-        # A frame on its way into a buffer of its own.
+        # A frame that is being received into its own buffer.
         self._frame_buffer: bytearray | None = None
         self._frame: memoryview | None = None
         self._frame_size = 0
-        # Bytes of it that the buffer has room for, and those that have come.
+        # Bytes of it that the buffer has room for, and those received.
         self._frame_room = 0
         self._filled = 0
-        # When reading of a frame began that isn't complete; 0 for none.
+        # When the client began the frame that isn't complete; 0 for none.
         self._begun = 0.0
         self._reading = False
         self._writing = False
@@ -156,15 +156,15 @@ class Connection:
         self._waiting_for_memory = False
 
     def start(self) -> None:
-        """Begin to read. Raises OSError when the system can watch no more sockets."""
+        """Start reading. Raises OSError if the system can watch no more sockets."""
         self.processor.loop.add_reader(self.fd, self._on_readable)
         self._reading = True
         if self._begun:
-            # The time in which this broker didn't read is not the client's.
+            # The client isn't to blame for the time in which this broker didn't read.
             self._begun = self.processor.clock.monotonic()
 
     def stop_reading(self) -> None:
-        """Take no more requests; those that have been taken are answered."""
+        """Read no more requests; pending ones are still answered."""
         self._stopping = True
         self._hold_reading()
 
@@ -206,23 +206,23 @@ class Connection:
             self._break(error)
 
     def _break(self, error: Exception) -> None:
-        """Close after what went wrong while requests were received or served."""
+        """Close after an error in receiving or serving requests."""
         if isinstance(error, CloseConnection):
             self.close(str(error))
         elif isinstance(error, OSError):
             self._broke(error)
         else:
-            # A defect of ours: this client pays for it, nobody else.
+            # A defect of this broker: only this client's connection is closed.
             _log.error("a connection failed", connection=self.id, client_id=self.client_id, exc_info=error)
             self.close("a defect in the broker, see above")
 
     def _broke(self, error: OSError) -> None:
-        """Close after an error of the socket. Clients leave with answers on their way to them; that is no news."""
+        """Close after an error of the socket. Clients that leave before their responses arrive aren't logged."""
         left = isinstance(error, ConnectionResetError | BrokenPipeError)
         self.close(None if left else f"the connection broke: {error.strerror or error}")
 
     def _serve(self, data: memoryview, end: int) -> None:
-        """Serve the whole frames in ``data[:end]`` and keep what is left."""
+        """Serve the whole frames in ``data[:end]`` and keep the rest."""
         position = 0
         turn = REQUESTS_PER_TURN
         largest = self.processor.max_request_bytes
@@ -231,7 +231,7 @@ class Connection:
             if not 0 <= size <= largest:
                 raise CloseConnection(
                     f"a frame of {size} bytes was announced, allowed are 0 to {largest} (socket.request.max.bytes)"
-                    + _what_was_said(size)
+                    + _other_protocol(size)
                 )
             if self._must_hold:
                 break
@@ -242,7 +242,7 @@ class Connection:
                     return
                 break
             if not turn:
-                # Others first; what is held is served in a later turn.
+                # Other connections first; the rest is served in a later turn.
                 self._held = bytes(data[position:end])
                 self._hold_reading()
                 self._resume_reading()
@@ -262,7 +262,7 @@ class Connection:
             self._hold_reading()
 
     def is_stalled(self, now: float) -> bool:
-        """Whether the client has begun a frame and doesn't go on with it."""
+        """Whether the client has begun a frame and isn't sending the rest."""
         return (
             self._reading
             and self._begun > 0
@@ -270,14 +270,14 @@ class Connection:
         )
 
     def _begin_frame(self, size: int, received: memoryview) -> None:
-        """Give a large frame a buffer of its own; ``received`` is what has come of it, its prefix included."""
+        """Give a large frame its own buffer; ``received`` are its first bytes, length prefix included."""
         n = len(received) - 4
         room = _buffer_bytes(n, size)
         if not self.processor.memory.reserve(room):
             self._held = bytes(received)
             self._wait_for_memory()
             return
-        buffer = self.processor.pool.take(room)
+        buffer = self.processor.pool.acquire(room)
         frame = memoryview(buffer)
         frame[:n] = received[4:]
         self._frame_buffer, self._frame, self._frame_size, self._filled = buffer, frame, size, n
@@ -285,7 +285,7 @@ class Connection:
         self._begun = self.last_active
 
     def _grow_frame(self) -> bool:
-        """Make room for more of the frame, or wait until there is memory for it."""
+        """Make room for more of the frame; False: wait for memory first."""
         room = _buffer_bytes(self._filled, self._frame_size)
         if not self.processor.memory.grow(self, room - self._frame_room):
             self._wait_for_memory()
@@ -293,10 +293,10 @@ class Connection:
         assert self._frame_buffer is not None
         self._frame_room = room
         if room > len(self._frame_buffer):
-            old, self._frame_buffer = self._frame_buffer, self.processor.pool.take(room)
+            old, self._frame_buffer = self._frame_buffer, self.processor.pool.acquire(room)
             self._frame = memoryview(self._frame_buffer)
             self._frame[: self._filled] = memoryview(old)[: self._filled]
-            self.processor.pool.give_back(old)
+            self.processor.pool.release(old)
         return True
 
     def _wait_for_memory(self) -> None:
@@ -314,7 +314,7 @@ class Connection:
         try:
             self._handle(frame[:size])
         finally:
-            self.processor.pool.give_back(buffer)
+            self.processor.pool.release(buffer)
             self.processor.memory.release(self, self._frame_room)
         if self._must_hold:
             self._hold_reading()
@@ -331,7 +331,7 @@ class Connection:
 
     @property
     def _must_hold(self) -> bool:
-        """Whether nothing may be read or served now."""
+        """Whether reading and serving must pause."""
         return bool(
             self._out
             or len(self._pending) >= self.processor.max_parked
@@ -342,7 +342,7 @@ class Connection:
         )
 
     def _resume_reading(self) -> None:
-        """Go on reading if nothing holds it back any more; what was received meanwhile comes first."""
+        """Continue reading unless it must still pause; bytes received meanwhile are served first."""
         if self._reading or self._must_hold:
             return
         if len(self._held) < 4:
@@ -357,7 +357,7 @@ class Connection:
         held = self._held
         self._held = b""
         try:
-            # The frames are served from a copy: the handlers may write into what they get.
+            # From a copy: handlers may write into the frame.
             self._serve(memoryview(bytearray(held)), len(held))
         except Exception as error:
             self._break(error)
@@ -383,7 +383,7 @@ class Connection:
             self._send(reply)
 
     def on_response_ready(self) -> None:
-        """Send the responses that are next in order and have come."""
+        """Send the responses that are ready, up to the first that is pending."""
         pending = self._pending
         if pending and pending[0].ready:
             self.last_active = self.processor.clock.monotonic()
@@ -432,7 +432,7 @@ class Connection:
             self._resume_reading()
 
     def _drain(self) -> None:
-        """Send what the socket takes, up to the budget."""
+        """Send as much as the socket takes, up to the budget."""
         out = self._out
         budget = SEND_BUDGET
         try:
@@ -441,7 +441,7 @@ class Connection:
                 if isinstance(head, FileSlice):
                     n = os.sendfile(self.fd, head.fd, head.position, min(head.size, budget))
                     if n == 0:
-                        # The file is shorter than the slice said: nothing sensible can follow in this response.
+                        # The file is shorter than announced: nothing valid can follow in this response.
                         _log.error("a segment ended early", file=head.file.path, position=head.position)
                         self.close("a segment file ended before the data that was announced")
                         return
@@ -452,7 +452,7 @@ class Connection:
                         head.position += n
                         head.size -= n
                 else:
-                    # Everything up to the next file slice goes out in one call, held together with what follows.
+                    # Everything before the next file slice goes out in one call, in one packet with the slice.
                     batch = []
                     more = 0
                     for part in out:
@@ -480,16 +480,16 @@ class Connection:
 
     @property
     def waits(self) -> bool:
-        """Whether the client waits for a parked request: it is not idle."""
+        """Whether the client waits for a response, so that it isn't idle."""
         return bool(self._pending)
 
     @property
     def busy(self) -> bool:
-        """Whether a request is being waited for or answered."""
+        """Whether a response is pending or being sent."""
         return bool(self._pending or self._out)
 
     def close(self, reason: str | None) -> None:
-        """Close the socket and let go of what waits for it; ``reason`` is logged unless the client just left."""
+        """Close the socket and abandon pending requests. ``reason`` is logged; None if the client just left."""
         if self.closed:
             return
         self.closed = True
@@ -500,7 +500,7 @@ class Connection:
             loop.remove_writer(self.fd)
         self._reading = self._writing = False
         self.sock.close()
-        # Taken away first: what is abandoned may answer others, and some of those may be in this row.
+        # Detached first: abandoning one request may complete others of this connection.
         pending, self._pending = self._pending, deque()
         self._out.clear()
         self._held = b""

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 
 class ConnectionQuotas:
-    """Counts connections, in all and by address (``max.connections``, ``max.connections.per.ip`` and its overrides).
+    """Counts connections in total and by address (``max.connections``, ``max.connections.per.ip`` and its overrides).
 
-    Owned by the loop thread. As in Kafka, a listener that has reached the total waits with accepting, while an
-    address that has reached its own limit is cut off at once.
+    Owned by the loop thread. As in Kafka, a listener stops accepting when the total is reached, while a connection over
+    its address's limit is closed at once.
     """
 
     def __init__(self, total: int, per_ip: int, overrides: Mapping[str, int]) -> None:
@@ -23,12 +23,12 @@ class ConnectionQuotas:
         self._room.set()
 
     async def room(self) -> None:
-        """Wait until one more connection may be taken; who comes first after that takes it."""
+        """Wait until one more connection fits; another listener may still take the place first."""
         while self.count >= self.total:
             await self._room.wait()
 
     def admit(self, ip: str) -> bool:
-        """Count a connection in; ``False`` when its address has its share already."""
+        """Count a connection in; ``False`` if its address has reached its limit."""
         held = self._by_ip.get(ip, 0)
         if held >= self.overrides.get(ip, self.per_ip):
             return False
@@ -39,7 +39,7 @@ class ConnectionQuotas:
         return True
 
     def update(self, total: int, per_ip: int, overrides: Mapping[str, int]) -> None:
-        """Other limits from now on; connections that are there stay."""
+        """Set other limits; open connections stay."""
         self.total = total
         self.per_ip = per_ip
         self.overrides = dict(overrides)

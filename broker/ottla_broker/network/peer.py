@@ -1,7 +1,7 @@
-"""This broker's own connections to the others: to fetch, to speak as or with the controller.
+"""This broker's connections to other brokers: to fetch, and to speak as or with the controller.
 
-Requests go out as they come and are answered in order. A connection serves one purpose, so that a fetch that waits
-for data holds nothing else up.
+Requests go out at once and are answered in order. A connection serves one purpose, so that a fetch that waits for data
+delays nothing else.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
     from ottla_protocol.schema import Message
 
 MAX_ANSWER_BYTES: Final = 512 * 1024 * 1024
-"""What a broker may answer at most: several partitions' replica.fetch.max.bytes, generously."""
+"""The largest response accepted, in bytes: replica.fetch.max.bytes of many partitions."""
 
 RECONNECT_SECONDS: Final = (0.05, 1.0)
-"""How long a peer that could not be reached is left alone at first, and at most: doubled each time."""
+"""The first and the longest pause after a peer could not be reached; it doubles each time."""
 
 VANISHED_SECONDS: Final = 1.0
-"""After how long a machine that nothing knows is taken for gone: names and routes may be missing for a moment."""
+"""How long a machine's name or route must be missing before it counts as gone; both may be missing briefly."""
 
 _ENDED: Final = getattr(select, "POLLRDHUP", 0)
-"""The peer sends no more; elsewhere than on Linux that is told unasked, as errors are."""
+"""The peer sends no more; outside Linux poll() reports that unasked, as it does errors."""
 
 SOFTWARE: Final = ("ottla-broker", "0.1.0")
 
 
 class PeerError(Exception):
-    """The peer could not be asked, or has not answered. Whether it did what it was asked may be unknown."""
+    """The request was not sent, or not answered. The peer may have carried it out."""
 
 
 class PeerUnreachableError(PeerError):
     """No connection.
 
     Attributes:
-        refused: no process listens there. The peer's machine said so; or it has itself vanished, and is still gone
-            after a while (see :class:`Peers`).
-        vanished: nothing knows the peer's machine: its name has no address, or no way leads there.
+        refused: no process listens there. The peer's machine said so, or the machine has vanished for a while (see
+            :class:`Peers`).
+        vanished: the name of the peer's machine has no address, or no route leads there.
     """
 
     def __init__(self, message: str, refused: bool, vanished: bool = False) -> None:
@@ -62,7 +62,7 @@ class PeerTimeoutError(PeerError):
 
 
 class Purpose(Enum):
-    """What a connection is for: one each, so that none waits behind another's long answers."""
+    """The use of a connection: one connection for each, so that none waits behind another's long responses."""
 
     CONTROL = "control"
     WATCH = "watch"
@@ -70,7 +70,7 @@ class Purpose(Enum):
 
 
 class _Waiting:
-    """A request under way: whom to tell, and the alarm that goes off when its time is up."""
+    """A request under way: its future, and the timer that ends its time."""
 
     __slots__ = ("alarm", "future", "name")
 
@@ -93,7 +93,7 @@ class _Waiting:
 class PeerConnection(asyncio.BufferedProtocol):
     """Made by :meth:`open`. Owned by the loop thread.
 
-    ``on_close`` is called once when an open connection has gone, with the reason (None: this side closed it).
+    ``on_close`` is called once when an open connection closes, with the reason (None: this side closed it).
     """
 
     def __init__(self, host: str, port: int, client_id: str, clock: Clock) -> None:
@@ -118,7 +118,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         clock: Clock,
         resolver: Resolver | None = None,
     ) -> PeerConnection:
-        """Connect and learn what the peer speaks, within ``timeout`` seconds. Raises PeerUnreachableError."""
+        """Connect and learn the peer's API versions, within ``timeout`` seconds. Raises PeerUnreachableError."""
         where = f"{host}:{port}"
         connection = cls(host, port, client_id, clock)
         loop = asyncio.get_running_loop()
@@ -166,7 +166,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         return f"<PeerConnection {self.host}:{self.port}{' closed' if self.closed else ''}>"
 
     def version_of(self, api_key: int) -> int:
-        """The highest version of an API that both sides have. Raises PeerError where there is none."""
+        """The highest version of an API that both sides have. Raises PeerError if there is none."""
         try:
             return self._exchange.version_of(api_key)
         except LocalProtocolError as error:
@@ -175,12 +175,12 @@ class PeerConnection(asyncio.BufferedProtocol):
     def submit(
         self, request: Message, *, timeout: float, version: int | None = None, raw: bool = False
     ) -> asyncio.Future[Any]:
-        """Send a request now; the future has the answer.
+        """Send a request now; the future has the response.
 
-        It fails with PeerError when the connection breaks, with PeerTimeoutError after ``timeout`` seconds: the
-        connection is closed then, for its answers could not be told apart. Cancelling it forgets the answer only.
+        The future fails with PeerError if the connection breaks, and with PeerTimeoutError after ``timeout`` seconds,
+        which closes the connection, because later responses could not be matched. Cancelling it drops the response.
 
-        Raises PeerError when the connection is closed, or the peer can't be asked this.
+        Raises PeerError if the connection is closed, or the peer doesn't serve this request.
         """
         if self.closed:
             raise self._error or PeerError(f"the connection to {self.host}:{self.port} is closed")
@@ -199,7 +199,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         return future
 
     def close(self, error: PeerError | None = None) -> None:
-        """Take no more requests; those under way fail. A second call does nothing."""
+        """Close the connection; requests under way fail. A second call does nothing."""
         if self.closed:
             return
         self.closed = True
@@ -232,7 +232,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.close(PeerError(message))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # No isinstance: uvloop's transports are none of asyncio's.
+        # No isinstance: uvloop's transports aren't asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         if self.closed:
             self._gone.clear()
@@ -258,7 +258,7 @@ class PeerConnection(asyncio.BufferedProtocol):
                 self.close(failure)
 
     def eof_received(self) -> None:
-        # Who waits hears of it now, and not when the transport has been closed.
+        # Pending requests fail now, not only when the transport has been closed.
         self._break(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -272,14 +272,14 @@ class PeerConnection(asyncio.BufferedProtocol):
 
 
 def _has_vanished(error: OSError) -> bool:
-    """Whether an attempt to connect found no machine. A name server that doesn't answer says nothing of the name."""
+    """Whether an attempt to connect found no machine. A silent name server doesn't count."""
     if isinstance(error, socket.gaierror):
         return error.errno in (socket.EAI_NONAME, socket.EAI_NODATA)
     return error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
 
 
 class _Link:
-    """The way to one broker for one purpose: the open connection, or the attempt to open one."""
+    """The connection to one broker for one purpose, or the attempt to open it."""
 
     __slots__ = ("connection", "failures", "not_before", "opening")
 
@@ -293,13 +293,13 @@ class _Link:
 class Peers:
     """The other brokers, by id, and the connections to them. Owned by the loop thread.
 
-    A container that ends takes its name and its address with it, so nobody is left to refuse a connection. A broker
-    that was connected, and whose machine nothing knows at the first attempt nor ``VANISHED_SECONDS`` later, is
-    reported as one that refuses: until a connection is made again, or an attempt fails in another way.
+    A container that ends takes its name and address with it, so that no machine refuses a connection. A broker that was
+    connected, and whose machine can't be found for ``VANISHED_SECONDS``, is reported as refusing until a connection
+    succeeds or an attempt fails in another way.
     """
 
     def __init__(self, client_id: str, clock: Clock, connect_timeout: float = 10.0) -> None:
-        """``connect_timeout`` in seconds: how long one attempt to connect may take."""
+        """``connect_timeout``: seconds for one attempt to connect."""
         self._client_id = client_id
         self._clock = clock
         self._connect_timeout = connect_timeout
@@ -307,20 +307,20 @@ class Peers:
         self._links: dict[tuple[int, Purpose], _Link] = {}
         self._closed = False
         self._resolver = Resolver()
-        # Who has been connected; and since when nothing knows the machine of one that was.
+        # Brokers that have been connected, and since when the machine of one of them can't be found.
         self._seen: set[int] = set()
         self._vanished: dict[int, float] = {}
-        # Connections and attempts that are coming to their end.
+        # Connections and attempts that are ending.
         self._closing: set[asyncio.Future[Any]] = set()
 
     def set_address(self, broker_id: int, host: str, port: int) -> None:
-        """Where a broker is reached from now on. Connections to where it was before are closed."""
+        """Set a broker's address. Connections to its old address are closed."""
         if self._addresses.get(broker_id) != (host, port):
             self.forget(broker_id)
             self._addresses[broker_id] = (host, port)
 
     def forget(self, broker_id: int) -> None:
-        """A broker that is no more: its connections are closed."""
+        """Forget a broker that has gone, and close its connections."""
         self._addresses.pop(broker_id, None)
         self._seen.discard(broker_id)
         self._vanished.pop(broker_id, None)
@@ -331,9 +331,9 @@ class Peers:
         return self._addresses.get(broker_id)
 
     async def connection(self, broker_id: int, purpose: Purpose, timeout: float) -> PeerConnection:
-        """An open connection, opened if need be, within ``timeout`` seconds.
+        """An open connection, opened if necessary, within ``timeout`` seconds.
 
-        A peer that could not be reached just now is left alone for a moment first.
+        A peer that could not be reached gets a pause before the next attempt.
 
         Raises PeerUnreachableError.
         """
@@ -345,7 +345,7 @@ class Peers:
             return link.connection
         if link.opening is None:
             link.opening = asyncio.ensure_future(self._open(broker_id, link, *address))
-            # A failure that nobody waits for any more is told to the next who asks.
+            # Marks a failure as retrieved; the next caller tries again.
             link.opening.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             async with asyncio.timeout(timeout):
@@ -357,7 +357,7 @@ class Peers:
             ) from None
 
     async def connect(self, broker_id: int, timeout: float) -> PeerConnection:
-        """A new connection, for the caller alone and to be closed by it. Raises PeerUnreachableError."""
+        """Open a connection for the caller alone, which closes it. Raises PeerUnreachableError."""
         address = self._addresses.get(broker_id)
         if address is None or self._closed:
             raise PeerUnreachableError(f"the address of broker {broker_id} is not known", False)
@@ -393,7 +393,7 @@ class Peers:
         return connection
 
     def _stays_away(self, broker_id: int, error: PeerUnreachableError) -> bool:
-        """Whether a broker's machine has vanished for good, as far as can be told by asking again."""
+        """Whether a broker's machine has stayed away for ``VANISHED_SECONDS``."""
         if not error.vanished:
             self._vanished.pop(broker_id, None)
             return False
@@ -404,13 +404,13 @@ class Peers:
     async def request(
         self, broker_id: int, request: Message, *, timeout: float, purpose: Purpose = Purpose.OTHER
     ) -> Any:
-        """Ask a broker, and wait for its answer. Raises PeerError."""
+        """Send a request to a broker and return its response. Raises PeerError."""
         deadline = self._clock.monotonic() + timeout
         connection = await self.connection(broker_id, purpose, timeout)
         return await connection.submit(request, timeout=max(0.001, deadline - self._clock.monotonic()))
 
     async def close(self) -> None:
-        """Close all connections; there will be no others."""
+        """Close all connections and open no others."""
         self._closed = True
         for broker_id in list(self._addresses):
             self.forget(broker_id)

@@ -1,4 +1,4 @@
-"""The response to a request that isn't answered at once."""
+"""The response to a request that can't be answered at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 
 class CloseConnection(Exception):
-    """A request can't be answered: its connection is closed, with the message as the reason."""
+    """A request can't be answered. Its connection is closed, with the message as the reason."""
 
 
 class ResponseQueue(Protocol):
@@ -19,16 +19,16 @@ class ResponseQueue(Protocol):
 
 
 class PendingResponse:
-    """A request's place among the responses of its connection, until its own has come.
+    """A request's place among the responses of its connection.
 
-    A handler makes it, returns it, and calls :meth:`complete` once, before or after it returned; it goes out without a
-    turn of the event loop in between. Owned by the loop thread.
+    A handler makes it, returns it, and calls :meth:`complete` once, before or after it returns. The response goes out
+    without another turn of the event loop. Owned by the loop thread.
 
     Attributes:
         abandon: called if the client leaves before the response.
-        encode: makes parts of the response, set by the dispatcher; without it the response is parts already.
-        parts: what to send; None for a request that gets no response.
-        size: bytes of a response that came at once and stands behind others.
+        encode: turns the response into parts, set by the dispatcher; without it the response is already parts.
+        parts: the bytes to send; None for a request that gets no response.
+        size: bytes of a finished response that waits behind others.
     """
 
     __slots__ = ("abandon", "done", "encode", "parts", "queue", "ready", "response", "size")
@@ -44,7 +44,7 @@ class PendingResponse:
         self.size = 0
 
     def complete(self, response: Any) -> None:
-        """Give the response, or the exception that there is instead. A second one is a defect."""
+        """Give the response, or the exception that replaces it. A second call is a defect."""
         if self.done:
             raise RuntimeError("this request has been answered before")
         self.done = True
@@ -54,7 +54,7 @@ class PendingResponse:
             self._deliver(self.queue)
 
     def put(self, queue: ResponseQueue) -> None:
-        """Take the place at the end of a connection's responses."""
+        """Join the end of a connection's responses."""
         self.queue = queue
         if self.done:
             self._deliver(queue)

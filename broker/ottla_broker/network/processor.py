@@ -16,14 +16,14 @@ from ottla_broker.network.service import Service
 _log = get_logger()
 
 LOOK_SECONDS = 10.0
-"""How often a processor looks for connections to close, at least."""
+"""The longest time between two looks for connections to close, in seconds."""
 SCRATCH_BYTES = 256 * 1024
 """The buffer that all connections of a processor receive into."""
 
 
 @dataclass(frozen=True, slots=True)
 class SocketSettings:
-    """What the configuration says of sockets; sizes in bytes, -1 for the system's own."""
+    """The configuration of sockets; sizes in bytes, -1 for the system's default."""
 
     max_request_bytes: int
     max_idle_ms: int
@@ -33,7 +33,7 @@ class SocketSettings:
 
 
 class Processor:
-    """Serves the connections it is given, and closes those that have been idle too long.
+    """Serves its connections, and closes those that are idle or stalled.
 
     Owned by the loop thread.
     """
@@ -66,13 +66,13 @@ class Processor:
         self._timer: TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to look for connections that are idle or stalled."""
+        """Start looking for idle and stalled connections."""
         idle = self.settings.max_idle_ms / 1000
         period = max(0.05, min(idle / 4, LOOK_SECONDS)) if idle > 0 else LOOK_SECONDS
         self._timer = self.clock.call_later(period, self._look, idle, period)
 
     def assign(self, sock: socket.socket, host: str, port: int) -> None:
-        """Serve an accepted socket, counted in by the quotas already."""
+        """Serve an accepted socket, which the quotas have counted in."""
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -85,7 +85,7 @@ class Processor:
             sock.close()
             return
         self._serial += 1
-        # Kafka's form: both ends, the processor, and a number, as an address may come back.
+        # Kafka's form: both ends, the processor, and a number, because addresses are used again.
         name = f"{local[0]}:{local[1]}-{host}:{port}-{self.number}-{self._serial}"
         connection = Connection(self, sock, host, name, self.listener)
         self.connections.add(connection)
@@ -117,7 +117,7 @@ class Processor:
         self.quotas.leave(connection.client_host)
 
     def stop_reading(self) -> None:
-        """Take no more requests; those that have been taken are answered."""
+        """Read no more requests; pending ones are still answered."""
         for connection in self.connections:
             connection.stop_reading()
 

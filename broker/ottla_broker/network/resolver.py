@@ -1,8 +1,8 @@
-"""From names of hosts to addresses, without holding anybody up.
+"""Host names to addresses, without blocking the event loop.
 
-A look-up can't be given up: whoever asks the resolver waits until it answers, which takes it many seconds when no name
-server does. So each name is looked up once at a time, for all who ask, on a thread of its own that nobody waits for at
-the end; pools of threads are left to others.
+A lookup can't be cancelled: the system's resolver blocks its caller until it answers, which takes many seconds when no
+name server does. So there is one lookup per name at a time, shared by all callers, on its own daemon thread. It takes
+no thread from a pool, and the broker doesn't wait for it at the end.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Resolver:
         self._under_way: dict[str, asyncio.Future[list[str]]] = {}
 
     async def find(self, host: str) -> list[str]:
-        """The addresses of a host, in the order in which they are to be tried.
+        """The addresses of a host, in the order to try them.
 
-        Cancelling this, as a deadline does, leaves the look-up to those who ask next. Raises OSError.
+        A lookup that was begun goes on when this is cancelled, for later callers. Raises OSError.
         """
         try:
             return [str(ipaddress.ip_address(host))]
@@ -36,7 +36,7 @@ class Resolver:
     def _start(self, host: str) -> asyncio.Future[list[str]]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[str]] = loop.create_future()
-        # An error that nobody waits for any more is found again by who asks next.
+        # Marks an error as retrieved: without callers left, the next lookup finds it again.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
         def settle(addresses: list[str], error: OSError | None) -> None:
@@ -58,7 +58,7 @@ class Resolver:
             try:
                 loop.call_soon_threadsafe(settle, addresses, failure)
             except RuntimeError:
-                return  # the loop has been closed: nobody is left to be told
+                return  # the loop has been closed
 
         threading.Thread(target=run, name=f"look-up {host}", daemon=True).start()
         return future

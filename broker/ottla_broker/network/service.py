@@ -1,4 +1,4 @@
-"""The seam between sockets and what requests mean."""
+"""The interface between sockets and the meaning of requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ottla_broker.network.pending_response import PendingResponse
 
 
 class Principal(NamedTuple):
-    """Who a client is, in Kafka's words: ``User:ANONYMOUS`` until it has said so."""
+    """A client's identity: ``User:ANONYMOUS`` until it has authenticated."""
 
     type: str
     name: str
@@ -21,9 +21,9 @@ class ClientConnection(Protocol):
     """The connection that a request came by.
 
     Attributes:
-        client_id: what the client called itself last; for logs.
-        id: unlike that of any other connection of this broker.
-        principal: who the client is, as far as the connection has proved; a client id proves nothing.
+        client_id: the name in the client's last request; for logs.
+        id: unique among the connections of this broker.
+        principal: the identity that the connection has proved; a client id proves nothing.
         client_host: the client's address.
         listener: the name of the listener that accepted it.
     """
@@ -41,20 +41,20 @@ class ClientConnection(Protocol):
 
 
 Parts = list[object]
-"""One whole response, its length prefix included: bytes-like objects and file slices, to be sent in order."""
+"""One whole response with its length prefix: bytes-like objects and file slices, sent in order."""
 
 
 Reply = Parts | PendingResponse | None
 
 
 class Service(Protocol):
-    """What connections hand their frames to."""
+    """Serves the frames that connections receive."""
 
     def handle(self, connection: ClientConnection, frame: memoryview) -> Reply:
         """Answer one request.
 
-        ``frame`` is the request without its length prefix; it is valid only until this returns. The reply is a
-        finished response, a response that will come, or ``None`` for a request that is not answered.
+        ``frame`` is the request without its length prefix, valid until this returns. The reply is a finished response,
+        a pending one, or ``None`` for a request without a response.
 
         Raises:
             CloseConnection: the connection is to be closed.
