@@ -94,12 +94,21 @@ def describe(bootstrap: str) -> dict[str, Any]:
         name: str(future.result(_SECONDS).topic_id)
         for name, future in admin.describe_topics(TopicCollection(names)).items()
     }
+    # Partitions one after the other, so that the records of each have a fixed order.
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "describe",
+        "enable.auto.commit": False,
+        "fetch.wait.max.ms": 10,
+    }
+    consumer = Consumer({**settings, "check.crcs": True, "enable.partition.eof": True})
     topics = {}
     for name in names:
         partitions = sorted(metadata.topics[name].partitions)
         configs = _configs(admin, ResourceType.TOPIC, name, source=1)
-        records = {str(each): _records(bootstrap, name, each) for each in partitions}
+        records = {str(each): _records(consumer, name, each) for each in partitions}
         topics[name] = {"id": ids[name], "configs": configs, "records": records}
+    consumer.close()
     groups = {}
     for group in ("packers",):
         (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
@@ -125,10 +134,8 @@ def _configs(admin: AdminClient, kind: Any, name: str, source: int) -> dict[str,
     return {key: entry.value for key, entry in future.result(_SECONDS).items() if entry.source == source}
 
 
-def _records(bootstrap: str, topic: str, partition: int) -> dict[str, Any]:
+def _records(consumer: Consumer, topic: str, partition: int) -> dict[str, Any]:
     """Describe a partition: its offsets, and a digest of all records with their offsets and timestamps."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "describe", "enable.auto.commit": False}
-    consumer = Consumer({**settings, "check.crcs": True, "enable.partition.eof": True})
     first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), _SECONDS)
     consumer.assign([TopicPartition(topic, partition, first)])
     digest, count = hashlib.sha256(), 0
@@ -136,7 +143,6 @@ def _records(bootstrap: str, topic: str, partition: int) -> dict[str, Any]:
         facts = (message.offset(), message.timestamp(), message.key(), message.value(), message.headers())
         digest.update(repr(facts).encode())
         count += 1
-    consumer.close()
     return {"first": first, "end": end, "count": count, "sha256": digest.hexdigest()}
 
 
