@@ -99,9 +99,9 @@ def is_unharmed(doors: Doors) -> bool:
     ].leader_id == 1
 
 
-def follower_fetch(port: int, topic: str, replica: int, version: int) -> ErrorCode:
+def follower_fetch(port: int, topic: str, replica: int, version: int, leader_epoch: int = -1) -> ErrorCode:
     partition = FetchPartition(
-        partition=0, fetch_offset=0, partition_max_bytes=1 << 20, current_leader_epoch=-1
+        partition=0, fetch_offset=0, partition_max_bytes=1 << 20, current_leader_epoch=leader_epoch
     )
     request = FetchRequest(
         replica_id=replica if version < 15 else -1,
@@ -162,7 +162,12 @@ def test_brokers_name_their_registration(doors: Doors) -> None:
 
 
 def test_a_follower_is_a_registered_broker_and_a_replica(doors: Doors) -> None:
-    for version in (4, 12, 17):
+    for version, epoch, code in (
+        (4, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (12, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (12, 0, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (17, 0, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ):
         for replica in (7, 1):
-            found = follower_fetch(doors.brokers, doors.topic, replica, version)
-            assert found is ErrorCode.UNKNOWN_LEADER_EPOCH, (version, replica)
+            found = follower_fetch(doors.brokers, doors.topic, replica, version, epoch)
+            assert found is code, (version, epoch, replica)

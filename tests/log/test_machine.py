@@ -67,7 +67,7 @@ class LogMachine(RuleBasedStateMachine):
     def append(self, count: int, idempotent: bool, epoch: int, later: int) -> None:
         numbers = {"producer_id": 7, "epoch": 0, "sequence": self.sequence} if idempotent else {}
         data = batch(count, timestamp=NOW_MS + later, **numbers)
-        epoch = max(epoch, self.log.latest_epoch)
+        epoch = max(epoch, self.log.epochs.latest)
         info = self.log.append(data, leader_epoch=epoch, now_ms=NOW_MS, from_client=True)
         assert (info.first_offset, info.last_offset, info.duplicate) == (
             self.end,

@@ -205,7 +205,7 @@ def test_silent_producers_are_forgotten(open_log: OpenLog, now: Clock) -> None:
     send(log, 5)
     log.close()
     now.ms += 48 * 60 * 60 * 1000
-    assert open_log(clean=True, recovery_point=2).active_producers() == []
+    assert open_log(clean=True, recovery_point=2).producers.producers == {}
 
 
 def test_transactions_found_in_a_log_are_followed_and_indexed(open_log: OpenLog, tmp_path: Path) -> None:

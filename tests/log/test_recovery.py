@@ -240,7 +240,7 @@ def test_epochs_above_the_end_are_removed_and_lost_ones_restored(open_log: OpenL
     (folder / "leader-epoch-checkpoint").unlink()
     assert open_log().epoch_end_offset(3) == (3, 4)
     (folder / "leader-epoch-checkpoint").write_bytes(b"nonsense\n")
-    assert open_log().latest_epoch == 8
+    assert open_log().epochs.latest == 8
 
 
 def test_a_log_that_ends_before_its_start_restarts(open_log: OpenLog, folder: Path) -> None:

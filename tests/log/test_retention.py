@@ -117,7 +117,7 @@ def test_truncating_everything(open_log: OpenLog, tmp_path: Path) -> None:
         100,
         [100],
     )
-    assert log.latest_epoch == -1
+    assert log.epochs.latest == -1
     assert not list(tmp_path.rglob("*.snapshot"))
     log.append(batch(1), leader_epoch=0, now_ms=NOW_MS, from_client=True)
     log.truncate_to(50)

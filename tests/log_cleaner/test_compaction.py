@@ -115,7 +115,7 @@ async def test_the_active_segment_is_never_touched(broker: Broker) -> None:
     log = broker.create()
     append(log, (b"a", b"1"), (b"a", b"2"))
 
-    assert await broker.cleaner.clean_now(log) is None
+    assert await broker.clean_now(log) is None
     assert len(pairs(log)) == 2
 
 
@@ -132,9 +132,7 @@ async def test_nothing_above_the_last_stable_offset_is_cleaned(broker: Broker) -
     await broker.clean(log)
     assert pairs(log) == [(1, b"a", b"2"), (2, b"a", b"3"), (3, b"a", b"4")]
 
-    assert await broker.cleaner.clean_now(log) is None, (
-        "the segment of the stable offset is not cleaned in part"
-    )
+    assert await broker.clean_now(log) is None, "the segment of the stable offset is not cleaned in part"
 
 
 async def test_the_last_batch_of_the_stretch_stays_as_a_header(broker: Broker) -> None:
@@ -180,7 +178,7 @@ async def test_several_passes_when_the_map_is_too_small(broker: Broker) -> None:
     broker.cleaner._settings = small
 
     passes = 0
-    while await broker.cleaner.clean_now(log) is not None:
+    while await broker.clean_now(log) is not None:
         passes += 1
         assert {each.key: each.value for each in records(log)} == {b"key-%d" % k: b"2" for k in range(100)}
 

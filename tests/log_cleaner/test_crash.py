@@ -40,7 +40,7 @@ async def killed_at(folder: Path, settings: CleanerSettings, step: int) -> bool:
     log.flush()
     files.arm(step, for_good=True)
     try:
-        await broker.cleaner.clean_now(log)
+        await broker.clean_now(log)
     except Killed:
         pass
     finally:
@@ -94,7 +94,7 @@ async def test_a_disk_that_refuses_a_step(tmp_path: Path, settings: CleanerSetti
         fill(log)
         await broker.logs.flusher.idle()
         files.arm(step, for_good=False)
-        await broker.cleaner.clean_now(log)
+        await broker.clean_now(log)
         await broker.logs.flusher.idle()
         refused = files.steps >= step
         assert broker.cleaner.uncleanable == frozenset()

@@ -108,7 +108,7 @@ class Model:
     async def clean(self) -> None:
         dirty_from = self.broker.cleaner._checkpoints.get(self.log) or 0
         active = self.log.active.base_offset
-        while (stats := await self.broker.cleaner.clean_now(self.log)) is not None:
+        while (stats := await self.broker.clean_now(self.log)) is not None:
             clean_to = self.broker.cleaner._checkpoints.get(self.log) or 0
             assert clean_to > dirty_from, "every pass gets further"
             dirty_from = clean_to

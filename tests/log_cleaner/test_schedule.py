@@ -155,7 +155,7 @@ async def test_stopping_in_the_middle_of_a_cleaning_leaves_the_log_as_it_was(bro
         append(log, *((b"%d" % key, b"v") for key in range(100)))
     roll(log)
     before = log.segments
-    cleaning = asyncio.ensure_future(broker.cleaner.clean_now(log))
+    cleaning = asyncio.ensure_future(broker.clean_now(log))
     await asyncio.sleep(0.01)
     broker.cleaner._stopping.set()
 

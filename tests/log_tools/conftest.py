@@ -78,7 +78,7 @@ async def make_folder(path: Path) -> None:
         epoch=2,
     )
     cleaner = LogCleaner(logs, clock, CleanerSettings(), lambda log: 4)
-    await cleaner.clean_now(flights)
+    await cleaner._clean(cleaner._measure(flights))
     await cleaner.close()
 
     offsets = logs.create("__consumer_offsets", 0, TOPIC_ID, LogConfig(compact=True, delete=False)).open()

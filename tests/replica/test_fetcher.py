@@ -199,7 +199,7 @@ async def test_diverging_logs_are_truncated_to_where_both_agree(bench: Bench) ->
 
 async def test_an_epoch_without_records_does_not_diverge_for_ever(bench: Bench) -> None:
     partition = bench.follow(records=2)
-    partition.log.assign_epoch(4, 2)  # this broker led in epoch 4, and was replaced before it wrote a record
+    partition.log.epochs.assign(4, 2)  # this broker led in epoch 4, and was replaced before it wrote a record
     bench.fetcher.add(partition)
     await bench.answer(fetched())
     assert only(await bench.asked()).last_fetched_epoch == 4

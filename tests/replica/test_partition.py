@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.replica.waits import committed
 
+from ottla_broker.log.leader_epoch import LeaderEpochs
 from ottla_broker.replica.delayed_fetch import DelayedFetch
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
 from ottla_broker.replica.environment import ReplicaEnvironment
@@ -52,14 +53,13 @@ class FakeLog:
         self.flushes: list[asyncio.Future[None]] | None = None
         self.config = SimpleNamespace(delete=True)
         self.topic_id: bytes | None = None
+        self.epochs = LeaderEpochs()
 
     def open(self) -> FakeLog:
         return self
 
     def assign_topic_id(self, topic_id: bytes) -> None:
         self.topic_id = topic_id
-
-    def assign_epoch(self, leader_epoch: int, start_offset: int) -> None: ...
 
     def append(self, records: memoryview, **_: Any) -> Any:
         first = self.log_end_offset

@@ -393,7 +393,7 @@ class World:
         nodes = [
             f"{number}: {node.partition!r} isr={node.partition.isr} pending={node.partition._pending_isr}"
             f" hw={node.partition.high_watermark} end={node.local.log_end_offset}"
-            f" latest={node.local.latest_epoch}"
+            f" latest={node.local.epochs.latest}"
             for number, node in self.nodes.items()
         ]
         return f"{self.state} | {' | '.join(nodes)} | letters {len(self.letters)}"

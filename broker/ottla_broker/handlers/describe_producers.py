@@ -34,7 +34,7 @@ def handle(ctx: RequestContext, request: DescribeProducersRequest) -> DescribePr
                         coordinator_epoch=p.coordinator_epoch,
                         current_txn_start_offset=-1,
                     )
-                    for p in partition.log.active_producers()
+                    for p in partition.log.producers.producers.values()
                 ]
             except KafkaError as error:
                 answer.error_code = error.code

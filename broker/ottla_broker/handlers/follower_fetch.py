@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from ottla_broker.handlers.fetch_request import Fetch
+from ottla_broker.replica.partition import unknown_replica
 from ottla_broker.replica.replication_quota import UNLIMITED
-from ottla_protocol.errors import ErrorCode, KafkaError
+from ottla_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla_broker.handlers.context import RequestContext
@@ -89,11 +90,11 @@ class FollowerFetch(Fetch):
         self, spec: FetchPartition, answer: PartitionData, left: int, min_one: bool
     ) -> FileSlice | None:
         partition = self._partition(spec)
+        knows_epoch = spec.current_leader_epoch >= 0
         if not self._registered:
-            # Either this leader hasn't heard of the broker yet, or nobody has: it may ask again.
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+            raise unknown_replica(knows_epoch)
         partition.check_epoch(spec.current_leader_epoch)
-        partition.follower(self._replica_id)
+        partition.follower(self._replica_id, knows_epoch)
         log = partition.log
         if spec.last_fetched_epoch >= 0 and self._diverges(spec, answer, partition):
             return None

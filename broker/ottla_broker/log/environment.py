@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ def _run_now(delay_ms: int, function: Callable[[], None]) -> None:
     function()
 
 
+@dataclass(slots=True, eq=False)
 class LogEnvironment:
     """Passed to each log by the log manager; tests build their own.
 
@@ -27,30 +29,10 @@ class LogEnvironment:
         on_failure: called with the data folder of a log whose disk refuses, on the thread that used it.
     """
 
-    __slots__ = (
-        "files",
-        "flusher",
-        "later",
-        "now_ms",
-        "on_failure",
-        "producer_id_expiration_ms",
-        "random",
-    )
-
-    def __init__(
-        self,
-        files: Files,
-        now_ms: Callable[[], int],
-        random: Random,
-        *,
-        producer_id_expiration_ms: int = _DAY_MS,
-        flusher: Flusher | None = None,
-        later: Callable[[int, Callable[[], None]], None] = _run_now,
-    ) -> None:
-        self.files = files
-        self.now_ms = now_ms
-        self.random = random
-        self.producer_id_expiration_ms = producer_id_expiration_ms
-        self.flusher = flusher
-        self.later = later
-        self.on_failure: Callable[[str], None] | None = None
+    files: Files
+    now_ms: Callable[[], int]
+    random: Random
+    producer_id_expiration_ms: int = _DAY_MS
+    flusher: Flusher | None = None
+    later: Callable[[int, Callable[[], None]], None] = _run_now
+    on_failure: Callable[[str], None] | None = None

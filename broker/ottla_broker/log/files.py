@@ -70,11 +70,6 @@ class LogFile:
             self._recent = True
             self._files.open_descriptor(self, create=True)
 
-    @property
-    def fd(self) -> int:
-        """The descriptor's number, for immediate use: it is valid until this file is evicted."""
-        return self.descriptor().fd
-
     def read(self, position: int, size: int) -> bytes:
         """Up to ``size`` bytes from ``position``; fewer only at the end of the file. Raises OSError."""
         descriptor = self.descriptor()
@@ -133,16 +128,6 @@ class LogFile:
             return os.fstat(descriptor.fd).st_size
         return self._files.size(self.path)
 
-    def rename(self, path: str) -> None:
-        """Rename the file; open descriptors stay valid. Raises OSError."""
-        self._files.rename(self.path, path)
-        self.path = path
-
-    def unlink(self) -> None:
-        """Remove the name; slices that are being sent stay readable. Raises OSError."""
-        self._files.unlink(self.path)
-        self.close()
-
     def close(self) -> None:
         """Drop this object's reference to the descriptor; the file opens again on its next use."""
         self._descriptor = None
@@ -185,10 +170,9 @@ class FileSlice:
 class FileLock:
     """An advisory lock on a file, held until it is closed or the process ends (Kafka's ``.lock``)."""
 
-    __slots__ = ("_fd", "path")
+    __slots__ = ("_fd",)
 
-    def __init__(self, path: str, fd: int) -> None:
-        self.path = path
+    def __init__(self, fd: int) -> None:
         self._fd = fd
 
     def close(self) -> None:
@@ -266,11 +250,6 @@ class Files:
         """
         with self._lock:
             self._evict(0)
-
-    @property
-    def open_count(self) -> int:
-        """Files whose descriptor is open (for tests and metrics)."""
-        return sum(1 for file in self._open if file._descriptor is not None)
 
     def names(self, directory: str) -> list[str]:
         """Names in a folder, in no order. Raises OSError."""
@@ -390,4 +369,4 @@ class Files:
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 raise LockedError(path) from None
             raise
-        return FileLock(path, fd)
+        return FileLock(fd)

@@ -6,6 +6,7 @@ The loop's thread owns all of this; only :meth:`FlushJob.run` runs on a backgrou
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ottla_broker.log.files import Descriptor, Files
@@ -15,23 +16,21 @@ if TYPE_CHECKING:
     from ottla_broker.background import Background
 
 
+@dataclass(slots=True, eq=False)
 class FlushJob:
     """What has to reach the device before the recovery point may move to ``end_offset``.
 
     :meth:`run` may run on any thread: it touches only descriptors and names.
     """
 
-    __slots__ = ("descriptors", "end_offset", "files", "folders", "paths", "replacements", "truncations")
-
-    def __init__(self, files: Files, end_offset: int, truncations: int) -> None:
-        self.files = files
-        self.end_offset = end_offset
-        # How often the log had been truncated: a flush from before a truncation says nothing about records after it.
-        self.truncations = truncations
-        self.descriptors: list[Descriptor] = []
-        self.paths: list[str] = []
-        self.replacements: list[tuple[str, bytes]] = []
-        self.folders: list[str] = []
+    files: Files
+    end_offset: int
+    # How often the log had been truncated: a flush from before a truncation says nothing about records after it.
+    truncations: int
+    descriptors: list[Descriptor] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    replacements: list[tuple[str, bytes]] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
 
     def only_data(self) -> None:
         """Leave out names and small files: they are on the device already."""
@@ -66,14 +65,12 @@ class Flushable(Protocol):
     def fail(self, why: str) -> KafkaError: ...
 
 
+@dataclass(slots=True, eq=False)
 class _Waiting:
     """One log's waiters; exists while it has any."""
 
-    __slots__ = ("target", "waiters")
-
-    def __init__(self) -> None:
-        self.target = 0
-        self.waiters: list[tuple[int, asyncio.Future[None]]] = []
+    target: int = 0
+    waiters: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
 
 
 class Flusher:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ottla_broker.events import get_logger
 from ottla_broker.log import names, txn_index
@@ -42,27 +43,17 @@ class OldFormatError(OSError):
     """The segment holds messages of format v0 or v1, which this broker can't read; nothing was changed."""
 
 
+@dataclass(slots=True, eq=False)
 class Loaded:
     """What was found in a folder."""
 
-    __slots__ = (
-        "epochs",
-        "log_end_offset",
-        "log_start_offset",
-        "new_files",
-        "producers",
-        "recovery_point",
-        "segments",
-    )
-
-    def __init__(self, segments: list[LogSegment], epochs: LeaderEpochs, producers: ProducerStates) -> None:
-        self.segments = segments
-        self.epochs = epochs
-        self.producers = producers
-        self.log_start_offset = 0
-        self.log_end_offset = 0
-        self.recovery_point = 0
-        self.new_files = False
+    segments: list[LogSegment]
+    epochs: LeaderEpochs
+    producers: ProducerStates
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    recovery_point: int = 0
+    new_files: bool = False
 
 
 def load(
@@ -199,26 +190,17 @@ def _open_segments(files: Files, path: str, name: str, found: set[str], now_ms: 
     return [LogSegment(files, path, base, now_ms=now_ms) for base in bases]
 
 
+@dataclass(slots=True, eq=False)
 class _Recovery:
     """Scans a log's segments, and changes the lists it is given."""
 
-    def __init__(
-        self,
-        name: str,
-        config: LogConfig,
-        segments: list[LogSegment],
-        epochs: LeaderEpochs,
-        producers: ProducerStates,
-        log_start_offset: int,
-        now_ms: int,
-    ) -> None:
-        self.name = name
-        self.config = config
-        self.segments = segments
-        self.epochs = epochs
-        self.producers = producers
-        self.log_start_offset = log_start_offset
-        self.now_ms = now_ms
+    name: str
+    config: LogConfig
+    segments: list[LogSegment]
+    epochs: LeaderEpochs
+    producers: ProducerStates
+    log_start_offset: int
+    now_ms: int
 
     def rebuild_damaged_indexes(self, found: set[str], below: int | None = None) -> None:
         """Rebuild missing or wrong indexes; ``below``: only of segments that end before that offset."""
@@ -346,17 +328,15 @@ class _Recovery:
                 next_offset = last + 1
         except UnsupportedMagicError as error:
             if error.magic in _OLD_MAGICS and _is_old_message(segment, good):
-                raise self._old_format(segment) from None
+                raise OldFormatError(
+                    f"{segment.file.path} holds messages of format v0 or v1, which this broker can't read; "
+                    "it was not changed"
+                ) from None
             why = str(error)
         except CorruptRecordError as error:
             why = str(error)
         segment.index_end()
         return None if why is None else (good, why)
-
-    def _old_format(self, segment: LogSegment) -> OldFormatError:
-        return OldFormatError(
-            f"{segment.file.path} holds messages of format v0 or v1, which this broker can't read; it was not changed"
-        )
 
 
 def _is_old_message(segment: LogSegment, position: int) -> bool:

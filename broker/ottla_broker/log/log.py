@@ -26,7 +26,7 @@ from ottla_broker.log.config import LogConfig
 from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.flush import FlushJob
 from ottla_broker.log.leader_epoch import LeaderEpochs
-from ottla_broker.log.producer_state import ProducerEntry, ProducerStates
+from ottla_broker.log.producer_state import ProducerStates
 from ottla_broker.log.reader import LogReader
 from ottla_broker.log.segment import LogSegment
 from ottla_broker.log.segment_list import SegmentList
@@ -125,8 +125,7 @@ class Log:
     def open(self) -> Log:
         """Read the folder, recovering from an unclean stop; an open log stays as it is. Returns the log.
 
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR, also when the log is out of use.
+        Raises KafkaError: KAFKA_STORAGE_ERROR, also when the log is out of use.
         """
         if self.is_open:
             return self
@@ -180,8 +179,7 @@ class Log:
     def assign_topic_id(self, topic_id: bytes) -> None:
         """Give a log that has none its topic's id.
 
-        Raises:
-            KafkaError: INCONSISTENT_TOPIC_ID when it has another, KAFKA_STORAGE_ERROR.
+        Raises KafkaError: INCONSISTENT_TOPIC_ID when it has another, KAFKA_STORAGE_ERROR.
         """
         if topic_id == self.topic_id:
             return
@@ -229,22 +227,9 @@ class Log:
         high_watermark = self.high_watermark
         return self.log_end_offset if high_watermark is None else min(high_watermark(), self.log_end_offset)
 
-    @property
-    def latest_epoch(self) -> int:
-        """Epoch of the last leader that wrote; -1 when none did."""
-        return self.epochs.latest
-
     def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
         """The largest epoch up to ``leader_epoch``, and where it ends; ``(-1, -1)`` when unknown."""
         return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
-
-    def assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        """Record that a leader of ``leader_epoch`` begins at ``start_offset``; appends record it too."""
-        self.epochs.assign(leader_epoch, start_offset)
-
-    def active_producers(self) -> list[ProducerEntry]:
-        """The state of each producer (DescribeProducers)."""
-        return list(self.producers.producers.values())
 
     def storage_error(self, what: str, error: OSError) -> KafkaError:
         """Log that the disk refused something and report its data folder; the error to raise."""
@@ -271,10 +256,8 @@ class Log:
         """Append as the leader: check the batch, assign its offsets in ``records`` itself, and store it.
 
         ``from_client``: the records are a produce request's, so they must be one batch without anything that only
-        leaders write. Otherwise they may be several.
-
-        Raises:
-            KafkaError: with the code for the produce response; the log is as it was.
+        leaders write. Otherwise they may be several. Raises KafkaError: with the code for the produce response; the log
+        is as it was.
         """
         view = records if isinstance(records, memoryview) else memoryview(records)
         if self.failure is not None:
@@ -354,8 +337,7 @@ class Log:
     def append_as_follower(self, records: memoryview | bytearray) -> AppendInfo:
         """Append the leader's batches with the offsets and epochs they have, without a partial last batch.
 
-        Raises:
-            KafkaError: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE for offsets that are not new, KAFKA_STORAGE_ERROR.
+        Raises KafkaError: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE for offsets that are not new, KAFKA_STORAGE_ERROR.
         """
         if self.failure is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
@@ -482,8 +464,7 @@ class Log:
     def truncate_to(self, offset: int) -> bool:
         """Truncate the log so that it ends at ``offset``; True when that removed anything.
 
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
+        Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         if offset >= self.log_end_offset:
             # No records to remove, but maybe an epoch in which this broker led and wrote nothing.
@@ -515,11 +496,7 @@ class Log:
         rebuild_producers(self.producers, self.segments, self.log_end_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Remove all records and begin at ``offset``.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
-        """
+        """Remove all records and begin at ``offset``. Raises KafkaError: KAFKA_STORAGE_ERROR."""
         self.lowest_truncation = min(self.lowest_truncation, offset)
         try:
             self.reader.forget_positions()
@@ -537,10 +514,7 @@ class Log:
     def advance_log_start_offset(self, offset: int) -> bool:
         """Hide everything below ``offset`` (DeleteRecords); True when that moved the start.
 
-        The next retention pass removes the segments.
-
-        Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE above the high watermark.
+        The next retention pass removes the segments. Raises KafkaError: OFFSET_OUT_OF_RANGE above the high watermark.
         """
         if offset > self.committed_offset():
             raise KafkaError(
@@ -607,8 +581,7 @@ class Log:
     def replace_segments(self, new: Sequence[LogSegment], old: Sequence[LogSegment]) -> None:
         """Replace segments by compacted ones: see :meth:`.segment_list.SegmentList.replace`.
 
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
+        Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         try:
             self.reader.forget_positions()
@@ -623,8 +596,7 @@ class Log:
     def prepare_flush(self) -> FlushJob:
         """The job that brings everything appended so far to the device; :meth:`flushed_to` records that it is done.
 
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
+        Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         job = FlushJob(self.environment.files, self.log_end_offset, self._truncations)
         active = self.active
@@ -653,8 +625,7 @@ class Log:
     def flush(self) -> None:
         """Block until everything appended is on the device; on the event loop use :meth:`flushed`.
 
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
+        Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         if self.failure is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
@@ -680,10 +651,8 @@ class Log:
     def write_out(self) -> None:
         """Write what is only in memory, without waiting for the device: indexes, producers, epochs.
 
-        May run on another thread once the log isn't used any longer; a closed log has nothing to write.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
+        May run on another thread once the log isn't used any longer; a closed log has nothing to write. Raises
+        KafkaError: KAFKA_STORAGE_ERROR.
         """
         if not self.is_open or self.failure is not None:
             return
@@ -703,10 +672,7 @@ class Log:
         """Bring everything to the device and close the files; a closed log has nothing to bring.
 
         ``synced``: all of the machine's disks were synced after :meth:`write_out`, so only the data is checked. May run
-        on another thread once the log isn't used any longer.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
+        on another thread once the log isn't used any longer. Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         if not self.is_open or self.failure is not None:
             return

@@ -217,11 +217,8 @@ class LogManager:
     def create(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> Log:
         """Create a partition's folder in the data folder that has the fewest; its log is closed.
 
-        A partition that exists is returned as it is.
-
-        Raises:
-            KafkaError: INVALID_TOPIC_EXCEPTION or INVALID_PARTITIONS where no folder may have such a name,
-                KAFKA_STORAGE_ERROR.
+        A partition that exists is returned as it is. Raises KafkaError: INVALID_TOPIC_EXCEPTION or INVALID_PARTITIONS
+        where no folder may have such a name, KAFKA_STORAGE_ERROR.
         """
         if not names.is_topic_name(topic):
             # Or ``../x`` would leave the data folder, and a blank would break the checkpoints.
@@ -268,10 +265,7 @@ class LogManager:
     def delete(self, topic: str, partition: int) -> None:
         """Remove a partition: its folder is renamed now and removed after file.delete.delay.ms.
 
-        Readers keep what they have open.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
+        Readers keep what they have open. Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         key = (topic, partition)
         log = self._logs.pop(key, None)
@@ -297,10 +291,7 @@ class LogManager:
         """Rename the folder of a partition that belongs to no topic, so that its name can be used again.
 
         The folder is kept for the operator to judge; Kafka calls it stray. Returns its new path, None where there was
-        no such partition.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
+        no such partition. Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         key = (topic, partition)
         log = self._logs.get(key)
@@ -381,8 +372,7 @@ class LogManager:
     async def write_high_watermarks(self, offsets: Mapping[tuple[str, int], int]) -> None:
         """Write replication-offset-checkpoint; partitions that are not given keep their offset.
 
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
+        Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
         known = self._high_watermarks
         known.update(offsets)

@@ -26,6 +26,7 @@ offset; it is removed with its segment. Owned by the log's thread.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple
@@ -71,18 +72,16 @@ class CorruptSnapshotError(Exception):
     """The snapshot's bytes are damaged."""
 
 
+@dataclass(slots=True, eq=False)
 class ProducerEntry:
     """One producer: its epoch, its last batches (oldest first), and its open transaction, if any."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "txn_first_offset")
-
-    def __init__(self, producer_id: int, epoch: int = NO_EPOCH) -> None:
-        self.producer_id = producer_id
-        self.epoch = epoch
-        self.coordinator_epoch = -1
-        self.last_timestamp = -1
-        self.txn_first_offset = -1
-        self.batches: list[SentBatch] = []
+    producer_id: int
+    epoch: int = NO_EPOCH
+    coordinator_epoch: int = -1
+    last_timestamp: int = -1
+    txn_first_offset: int = -1
+    batches: list[SentBatch] = field(default_factory=list)
 
     @property
     def last_sequence(self) -> int:
@@ -125,10 +124,7 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
     for slot in range(count):
         fields = _ENTRY.unpack_from(data, _HEADER.size + slot * _ENTRY.size)
         producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, txn_first_offset = fields
-        entry = ProducerEntry(producer_id, epoch)
-        entry.last_timestamp = timestamp
-        entry.coordinator_epoch = coordinator_epoch
-        entry.txn_first_offset = txn_first_offset
+        entry = ProducerEntry(producer_id, epoch, coordinator_epoch, timestamp, txn_first_offset)
         if offset >= 0:
             first = (sequence - delta) & _SEQUENCE_MASK
             entry.batches.append(SentBatch(first, sequence, offset - delta, offset, timestamp))

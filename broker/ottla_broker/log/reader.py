@@ -54,10 +54,7 @@ class LogReader:
 
         At most ``max_bytes``, but with ``min_one`` always the whole first batch, and nothing of a batch that reaches
         ``max_offset``. It ends with a batch where that is cheap to find; otherwise the last batch may be cut short, as
-        in Kafka.
-
-        Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        in Kafka. Raises KafkaError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
         """
         log = self._log
         end = log.log_end_offset
@@ -139,8 +136,7 @@ class LogReader:
     ) -> Iterator[memoryview]:
         """All batches with offsets in ``[start, end)``, as runs of whole batches of about ``chunk_bytes``.
 
-        Raises:
-            KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
         """
         log = self._log
         offset = max(start, log.log_start_offset)
@@ -158,11 +154,8 @@ class LogReader:
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record with at least that timestamp; None without one.
 
-        Segments are skipped by their largest timestamp, the time index leads close to the batch, and only that batch
-        is decoded.
-
-        Raises:
-            KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        Segments are skipped by their largest timestamp, the time index leads close to the batch, and only that batch is
+        decoded. Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
         """
         log = self._log
         start = log.log_start_offset
@@ -186,8 +179,7 @@ class LogReader:
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first record with the largest timestamp from the log start offset on; None without one.
 
-        Raises:
-            KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
         """
         log = self._log
         start = log.log_start_offset

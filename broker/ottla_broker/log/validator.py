@@ -6,6 +6,7 @@ Only the header is read, and the checksum computed. Records are decoded where a 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.log.config import NO_LIMIT, LogConfig
@@ -43,6 +44,7 @@ class RecordsRefused(KafkaError):
         self.records = records
 
 
+@dataclass(slots=True)
 class AppendInfo:
     """How a batch was stored.
 
@@ -52,33 +54,13 @@ class AppendInfo:
     time. With ``flush_due`` flush.messages asks for an fsync now.
     """
 
-    __slots__ = (
-        "duplicate",
-        "first_offset",
-        "flush_due",
-        "last_offset",
-        "log_append_time",
-        "log_start_offset",
-        "size",
-    )
-
-    def __init__(
-        self,
-        first_offset: int,
-        last_offset: int,
-        log_append_time: int,
-        log_start_offset: int,
-        size: int,
-        duplicate: bool = False,
-        flush_due: bool = False,
-    ) -> None:
-        self.first_offset = first_offset
-        self.last_offset = last_offset
-        self.log_append_time = log_append_time
-        self.log_start_offset = log_start_offset
-        self.size = size
-        self.duplicate = duplicate
-        self.flush_due = flush_due
+    first_offset: int
+    last_offset: int
+    log_append_time: int
+    log_start_offset: int
+    size: int
+    duplicate: bool = False
+    flush_due: bool = False
 
 
 def check_batch(

@@ -24,6 +24,7 @@ from array import array
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -68,17 +69,15 @@ class Finding(NamedTuple):
         return f"{where}: {self.problem}"
 
 
+@dataclass(slots=True)
 class Tally:
     """How much was checked, and the number of findings."""
 
-    __slots__ = ("batches", "bytes", "files", "findings", "records")
-
-    def __init__(self) -> None:
-        self.files = 0
-        self.bytes = 0
-        self.batches = 0
-        self.records = 0
-        self.findings = 0
+    files: int = 0
+    bytes: int = 0
+    batches: int = 0
+    records: int = 0
+    findings: int = 0
 
 
 class SegmentMap:

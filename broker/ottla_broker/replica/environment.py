@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla_broker.replica.leader_lease import UNLIMITED, LeaderLease
@@ -19,6 +20,7 @@ def _no_controller(change: IsrChange) -> None:
     )
 
 
+@dataclass(slots=True, eq=False)
 class ReplicaEnvironment:
     """What a partition needs of its broker; the defaults suit a broker that stands alone.
 
@@ -29,22 +31,10 @@ class ReplicaEnvironment:
         leader_lease: whether another broker may have replaced this one as leader.
     """
 
-    __slots__ = ("broker_id", "clock", "is_eligible", "leader_lease", "logs", "max_lag_seconds", "propose")
-
-    def __init__(
-        self,
-        broker_id: int,
-        logs: LogManager,
-        clock: Clock,
-        max_lag_seconds: float = 30.0,
-        is_eligible: Callable[[int, int], bool] = lambda broker_id, broker_epoch: True,
-        propose: Callable[[IsrChange], None] = _no_controller,
-        leader_lease: LeaderLease = UNLIMITED,
-    ) -> None:
-        self.broker_id = broker_id
-        self.logs = logs
-        self.clock = clock
-        self.max_lag_seconds = max_lag_seconds
-        self.is_eligible = is_eligible
-        self.propose = propose
-        self.leader_lease = leader_lease
+    broker_id: int
+    logs: LogManager
+    clock: Clock
+    max_lag_seconds: float = 30.0
+    is_eligible: Callable[[int, int], bool] = lambda broker_id, broker_epoch: True
+    propose: Callable[[IsrChange], None] = _no_controller
+    leader_lease: LeaderLease = UNLIMITED

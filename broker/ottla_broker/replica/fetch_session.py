@@ -14,6 +14,7 @@ An answer within a session leaves out the partitions about which there is nothin
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla_broker.clock import Clock
@@ -33,51 +34,29 @@ Key = tuple[str | bytes, int]
 """A partition as the request names it: the topic's name up to version 12, its id from 13 on."""
 
 
+@dataclass(slots=True, eq=False)
 class FetchPartition:
     """One partition of a fetch, and what its last answer said of it.
 
     Attributes:
+        topic: as the request names it.
+        name: the topic's name once it is known: kept, so that a topic made anew under its name is noticed by its id.
+        follower_start: where the log of a follower that fetches begins.
         settled: the partition at whose end a follower is that asks for this, with nothing in its way; None where it has
             to be looked at closely.
     """
 
-    __slots__ = (
-        "current_leader_epoch",
-        "fetch_offset",
-        "follower_start",
-        "high_watermark",
-        "last_fetched_epoch",
-        "log_start_offset",
-        "max_bytes",
-        "name",
-        "partition",
-        "settled",
-        "topic",
-    )
-
-    def __init__(
-        self,
-        topic: str | bytes,
-        partition: int,
-        fetch_offset: int,
-        max_bytes: int,
-        current_leader_epoch: int,
-        last_fetched_epoch: int,
-        follower_start: int,
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.fetch_offset = fetch_offset
-        self.max_bytes = max_bytes
-        self.current_leader_epoch = current_leader_epoch
-        self.last_fetched_epoch = last_fetched_epoch
-        # Where the log of a follower that fetches begins.
-        self.follower_start = follower_start
-        # The topic's name once it is known: kept, so that a topic made anew under its name is noticed by its id.
-        self.name: str | None = topic if isinstance(topic, str) else None
-        self.high_watermark = -1
-        self.log_start_offset = -1
-        self.settled: Partition | None = None
+    topic: str | bytes
+    partition: int
+    name: str | None
+    fetch_offset: int = 0
+    max_bytes: int = 0
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    follower_start: int = -1
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    settled: Partition | None = None
 
     def changed(self, high_watermark: int, log_start_offset: int) -> bool:
         """Remember what an answer says of this partition; whether it says anything new."""
@@ -88,17 +67,15 @@ class FetchPartition:
         return True
 
 
+@dataclass(slots=True, eq=False)
 class FetchSession:
     """A session: its partitions in the order in which they are read next."""
 
-    __slots__ = ("epoch", "id", "last_used", "partitions", "uses_ids")
-
-    def __init__(self, session_id: int, partitions: OrderedDict[Key, FetchPartition], uses_ids: bool) -> None:
-        self.id = session_id
-        self.epoch = 1
-        self.partitions = partitions
-        self.uses_ids = uses_ids
-        self.last_used = 0.0
+    id: int
+    partitions: OrderedDict[Key, FetchPartition]
+    uses_ids: bool
+    last_used: float
+    epoch: int = 1
 
 
 class FetchContext:
@@ -148,8 +125,7 @@ class FetchSessions:
     def context(self, request: FetchRequest, uses_ids: bool) -> FetchContext:
         """Find or make what the request is about.
 
-        Raises:
-            KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
+        Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
         """
         session_id, epoch = request.session_id, request.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -197,8 +173,7 @@ class FetchSessions:
             session_id = self._rng.randint(1, _MAX_INT32)
             if session_id not in self._sessions:
                 break
-        session = self._sessions[session_id] = FetchSession(session_id, partitions, uses_ids)
-        session.last_used = now
+        session = self._sessions[session_id] = FetchSession(session_id, partitions, uses_ids, now)
         return session
 
 
@@ -209,19 +184,11 @@ def _take(partitions: OrderedDict[Key, FetchPartition], request: FetchRequest, u
         for p in topic.partitions:
             known = partitions.get((name, p.partition))
             if known is None:
-                partitions[name, p.partition] = FetchPartition(
-                    name,
-                    p.partition,
-                    p.fetch_offset,
-                    p.partition_max_bytes,
-                    p.current_leader_epoch,
-                    p.last_fetched_epoch,
-                    p.log_start_offset,
-                )
-            else:
-                known.fetch_offset = p.fetch_offset
-                known.max_bytes = p.partition_max_bytes
-                known.current_leader_epoch = p.current_leader_epoch
-                known.last_fetched_epoch = p.last_fetched_epoch
-                known.follower_start = p.log_start_offset
-                known.settled = None
+                known = FetchPartition(name, p.partition, None if uses_ids else topic.topic)
+                partitions[name, p.partition] = known
+            known.fetch_offset = p.fetch_offset
+            known.max_bytes = p.partition_max_bytes
+            known.current_leader_epoch = p.current_leader_epoch
+            known.last_fetched_epoch = p.last_fetched_epoch
+            known.follower_start = p.log_start_offset
+            known.settled = None

@@ -116,6 +116,7 @@ class _Position(NamedTuple):
     leader_epoch: int
 
 
+@dataclass(slots=True, eq=False)
 class _Followed:
     """A partition that is fetched.
 
@@ -126,14 +127,11 @@ class _Followed:
         next_pause: how long it pauses when the leader doesn't know of it yet, in seconds.
     """
 
-    __slots__ = ("in_sync", "next_pause", "partition", "paused_until", "position")
-
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
-        self.in_sync = False
-        self.position: _Position | None = None
-        self.paused_until = 0.0
-        self.next_pause = _FIRST_PAUSE_SECONDS
+    partition: Partition
+    in_sync: bool = False
+    position: _Position | None = None
+    paused_until: float = 0.0
+    next_pause: float = _FIRST_PAUSE_SECONDS
 
 
 class Fetcher:
@@ -338,13 +336,13 @@ class Fetcher:
             want is None
             or want.offset != log.log_end_offset
             or want.start_offset != log.log_start_offset
-            or want.last_epoch != log.latest_epoch
+            or want.last_epoch != log.epochs.latest
             or want.leader_epoch != partition.leader_epoch
         ):
             want = followed.position = _Position(
                 partition.topic_id,
                 log.log_end_offset,
-                log.latest_epoch,
+                log.epochs.latest,
                 log.log_start_offset,
                 partition.leader_epoch,
             )
@@ -452,7 +450,7 @@ class Fetcher:
         partition, log = followed.partition, followed.partition.log
         own_epoch, own_end = log.epoch_end_offset(epoch)
         target = end_offset if own_epoch < 0 else min(end_offset, own_end)
-        before = (log.log_end_offset, log.latest_epoch)
+        before = (log.log_end_offset, log.epochs.latest)
         if target < log.log_end_offset:
             _log.info(
                 "log differs from the leader's",
@@ -464,7 +462,7 @@ class Fetcher:
                 truncated_to=target,
             )
         partition.truncate(target)
-        if before == (log.log_end_offset, log.latest_epoch):
+        if before == (log.log_end_offset, log.epochs.latest):
             # The next fetch would get the same answer.
             self._pause(followed)
 

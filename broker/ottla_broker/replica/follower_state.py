@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 UNKNOWN_OFFSET: Final = -1
 NEVER: Final = float("-inf")
 
 
+@dataclass(slots=True, eq=False)
 class FollowerState:
     """One follower of a partition that this broker leads. Owned by the partition.
 
@@ -19,24 +21,13 @@ class FollowerState:
         broker_epoch: of the registration it fetches under, -1 where the fetch doesn't say (KIP-903).
     """
 
-    __slots__ = (
-        "_leader_end_at_last_fetch",
-        "broker_epoch",
-        "broker_id",
-        "caught_up",
-        "end_offset",
-        "last_fetch",
-        "start_offset",
-    )
-
-    def __init__(self, broker_id: int) -> None:
-        self.broker_id = broker_id
-        self.end_offset = UNKNOWN_OFFSET
-        self.start_offset = UNKNOWN_OFFSET
-        self.caught_up = NEVER
-        self.broker_epoch = -1
-        self.last_fetch = NEVER
-        self._leader_end_at_last_fetch = 0
+    broker_id: int
+    end_offset: int = UNKNOWN_OFFSET
+    start_offset: int = UNKNOWN_OFFSET
+    caught_up: float = NEVER
+    broker_epoch: int = -1
+    last_fetch: float = NEVER
+    _leader_end_at_last_fetch: int = 0
 
     def begin_epoch(self, now: float, leader_end: int, in_sync: bool) -> None:
         """Forget what was known in the epoch before; an in-sync replica gets time to show that it still is."""

@@ -11,6 +11,7 @@ acks=all has acknowledged, because that takes all in-sync replicas, in this epoc
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
 from typing import Final
 
@@ -20,6 +21,7 @@ DOUBT_SECONDS: Final = 1.0
 """How long a follower may be silent, on top of its fetch's wait here, before it may have become leader."""
 
 
+@dataclass(slots=True, eq=False)
 class LeaderLease:
     """One for all partitions of a broker. Owned by the loop thread.
 
@@ -29,17 +31,9 @@ class LeaderLease:
         is_dead: whether a broker's process is known to have ended.
     """
 
-    __slots__ = ("is_dead", "lease", "patience")
-
-    def __init__(
-        self,
-        lease: Lease,
-        patience: float = DOUBT_SECONDS,
-        is_dead: Callable[[int], bool] = lambda broker: False,
-    ) -> None:
-        self.lease = lease
-        self.patience = patience
-        self.is_dead = is_dead
+    lease: Lease
+    patience: float = DOUBT_SECONDS
+    is_dead: Callable[[int], bool] = lambda broker: False
 
 
 UNLIMITED: Final = LeaderLease(Lease(inf))

@@ -106,10 +106,8 @@ class ReplicaManager:
     ) -> Partition:
         """Lead a partition as its only replica, with a new log if it has none yet.
 
-        A partition that ``is_new`` never takes over a folder that exists under its name.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR when the log can't be made.
+        A partition that ``is_new`` never takes over a folder that exists under its name. Raises KafkaError:
+        KAFKA_STORAGE_ERROR when the log can't be made.
         """
         state = LeaderState(0, self.broker_id, leader_epoch, self._itself, 0, self._itself)
         found = self.partition(topic, partition)
@@ -127,8 +125,7 @@ class ReplicaManager:
     def create(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> Partition:
         """Add a partition that this broker didn't have, with a new log if it has none; it has no role yet.
 
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR when the log can't be made.
+        Raises KafkaError: KAFKA_STORAGE_ERROR when the log can't be made.
         """
         if not self._logs.has(topic, partition):
             self._logs.create(topic, partition, topic_id, config)
@@ -182,11 +179,7 @@ class ReplicaManager:
         return partition.last_stable_offset
 
     async def checkpoint_high_watermarks(self) -> None:
-        """Write the high watermarks of the partitions that have been used.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR.
-        """
+        """Write the high watermarks of the partitions that have been used. Raises KafkaError: KAFKA_STORAGE_ERROR."""
         used = {key: each.high_watermark for key, each in self._partitions.items() if each.is_open}
         if used:
             await self._logs.write_high_watermarks(used)

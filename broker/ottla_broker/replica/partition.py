@@ -59,6 +59,14 @@ _REFUSALS: Final[Mapping[Role, tuple[ErrorCode | None, ErrorCode | None]]] = {
 """What each role answers to requests that only a leader serves, and to clients that accept any replica (KIP-392)."""
 
 
+def unknown_replica(knows_epoch: bool) -> KafkaError:
+    """For a broker that is no replica as far as this leader knows; ``knows_epoch``: it named the leader's epoch.
+
+    It may have heard of a reassignment earlier than this leader, so it may ask again (``followerReplicaOrThrow``).
+    """
+    return KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if knows_epoch else _NOT_LEADER)
+
+
 class Partition:
     """A partition that this broker has. Owned by the loop thread.
 
@@ -116,9 +124,8 @@ class Partition:
     def log(self) -> Log:
         """The log, opened if this is the first use.
 
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR when its files can't be read, INCONSISTENT_TOPIC_ID when they belong to
-                another topic of this name.
+        Raises KafkaError: KAFKA_STORAGE_ERROR when its files can't be read, INCONSISTENT_TOPIC_ID when they belong to
+        another topic of this name.
         """
         return self._open_log() if self._log is None else self._log
 
@@ -144,7 +151,7 @@ class Partition:
 
     def _begin_epoch(self, log: Log, leadership: Leadership) -> None:
         end = log.log_end_offset
-        log.assign_epoch(self.leader_epoch, end)
+        log.epochs.assign(self.leader_epoch, end)
         leadership.begin_epoch(end)
 
     @property
@@ -188,21 +195,15 @@ class Partition:
         return min(self.log.config.min_insync_replicas, max(1, len(self.replicas)))
 
     def lacks_replicas(self) -> bool:
-        """Whether fewer replicas are in sync than acks=all asks for.
-
-        Raises:
-            KafkaError: this broker doesn't lead.
-        """
+        """Whether fewer replicas are in sync than acks=all asks for. Raises KafkaError: this broker doesn't lead."""
         leadership = self._led()
         return len(leadership.isr) < self.min_insync_replicas
 
     def lead(self, state: LeaderState, *, open_log: bool = True) -> bool:
         """Become the leader, or adopt a new state as leader; True in a new epoch.
 
-        Without ``open_log`` a log that hasn't been used stays closed until it is.
-
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR; the partition is as it was.
+        Without ``open_log`` a log that hasn't been used stays closed until it is. Raises KafkaError:
+        KAFKA_STORAGE_ERROR; the partition is as it was.
         """
         is_new_epoch = state.leader_epoch > self.leader_epoch or self.role is not Role.LEADER
         log = self._usable_log() if open_log else self._log
@@ -224,8 +225,7 @@ class Partition:
     def follow(self, state: LeaderState) -> bool:
         """Become a follower, or adopt a new state as one; True for another leader or a new epoch.
 
-        Raises:
-            KafkaError: KAFKA_STORAGE_ERROR; the partition is as it was.
+        Raises KafkaError: KAFKA_STORAGE_ERROR; the partition is as it was.
         """
         is_new = self.role is not Role.FOLLOWER or state.leader_epoch > self.leader_epoch
         self._usable_log()
@@ -303,8 +303,7 @@ class Partition:
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Compare the leader epoch that a client knows with the current one; -1 is not compared (KIP-320).
 
-        Raises:
-            KafkaError: FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
+        Raises KafkaError: FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH.
         """
         if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
             return
@@ -315,8 +314,7 @@ class Partition:
     def append(self, records: memoryview, now_ms: int) -> AppendInfo:
         """Append a producer's batch.
 
-        Raises:
-            KafkaError: as :meth:`ottla_broker.log.log.Log.append`, or this broker doesn't lead.
+        Raises KafkaError: as :meth:`ottla_broker.log.log.Log.append`, or this broker doesn't lead.
         """
         self.check_leader()
         info = self.log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=True)
@@ -327,8 +325,7 @@ class Partition:
     def append_internal(self, records: bytearray, now_ms: int) -> int:
         """Append a coordinator's own records, which all in-sync replicas must get; returns the offset after them.
 
-        Raises:
-            KafkaError: as :meth:`append`; NOT_ENOUGH_REPLICAS.
+        Raises KafkaError: as :meth:`append`; NOT_ENOUGH_REPLICAS.
         """
         self.check_leader()
         if self.lacks_replicas():
@@ -424,8 +421,8 @@ class Partition:
     def fetched_by(self, broker_id: int, offset: int, start_offset: int, broker_epoch: int) -> None:
         """Record a follower's fetch from ``offset``: it has all below. Kafka's ``updateFollowerFetchState``.
 
-        Raises:
-            KafkaError: as :meth:`follower`; NOT_LEADER_OR_FOLLOWER for a fetch sent before that broker last registered.
+        Raises KafkaError: as :meth:`follower`; NOT_LEADER_OR_FOLLOWER for a fetch sent before that broker last
+        registered.
         """
         follower = self.follower(broker_id)
         if 0 <= broker_epoch < follower.broker_epoch:
@@ -475,16 +472,11 @@ class Partition:
             follower.fetched_again(self._environment.clock.monotonic())
         return True
 
-    def follower(self, broker_id: int) -> FollowerState:
-        """What is known of a follower.
-
-        Raises:
-            KafkaError: UNKNOWN_LEADER_EPOCH for a broker that is no replica as far as this leader knows: it may have
-                heard of a reassignment earlier. NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR without a leader here.
-        """
+    def follower(self, broker_id: int, knows_epoch: bool = True) -> FollowerState:
+        """What is known of a follower. Raises KafkaError as :func:`unknown_replica`, or without a leader here."""
         follower = self._led().followers.get(broker_id)
         if follower is None:
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+            raise unknown_replica(knows_epoch)
         return follower
 
     def brokers_changed(self) -> None:
@@ -518,9 +510,8 @@ class Partition:
     def delete_records(self, offset: int) -> int:
         """Make ``offset`` the first one (-1: the high watermark); returns the new log start offset.
 
-        Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION for a topic without the delete policy, or this broker
-                doesn't lead.
+        Raises KafkaError: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION for a topic without the delete policy, or this broker
+        doesn't lead.
         """
         self.check_leader()
         log = self.log
@@ -568,10 +559,8 @@ class Partition:
         """Append what a fetch from the leader brought, and follow its offsets.
 
         The future, where one is returned, is done when an fsync that was due has been made: only then may the next
-        fetch acknowledge the records. It raises KafkaError: KAFKA_STORAGE_ERROR.
-
-        Raises:
-            KafkaError: as :meth:`ottla_broker.log.log.Log.append_as_follower`.
+        fetch acknowledge the records. It raises KafkaError: KAFKA_STORAGE_ERROR. Raises KafkaError: as
+        :meth:`ottla_broker.log.log.Log.append_as_follower`.
         """
         log = self.log
         flushed = None

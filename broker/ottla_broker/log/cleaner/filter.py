@@ -28,6 +28,7 @@ A batch whose checksum is wrong is never touched: rewriting it would make the da
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ottla_broker.log.cleaner.offset_map import OffsetMap
@@ -66,29 +67,18 @@ class KeptBatch(NamedTuple):
     changed: bool
 
 
+@dataclass(slots=True)
 class CleaningStats:
     """Counts of one cleaning. Written by the thread that cleans, read after it has finished."""
 
-    __slots__ = (
-        "bytes_read",
-        "bytes_written",
-        "keyless",
-        "map_records",
-        "records_kept",
-        "records_read",
-        "segments",
-    )
-
-    def __init__(self) -> None:
-        self.map_records = 0
-        self.bytes_read = 0
-        self.bytes_written = 0
-        self.records_read = 0
-        self.records_kept = 0
-        # Records without a key, which a compacted log should not have.
-        self.keyless = 0
-        # Segments that were replaced.
-        self.segments = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    # Records without a key, which a compacted log should not have.
+    keyless: int = 0
+    # Segments that were replaced.
+    segments: int = 0
 
 
 def record_bytes(header: BatchHeader, batch: memoryview) -> bytes:

@@ -15,9 +15,9 @@ The states of a log, by topic and partition::
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from threading import Event
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.background import Background
 from ottla_broker.events import get_logger
@@ -30,8 +30,8 @@ from ottla_protocol.errors import KafkaError, ProtocolError
 if TYPE_CHECKING:
     from ottla_broker.clock import Clock
     from ottla_broker.log.cleaner.filter import CleaningStats, LastRecord
-    from ottla_broker.log.files import Files
     from ottla_broker.log.log import Log
+    from ottla_broker.log.manager import LogManager
     from ottla_broker.log.segment import LogSegment
     from ottla_broker.log.txn_index import AbortedTransaction
 
@@ -55,26 +55,15 @@ class CleanerSettings(NamedTuple):
     backoff_ms: int = 15_000
 
 
-class Logs(Protocol):
-    """What the cleaner needs of the log manager."""
-
-    @property
-    def files(self) -> Files: ...
-
-    def logs(self) -> Iterable[Log]:
-        """All logs, open or not."""
-        ...
-
-    def get(self, topic: str, partition: int) -> Log | None:
-        """The log, if it exists."""
-        ...
-
-
 class LogCleaner:
     """Compacts the logs whose cleanup policy says so. Owned by the loop thread."""
 
     def __init__(
-        self, logs: Logs, clock: Clock, settings: CleanerSettings, stable_offset_of: Callable[[Log], int]
+        self,
+        logs: LogManager,
+        clock: Clock,
+        settings: CleanerSettings,
+        stable_offset_of: Callable[[Log], int],
     ) -> None:
         """``stable_offset_of`` returns the offset below which a log may be cleaned: its last stable offset."""
         self._logs = logs
@@ -88,7 +77,8 @@ class LogCleaner:
         self._workers: list[asyncio.Task[None]] = []
         self._pauses: set[asyncio.Future[None]] = set()
         self._in_progress: set[tuple[str, int]] = set()
-        self._uncleanable: set[tuple[str, int]] = set()
+        # Logs that are no longer compacted because of a damaged batch.
+        self.uncleanable: set[tuple[str, int]] = set()
         # When a log that the disk refused to clean may be tried again, in monotonic seconds.
         self._retry_at: dict[tuple[str, int], float] = {}
         # Closed logs that have a single segment, so nothing to clean.
@@ -133,11 +123,6 @@ class LogCleaner:
             timer.cancel()
             self._pauses.discard(pause)
 
-    @property
-    def uncleanable(self) -> frozenset[tuple[str, int]]:
-        """Topics and partitions that are no longer compacted because of a damaged batch."""
-        return frozenset(self._uncleanable)
-
     async def _clean_dirtiest(self) -> bool:
         """Clean one log, or find that it can't be cleaned; False when no log is due."""
         chosen = dirtiest(self._candidates())
@@ -147,15 +132,13 @@ class LogCleaner:
         return True
 
     def _candidates(self) -> list[Cleanable]:
-        present = {}
-        for log in self._logs.logs():
-            present[log.topic, log.partition] = log
-        self._forget_all_but(present.keys())
+        present = {(log.topic, log.partition): log for log in self._logs.logs()}
+        self._forget_all_but(set(present))
         unchecked = _CLOSED_LOGS_A_ROUND
         now = self._clock.monotonic()
         candidates = []
         for key, log in present.items():
-            if not log.config.compact or key in self._in_progress or key in self._uncleanable:
+            if not log.config.compact or key in self._in_progress or key in self.uncleanable:
                 continue
             if self._retry_at.get(key, now) > now or log.failure is not None:
                 continue
@@ -183,20 +166,12 @@ class LogCleaner:
         log.open()
         return cleanable(log, self._checkpoints.get(log), self._stable_offset_of(log), self._clock.now_ms())
 
-    def _forget_all_but(self, present: Iterable[tuple[str, int]]) -> None:
-        keys = set(present)
+    def _forget_all_but(self, keys: set[tuple[str, int]]) -> None:
         self._checkpoints.keep_only(keys)
-        self._uncleanable &= keys
+        self.uncleanable &= keys
         self._short &= keys
         for key in self._retry_at.keys() - keys:
             del self._retry_at[key]
-
-    async def clean_now(self, log: Log) -> CleaningStats | None:
-        """Clean ``log`` however dirty it is; None when it has nothing to clean or cleaning failed."""
-        chosen = self._measure(log)
-        if not chosen.cleanable_bytes or (log.topic, log.partition) in self._in_progress:
-            return None
-        return await self._clean(chosen)
 
     async def _clean(self, chosen: Cleanable) -> CleaningStats | None:
         log = chosen.log
@@ -245,7 +220,7 @@ class LogCleaner:
             self._retry_at[key] = self._clock.monotonic() + _RETRY_SECONDS
             _log.warning("log could not be compacted, next try in five minutes", **about)
             return
-        self._uncleanable.add(key)
+        self.uncleanable.add(key)
         text = "log is no longer compacted: a batch in it can't be read; `ottla log verify` says where"
         if isinstance(error, (ProtocolError, KafkaError)):
             _log.error(text, **about)
@@ -359,5 +334,5 @@ def _last_records(log: Log) -> dict[int, LastRecord]:
 
     return {
         entry.producer_id: LastRecord(entry.batches[-1].last_offset if entry.batches else None, entry.epoch)
-        for entry in log.active_producers()
+        for entry in log.producers.producers.values()
     }

@@ -89,10 +89,12 @@ class CleaningWork:
                     if not number % RECORDS_A_TURN:
                         pace.worked(RECORDS_A_TURN)
                     offset = base + record.offset_delta
-                    if record.key is not None and offset >= first_dirty:
-                        if not offsets.put(record.key, offset):
-                            return True
-                        self.stats.map_records += 1
+                    if (
+                        record.key is not None
+                        and offset >= first_dirty
+                        and not offsets.put(record.key, offset)
+                    ):
+                        return True
             if header.last_offset >= first_dirty:
                 offsets.seen_up_to(header.last_offset)
         offsets.seen_up_to(source.end_offset - 1)
