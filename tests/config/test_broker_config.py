@@ -1,4 +1,4 @@
-"""Values in force, priorities, what is refused and what is warned of."""
+"""Values in force, priorities, refused settings and warnings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def config(**settings: str) -> BrokerConfig:
     )
 
 
-def test_nothing_given_is_a_broker_on_the_local_machine() -> None:
+def test_defaults() -> None:
     made = config()
     assert [str(endpoint) for endpoint in made.endpoints] == ["PLAINTEXT://127.0.0.1:9092"]
     assert made.data_dirs == (Path("ottla-data"),)
@@ -212,7 +212,7 @@ def test_kafkas_own_server_properties_start_with_warnings_only() -> None:
         ({"config_providers": "file"}, "config.providers: config providers are not built"),
     ],
 )
-def test_what_is_wrong_is_one_line_with_its_place_and_key(settings: dict[str, str], line: str) -> None:
+def test_an_error_is_one_line_with_source_and_key(settings: dict[str, str], line: str) -> None:
     with pytest.raises(ConfigError) as caught:
         config(**settings)
     text = str(caught.value)
@@ -248,7 +248,7 @@ def test_what_is_wrong_is_one_line_with_its_place_and_key(settings: dict[str, st
         ),
     ],
 )
-def test_what_changes_nothing_is_warned_of(settings: dict[str, str], warning: str) -> None:
+def test_a_setting_without_effect_is_a_warning(settings: dict[str, str], warning: str) -> None:
     warnings = config(**settings).warnings
     assert len(warnings) == 1
     assert warnings[0].startswith(warning)
@@ -279,7 +279,7 @@ def test_an_empty_zookeeper_connect_is_none() -> None:
     assert config(zookeeper_connect=" ").zookeeper_connect is None
 
 
-def test_what_asks_for_nothing_is_accepted_in_silence() -> None:
+def test_a_setting_that_requests_nothing_gives_no_warning() -> None:
     made = config(
         zookeeper_connect="", security_inter_broker_protocol="PLAINTEXT", process_roles="", num_io_threads="8"
     )
@@ -344,7 +344,7 @@ def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     assert load_config(None, {}).num_partitions == 1
 
 
-def test_dynamic_settings_act_and_go_back() -> None:
+def test_dynamic_settings_take_effect_and_revert() -> None:
     made = config(message_max_bytes="5000", max_connections_per_ip_overrides="a:1")
     made.apply_dynamic({"message.max.bytes": "6000", "log.retention.ms": "9"}, {"message.max.bytes": "7000"})
     assert made.message_max_bytes == 7000
@@ -359,7 +359,7 @@ def test_dynamic_settings_act_and_go_back() -> None:
     assert made.text("message.max.bytes") == "5000"
 
 
-def test_what_cannot_be_changed_at_runtime() -> None:
+def test_settings_that_are_not_dynamic() -> None:
     made = config()
     made.check_dynamic({"log.retention.ms": "5", "max.connections": "9"})
     with pytest.raises(ValueError, match=r"Cannot update these configs dynamically: num\.partitions"):

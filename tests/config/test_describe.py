@@ -21,7 +21,7 @@ def one(entries: list[ConfigEntry]) -> ConfigEntry:
     return entries[0]
 
 
-def test_a_topics_config_names_all_it_could_come_from() -> None:
+def test_a_topics_config_has_all_its_sources() -> None:
     config = BrokerConfig.from_properties({"message.max.bytes": "5"})
     config.apply_dynamic({"message.max.bytes": "6"}, {"message.max.bytes": "7"})
     entry = one(describe_topic(config, {"max.message.bytes": "8"}, ["max.message.bytes"]))
@@ -72,7 +72,7 @@ def test_all_configs_of_a_broker() -> None:
     assert "unstable.api.versions.enable" not in entries
 
 
-def test_what_was_set_for_all_brokers() -> None:
+def test_settings_for_all_brokers() -> None:
     config = BrokerConfig.from_properties({"message.max.bytes": "5"})
     assert describe_cluster_default(config) == []
     config.apply_dynamic({"message.max.bytes": "6"}, {"message.max.bytes": "7"})

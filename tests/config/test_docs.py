@@ -1,4 +1,4 @@
-"""The page about configuration says what the declarations say."""
+"""docs/configuration.md is up to date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings by environment."""
+"""Settings from environment variables."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def test_a_variable_is_a_key_in_capitals() -> None:
     assert found.warnings == []
 
 
-def test_no_two_keys_have_one_variable() -> None:
+def test_each_key_has_its_own_variable() -> None:
     assert len({variable(key) for key in all_keys()}) == len(all_keys())
 
 
-def test_a_misspelt_variable_is_warned_of() -> None:
+def test_a_misspelt_variable_is_a_warning() -> None:
     made = load_config(None, {}, environ={"OTTLA_NUM_PARTITION": "3"})
     assert made.num_partitions == 1
     assert made.warnings == [

@@ -57,7 +57,7 @@ def test_own_defaults_are_documented() -> None:
         assert "Kafka's default" in all_keys()[name].documentation
 
 
-def test_what_is_dynamic_here_is_dynamic_there_in_the_same_way() -> None:
+def test_update_modes_are_kafkas() -> None:
     for name, key in supported_keys().items():
         if key.mode != READ_ONLY and name not in DYNAMIC_ONLY:
             assert KAFKA["broker", name][2] == key.mode, name
@@ -70,7 +70,7 @@ def test_every_key_has_a_meaning_and_without_effect_a_reason() -> None:
         assert name == key.name
 
 
-def test_defaults_are_allowed_by_their_own_validators() -> None:
+def test_defaults_are_valid() -> None:
     for key in (*all_keys().values(), *TOPIC_KEYS.values()):
         text = format_value(key.kind, key.default)
         if text is not None:

@@ -26,7 +26,7 @@ def test_a_malformed_escape_names_file_and_line() -> None:
         parse_properties("a=1\n# comment\nb=\\u12\n", "x.properties")
 
 
-def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"missing\.properties: cannot be read \(No such file"):
         read_properties(tmp_path / "missing.properties")
     with pytest.raises(ConfigError, match=r"cannot be read \(Is a directory"):
@@ -54,7 +54,7 @@ WORDS = st.text(st.characters(exclude_categories=("Cs",)), max_size=10)
 
 
 @given(st.dictionaries(WORDS, WORDS, max_size=5))
-def test_what_is_written_with_escapes_is_read_back(properties: dict[str, str]) -> None:
+def test_escapes_round_trip(properties: dict[str, str]) -> None:
     text = "".join(f"{k.translate(ESCAPED)}={v.translate(ESCAPED)}\n" for k, v in properties.items())
     if "" not in properties:
         assert parse_properties(text) == properties

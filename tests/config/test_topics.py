@@ -1,4 +1,4 @@
-"""What is in force for a topic, and what a topic may not have."""
+"""Topic configs in force, and invalid ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def config(settings: dict[str, str] | None = None) -> BrokerConfig:
     return BrokerConfig.from_properties(settings or {})
 
 
-def test_by_default_a_topic_is_as_the_log_has_it_by_default() -> None:
+def test_a_topics_defaults_are_the_logs() -> None:
     assert log_config(config(), {}) == LogConfig()
 
 
@@ -39,9 +39,7 @@ def test_by_default_a_topic_is_as_the_log_has_it_by_default() -> None:
         ({"log.cleanup.policy": "compact"}, "cleanup.policy", ("compact",)),
     ],
 )
-def test_the_brokers_keys_are_what_topics_fall_back_to(
-    settings: dict[str, str], name: str, value: object
-) -> None:
+def test_topics_default_to_the_brokers_keys(settings: dict[str, str], name: str, value: object) -> None:
     assert effective(config(settings), {})[name] == value
 
 
@@ -56,7 +54,7 @@ def test_a_topics_own_setting_overrides_the_brokers() -> None:
     assert made.min_cleanable_dirty_ratio == 0.1
 
 
-def test_the_older_key_for_timestamps_counts_where_the_newer_ones_are_not_set() -> None:
+def test_the_older_key_for_timestamps_is_a_default() -> None:
     both = config({"log.message.timestamp.difference.max.ms": "5"})
     for name in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
         assert effective(both, {})[name] == 5, "as DescribeConfigs shows it"
@@ -103,13 +101,13 @@ def test_a_bad_value_has_kafkas_message(name: str, text: str) -> None:
         ({"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}, "must not be more than"),
     ],
 )
-def test_what_does_nothing_yet_or_makes_no_sense_is_refused(settings: dict[str, str], message: str) -> None:
+def test_unsupported_and_contradictory_settings_are_refused(settings: dict[str, str], message: str) -> None:
     with pytest.raises(KafkaError, match=message) as caught:
         check_topic_configs(config(), settings)
     assert caught.value.code is ErrorCode.INVALID_CONFIG
 
 
-def test_what_does_nothing_yet_is_accepted_where_it_asks_for_nothing() -> None:
+def test_an_unsupported_config_accepts_its_default() -> None:
     check_topic_configs(
         config(),
         {

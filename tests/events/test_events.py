@@ -1,4 +1,4 @@
-"""The log of events: held while the broker starts, written with the time at which it happened."""
+"""The event log: held while the broker starts, written with the original times."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def test_an_event_is_one_json_line_without_a_terminal(stream: io.StringIO) -> No
     assert line == {"event": "topic created", "level": "info", "topic": "t", "partitions": 3}
 
 
-def test_text_for_people(stream: io.StringIO) -> None:
+def test_a_terminal_gets_text(stream: io.StringIO) -> None:
     events.configure("info", stream, json=False)
     events.get_logger().info("topic created", topic="t")
     assert "topic created" in stream.getvalue()
     assert "topic=t" in stream.getvalue()
 
 
-def test_what_is_below_the_level_is_not_written(stream: io.StringIO) -> None:
+def test_events_below_the_level_are_dropped(stream: io.StringIO) -> None:
     events.configure("warning", stream)
     events.get_logger().info("quiet")
     events.get_logger().warning("loud")
     assert [line["event"] for line in lines(stream)] == ["loud"]
 
 
-def test_events_are_held_and_come_in_order(stream: io.StringIO) -> None:
+def test_held_events_keep_their_order(stream: io.StringIO) -> None:
     log = events.get_logger()
     events.hold()
     log.info("one")
@@ -58,7 +58,7 @@ def test_events_are_held_and_come_in_order(stream: io.StringIO) -> None:
     assert times == sorted(times)
 
 
-def test_a_warning_does_not_wait(stream: io.StringIO) -> None:
+def test_a_warning_releases_held_events(stream: io.StringIO) -> None:
     log = events.get_logger()
     events.hold()
     log.info("one")
@@ -66,7 +66,7 @@ def test_a_warning_does_not_wait(stream: io.StringIO) -> None:
     assert [line["event"] for line in lines(stream)] == ["one", "two"]
 
 
-def test_what_is_held_is_bounded(stream: io.StringIO) -> None:
+def test_the_number_of_held_events_is_limited(stream: io.StringIO) -> None:
     log = events.get_logger()
     events.hold()
     for _ in range(2000):
@@ -74,7 +74,7 @@ def test_what_is_held_is_bounded(stream: io.StringIO) -> None:
     assert len(lines(stream)) > 1000
 
 
-def test_a_traceback_comes_along(stream: io.StringIO) -> None:
+def test_an_exception_has_its_traceback(stream: io.StringIO) -> None:
     try:
         raise ValueError("what happened")
     except ValueError:

@@ -1,4 +1,4 @@
-"""A client's side of a connection, fed byte by byte."""
+"""The client side of a connection, fed byte by byte."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def framed(key: int, version: int, correlation: int, body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 7, 1000, None])
-def test_answers_come_whole_whatever_pieces_they_come_in(pieces: int | None) -> None:
+def test_responses_arrive_in_any_pieces(pieces: int | None) -> None:
     talk = exchange(METADATA=(0, 12), FETCH=(4, 17))
     rng = random.Random(5)
     sizes = [3, 70_000, 0, SCRATCH_BYTES, 5_000, 1]
@@ -68,7 +68,7 @@ def test_answers_come_whole_whatever_pieces_they_come_in(pieces: int | None) -> 
     assert not talk.pending
 
 
-def test_views_of_raw_answers_stay_as_they_were() -> None:
+def test_views_of_raw_responses_stay_valid() -> None:
     talk = exchange(FETCH=(4, 11))
     bodies = []
     stream = b""
@@ -109,7 +109,7 @@ def test_a_broker_without_the_handshake_version_names_its_own() -> None:
         talk.learn(RawAnswer(memoryview(silent.encode(0)), 0))
 
 
-def test_produce_without_acks_has_no_answer() -> None:
+def test_produce_without_acks_has_no_response() -> None:
     talk = exchange(PRODUCE=(0, 11))
     assert talk.request(ProduceRequest(acks=0), "")[2] is False
     assert talk.request(ProduceRequest(acks=1), "")[2] is True
@@ -127,7 +127,7 @@ def test_produce_without_acks_has_no_answer() -> None:
         (b"\x00\x00\x00\x04\x00\x00\x00\x09", "correlation id 9 where 0 .Metadata. was expected"),
     ],
 )
-def test_what_is_no_answer_is_named(sent: bytes, message: str) -> None:
+def test_bytes_that_are_not_a_response(sent: bytes, message: str) -> None:
     talk = exchange(METADATA=(0, 12))
     talk.request(MetadataRequest(), "")
     with pytest.raises(ProtocolError, match=message):

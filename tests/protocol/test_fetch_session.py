@@ -28,7 +28,7 @@ def want(partition: TopicPartition, offset: int = 0, id: bytes | None = None) ->
     return Want(id or IDS[partition[0]], offset, 0, 1024)
 
 
-def test_first_everything_then_what_has_changed() -> None:
+def test_first_everything_then_changes() -> None:
     session = FetchSession()
     first = session.request({A: want(A), B: want(B)}, by_id=True)
     assert (first.session_id, first.epoch, set(first.fetch), first.forgotten) == (0, 0, {A, B}, [])
@@ -65,7 +65,7 @@ def test_names_and_ids_are_not_mixed() -> None:
     assert (request.session_id, request.epoch, set(request.fetch)) == (9, 0, {A})
 
 
-def test_what_went_wrong_starts_over() -> None:
+def test_a_failure_starts_over() -> None:
     for error, id in ((ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0), (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 9)):
         session = FetchSession()
         session.request({A: want(A)}, by_id=True)
@@ -83,7 +83,7 @@ def test_an_unrequested_partition_starts_over() -> None:
     assert session.request({A: want(A)}, by_id=True).epoch == 0
 
 
-def test_epochs_go_round() -> None:
+def test_epochs_wrap_around() -> None:
     session = FetchSession()
     session.request({A: want(A)}, by_id=True)
     session.answered(0, 9, [A])
@@ -99,7 +99,9 @@ _outcomes = st.sampled_from(["fine", "lost", "not found", "epoch", "no room", "c
 
 
 @given(st.lists(st.tuples(_wants, _outcomes), max_size=30))
-def test_the_broker_reads_exactly_what_is_wanted(steps: list[tuple[dict[TopicPartition, Want], str]]) -> None:
+def test_the_broker_reads_exactly_the_wanted_partitions(
+    steps: list[tuple[dict[TopicPartition, Want], str]],
+) -> None:
     """Against a broker that keeps sessions as KIP-227 says."""
     session = FetchSession()
     kept: dict[int, tuple[int, dict[TopicPartition, Want]]] = {}

@@ -100,7 +100,7 @@ def test_answers_are_responses_or_protocol_errors() -> None:
     assert refused > INPUTS // 100
 
 
-def test_lying_lengths_take_no_memory() -> None:
+def test_false_lengths_take_no_memory() -> None:
     """Each four-byte word and each varint of every message is made huge in turn."""
     rng = random.Random(20240302)
     messages = []

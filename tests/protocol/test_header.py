@@ -50,7 +50,7 @@ def test_version_2_is_aiokafkas(client_id: str | None) -> None:
     assert position == len(encoded)
 
 
-def test_version_0_is_for_the_oldest_controlled_shutdown_alone() -> None:
+def test_only_the_oldest_controlled_shutdown_has_version_0() -> None:
     header = header_of(CONTROLLED_SHUTDOWN, 0, 9, None)
     encoded = encode_request_header(header)
     assert encoded == bytes.fromhex("0007000000000009")
@@ -61,7 +61,7 @@ def test_version_0_is_for_the_oldest_controlled_shutdown_alone() -> None:
     assert len(encode_request_header(header_of(CONTROLLED_SHUTDOWN, 1))) == 12
 
 
-def test_unknown_tagged_fields_are_passed_over() -> None:
+def test_unknown_tagged_fields_are_skipped() -> None:
     plain = encode_request_header(header_of(METADATA, 9))
     tagged = plain[:-1] + b"\x02" + b"\x05\x03abc" + b"\x80\x01\x00"
     parsed, position = parse_request_header(tagged + b"body")
@@ -144,7 +144,7 @@ def test_flexible_versions_agree_with_the_messages() -> None:
         header_of(PRODUCE, 0, 0, "\ud800"),
     ],
 )
-def test_headers_that_cannot_be_written_are_refused(header: RequestHeader) -> None:
+def test_invalid_headers_are_refused(header: RequestHeader) -> None:
     with pytest.raises(LocalProtocolError):
         encode_request_header(header)
 

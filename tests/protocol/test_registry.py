@@ -38,7 +38,7 @@ def test_unknown_responses_are_refused() -> None:
         response_class(24)
 
 
-def test_an_api_costs_its_own_module_alone() -> None:
+def test_an_api_imports_only_its_own_module() -> None:
     code = (
         "import sys; from ottla_protocol.registry import request_class; request_class(3, 0);"
         "print([m for m in sys.modules if m.startswith('ottla_protocol.messages.')],"

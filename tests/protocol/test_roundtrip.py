@@ -1,4 +1,4 @@
-"""Every message in every version: what is written is read back, and nothing less is accepted."""
+"""Every message in every version round-trips, and truncated ones are refused."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def wire_types(wire_type: WireType, version: int) -> st.SearchStrategy[Any]:
 @pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
-def test_what_is_written_is_read_back(cls: type[Message], data: st.DataObject) -> None:
+def test_messages_round_trip(cls: type[Message], data: st.DataObject) -> None:
     version = data.draw(st.integers(*cls.VERSIONS), label="version")
     message = data.draw(structs(cls, version), label="message")
     encoded = message.encode(version)
@@ -68,7 +68,7 @@ def test_what_is_written_is_read_back(cls: type[Message], data: st.DataObject) -
 @pytest.mark.parametrize(
     ("cls", "version"), [pytest.param(*each, id=f"{each[0].__name__}-{each[1]}") for each in all_versions()]
 )
-def test_a_message_cut_short_anywhere_is_refused(cls: type[Message], version: int) -> None:
+def test_a_truncated_message_is_refused(cls: type[Message], version: int) -> None:
     rng = random.Random(f"cut {cls.__name__} {version}")
     assert cls.decode(cls().encode(version), version) == cls()
     for _ in range(2):

@@ -163,7 +163,7 @@ def test_tagged_fields_are_written_in_order_and_only_when_set() -> None:
     assert ApiVersionsResponse.decode(response.encode(3), 3) == response
 
 
-def test_unknown_tagged_fields_are_passed_over() -> None:
+def test_unknown_tagged_fields_are_skipped() -> None:
     body = bytes.fromhex(
         "0000" + "01" + "00000000" + "03" + "0108" + "0000000000000005" + "0900" + "8001" + "03616263"
     )
@@ -267,7 +267,7 @@ def test_unknown_versions_are_refused(version: int) -> None:
         ("", 0, "cut short"),
     ],
 )
-def test_what_is_wrong_is_said(data: str, version: int, reason: str) -> None:
+def test_errors_name_the_problem(data: str, version: int, reason: str) -> None:
     with pytest.raises(ProtocolError, match=f"MetadataRequest v{version}: .*{reason}"):
         MetadataRequest.decode(bytes.fromhex(data), version)
 
@@ -297,7 +297,7 @@ def test_records_are_a_view_of_the_frame(version: int) -> None:
     assert records_of(ProduceRequest.decode(produce(b"").encode(version), version)) == b""
 
 
-def test_records_that_lie_in_a_file_are_left_alone() -> None:
+def test_records_in_a_file_are_left_alone() -> None:
     class Slice:
         def __len__(self) -> int:
             return 70_000
@@ -317,7 +317,7 @@ def test_records_that_lie_in_a_file_are_left_alone() -> None:
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 @pytest.mark.parametrize("size", [0, 10, 5000])
-def test_records_encode_from_anything_like_bytes(kind: type[Any], size: int) -> None:
+def test_records_encode_from_bytes_like_objects(kind: type[Any], size: int) -> None:
     request = produce(kind(bytes(size)))
     for version in (3, 9):
         encoded = request.encode(version)

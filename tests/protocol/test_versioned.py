@@ -66,7 +66,7 @@ def test_the_bytes_of_a_group_record() -> None:
         assert decoded.members[0].subscription == b"s"
 
 
-def test_keys_are_told_apart_by_their_version() -> None:
+def test_versions_distinguish_keys() -> None:
     for version in (0, 1):
         assert decode_key(encode_versioned(OFFSET_KEY, version)) == OFFSET_KEY
     assert decode_key(encode_versioned(GroupMetadataKey(group="g"), 2)) == GroupMetadataKey(group="g")
@@ -84,7 +84,7 @@ def test_unknown_versions() -> None:
         encode_versioned(OFFSET_VALUE, 5)
 
 
-def test_a_newer_subscription_is_read_as_far_as_it_is_known() -> None:
+def test_the_known_part_of_a_newer_subscription_is_read() -> None:
     subscription = ConsumerProtocolSubscription(
         topics=["a", "b"],
         owned_partitions=[TopicPartition(topic="a", partitions=[0, 1])],

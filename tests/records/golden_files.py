@@ -1,4 +1,4 @@
-"""Batches that other implementations wrote, kept in golden/ beside the programs that took them."""
+"""Batches of other implementations, in golden/ with the programs that captured them."""
 
 from __future__ import annotations
 

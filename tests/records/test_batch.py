@@ -101,13 +101,13 @@ def test_sequences_start_again_at_zero(base: int, delta: int, last: int) -> None
 
 
 @pytest.mark.parametrize("size", range(HEADER_SIZE))
-def test_a_header_that_is_cut_off(size: int) -> None:
+def test_a_truncated_header(size: int) -> None:
     with pytest.raises(CorruptRecordError, match=f"cut off in its header \\({size} of 61 bytes\\)"):
         read_header(batch()[:size])
 
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 48])
-def test_a_length_that_no_batch_has(length: int) -> None:
+def test_an_impossible_length(length: int) -> None:
     broken = batch()
     struct.pack_into(">i", broken, 8, length)
     with pytest.raises(CorruptRecordError, match=f"a length of {length}"):
@@ -127,14 +127,14 @@ def test_other_formats_are_named(magic: int) -> None:
         assert isinstance(caught.value, ProtocolError)
 
 
-def test_short_messages_of_older_formats_are_not_taken_for_torn_batches() -> None:
+def test_short_messages_of_older_formats_are_not_torn_batches() -> None:
     with pytest.raises(UnsupportedMagicError):
         read_header(message_set_v1())
     with pytest.raises(UnsupportedMagicError):
         list(iter_headers(batch() + message_set_v1()))
 
 
-def test_headers_end_before_a_batch_that_is_cut_off() -> None:
+def test_headers_end_before_a_truncated_batch() -> None:
     first, second = batch(), batch(count=5)
     whole = first + second
     for size in range(len(whole) + 1):
@@ -153,7 +153,7 @@ def test_a_changed_byte_fails_the_crc_if_it_is_covered() -> None:
         assert crc_is_valid(changed, 0, header) is not covered
 
 
-def test_a_batch_that_is_not_all_there_fails_the_crc() -> None:
+def test_a_truncated_batch_fails_the_crc() -> None:
     good = batch()
     assert not crc_is_valid(good[:-1], 0, read_header(good))
 

@@ -111,7 +111,7 @@ def test_runs_of_one_size(value_sizes: list[int]) -> None:
 @pytest.mark.parametrize("records", [1, 31, 32, 64, 65, 1024 + 64, 8192, 8193, 17_000])
 @pytest.mark.parametrize("key", [None, b"", b"key"], ids=repr)
 @pytest.mark.parametrize("value", [None, b"", b"v" * 100], ids=["null", "empty", "full"])
-def test_records_alike_are_read_in_runs(records: int, key: bytes | None, value: bytes | None) -> None:
+def test_similar_records_are_read_in_runs(records: int, key: bytes | None, value: bytes | None) -> None:
     """A run ends where the offset's number gets another byte, and at every 8192."""
     batch = encode_batch([(TIME + i // 300, key, value, ()) for i in range(records)], base_offset=5)
     assert 1 <= runs_in(batch) <= 6
@@ -119,7 +119,7 @@ def test_records_alike_are_read_in_runs(records: int, key: bytes | None, value: 
     assert 1 <= runs_in(batch) <= 6
 
 
-def test_what_is_not_alike_is_not_read_in_runs() -> None:
+def test_different_records_are_not_read_in_runs() -> None:
     rows: list[Any] = [(TIME, b"k", b"v" * 20, ())] * 400
     odd: list[Any] = [
         (TIME, b"k", b"v" * 21, ()),
@@ -136,7 +136,7 @@ def test_what_is_not_alike_is_not_read_in_runs() -> None:
 
 
 @given(st.integers(0, 300), st.integers(0, 20), st.integers(0, 255), st.sampled_from((70, 300)))
-def test_runs_with_a_byte_that_is_another(record: int, place: int, byte: int, records: int) -> None:
+def test_runs_with_a_changed_byte(record: int, place: int, byte: int, records: int) -> None:
     """Whatever byte is wrong in a record's numbers, nothing is read that others would refuse or read otherwise."""
     batch = encode_batch([(TIME + i // 100, b"key", b"v" * 100, ()) for i in range(records)])
     at = HEADER_SIZE + min(record, records - 1) * 114 + place

@@ -82,7 +82,7 @@ def test_offsets_of_up_to_three_bytes(varied: bool, keyed: bool) -> None:
     )
 
 
-def test_more_sizes_than_are_kept() -> None:
+def test_more_sizes_than_are_cached() -> None:
     for _ in range(2):
         for size in range(40):
             given = {"values": [b"v" * size] * (size + 50), "timestamps": TIME}
@@ -119,6 +119,6 @@ def test_bytes_like() -> None:
         ({"values": [b""], "headers": [[("\ud800", b"")]]}, "cannot be named"),
     ],
 )
-def test_what_no_batch_can_hold(given: dict[str, Any], message: str) -> None:
+def test_values_that_no_batch_can_hold(given: dict[str, Any], message: str) -> None:
     with pytest.raises(LocalProtocolError, match=message):
         encode_columns(**{"timestamps": TIME, **given})

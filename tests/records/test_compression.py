@@ -1,4 +1,4 @@
-"""The codecs: what they write, what they read, and where they stop."""
+"""The codecs: their output, their input, and their limits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_round_trip(codec: int, piece: bytes, times: int) -> None:
 
 @every_codec
 @pytest.mark.parametrize("data", [b"", b"x", TEXT, NOISE, TEXT + NOISE], ids=len)
-def test_views_are_read_as_bytes_are(codec: int, data: bytes) -> None:
+def test_views_read_like_bytes(codec: int, data: bytes) -> None:
     compressed = compress(codec, memoryview(bytearray(data)))
     assert decompress(codec, memoryview(bytearray(b"..." + compressed))[3:]) == data
 
@@ -76,13 +76,13 @@ def test_levels(codec: int, level: int) -> None:
         (NONE, 1),
     ],
 )
-def test_levels_that_kafka_does_not_have(codec: int, level: int) -> None:
+def test_invalid_levels(codec: int, level: int) -> None:
     with pytest.raises(LocalProtocolError, match=str(level)):
         compress(codec, b"", level)
 
 
 @pytest.mark.parametrize("codec", [-1, 5, 7])
-def test_codecs_that_do_not_exist(codec: int) -> None:
+def test_unknown_codecs(codec: int) -> None:
     with pytest.raises(LocalProtocolError, match=str(codec)):
         compress(codec, b"")
     with pytest.raises(CorruptRecordError, match=str(codec)):
@@ -91,7 +91,7 @@ def test_codecs_that_do_not_exist(codec: int) -> None:
 
 @every_codec
 @pytest.mark.parametrize("data", [TEXT[:3000], NOISE[:3000], TEXT[:90_000]], ids=["text", "noise", "long"])
-def test_every_cut_is_noticed(codec: int, data: bytes) -> None:
+def test_every_truncation_is_noticed(codec: int, data: bytes) -> None:
     compressed = compress(codec, data)
     step = max(1, len(compressed) // 500)
     blocks = xerial_blocks(compressed) if codec == SNAPPY else []
@@ -174,7 +174,7 @@ def test_bombs_stop_at_the_bound() -> None:
 
 
 @pytest.mark.parametrize("claim", [10_000, 2**28, 2**32 - 1])
-def test_a_snappy_block_cannot_claim_more_than_it_could_be(claim: int) -> None:
+def test_a_snappy_block_cannot_claim_too_much(claim: int) -> None:
     size = bytearray()
     while claim > 127:
         size.append(claim & 127 | 128)
@@ -207,7 +207,7 @@ def test_raw_snappy_and_concatenated_streams_are_read() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1, 12])
-def test_a_xerial_block_that_lies_about_its_size(size: int) -> None:
+def test_a_xerial_block_with_a_false_size(size: int) -> None:
     stream = compress(SNAPPY, b"") + struct.pack(">i", size) + snappy.compress(b"value")
     with pytest.raises(CorruptRecordError, match=f"claims {size} bytes"):
         decompress(SNAPPY, stream)
@@ -227,7 +227,7 @@ def test_lz4_frames_are_those_that_java_reads() -> None:
 
 
 @pytest.mark.parametrize("codec", [GZIP, LZ4], ids=["gzip", "lz4"])
-def test_bytes_behind_a_stream_are_passed_over(codec: int) -> None:
+def test_bytes_after_a_stream_are_ignored(codec: int) -> None:
     assert decompress(codec, compress(codec, TEXT) + b"more") == TEXT
 
 

@@ -37,14 +37,14 @@ def test_markers_are_read_as_they_were_written(commit: bool) -> None:
     assert decoded.ends_transaction
 
 
-def test_kinds_that_are_not_known_are_passed_over() -> None:
+def test_unknown_kinds_are_skipped() -> None:
     for kind in (2, 5, 1000, -1):
         decoded = decode_control(control(struct.pack(">hh", 0, kind), None))
         assert decoded == ControlRecord(kind, None)
         assert not decoded.ends_transaction
 
 
-def test_later_versions_are_read_as_far_as_known() -> None:
+def test_the_known_part_of_later_versions_is_read() -> None:
     key = struct.pack(">hhq", 7, COMMIT, 1)
     assert control_type(key) == COMMIT
     assert decode_control(control(key, struct.pack(">hiq", 3, 9, 1))) == ControlRecord(COMMIT, 9)

@@ -130,7 +130,7 @@ def test_transaction_markers_are_java_s(name: str, kind: int) -> None:
     assert ours == golden.batch
 
 
-def test_batches_of_many_writers_stand_behind_each_other() -> None:
+def test_consecutive_batches_of_many_writers() -> None:
     batches = [golden.batch for golden in JAVA + LIBRDKAFKA]
     found = list(iter_headers(b"".join(batches)))
     assert [header for _, header in found] == [read_header(batch) for batch in batches]

@@ -1,4 +1,4 @@
-"""Records in and out of batches, batches rebuilt, and every way in which a batch can lie."""
+"""Records in and out of batches, rebuilt batches, and corrupt batches."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_names_that_cannot_be_encoded() -> None:
     ],
     ids=lambda options: next(iter(options)),
 )
-def test_numbers_that_no_field_holds(options: dict[str, Any]) -> None:
+def test_numbers_out_of_range(options: dict[str, Any]) -> None:
     with pytest.raises(LocalProtocolError, match="does not fit"):
         encode_batch([(TIME, None, None, ())], **options)
 
@@ -203,7 +203,7 @@ def test_flags_and_producer_are_written() -> None:
     ],
 )
 @pytest.mark.parametrize("before", [0, 1])
-def test_lying_records(record: bytes, before: int) -> None:
+def test_corrupt_records(record: bytes, before: int) -> None:
     batch = raw_batch(raw_record() * before + record, before + 1)
     tracemalloc.start()
     try:
@@ -216,7 +216,7 @@ def test_lying_records(record: bytes, before: int) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("count", [-1, -(2**31), 2, 3, 4, 1000, 2**31 - 1])
-def test_lying_counts(codec: int, count: int) -> None:
+def test_false_counts(codec: int, count: int) -> None:
     body = raw_record()
     batch = raw_batch(compress(codec, body), count, attributes=codec)
     tracemalloc.start()
@@ -243,7 +243,7 @@ def test_offsets_and_timestamps_stay_within_64_bits() -> None:
     assert record.timestamp == -(2**63)
 
 
-def test_varints_longer_than_they_need_be_are_read() -> None:
+def test_long_varints_are_read() -> None:
     body = raw_record(
         timestamp=b"\x80\x80\0", offset=b"\x82\0", key=b"\x86\0key", value=b"\x8a\x80\x80\0value"
     )
@@ -257,7 +257,7 @@ def test_the_attributes_of_a_record_do_not_matter() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_cut_of_a_batch(codec: int) -> None:
+def test_every_truncation_of_a_batch(codec: int) -> None:
     batch = encode_batch([(TIME, b"key", b"value" * 30, (("h", b"x"),)), (TIME, None, None, ())], codec=codec)
     for size in range(len(batch)):
         with pytest.raises(CorruptRecordError):
@@ -286,7 +286,9 @@ def test_decompression_is_bounded() -> None:
     st.sampled_from(CODECS),
     st.none() | st.integers(0, 2**41),
 )
-def test_what_is_kept_keeps_its_place(records: list[Any], data: Any, codec: int, horizon: int | None) -> None:
+def test_kept_records_keep_their_offsets(
+    records: list[Any], data: Any, codec: int, horizon: int | None
+) -> None:
     original = encode_batch(
         records,
         base_offset=1000,

@@ -1,4 +1,4 @@
-"""``ottla broker`` at a shell: what it prints, what it refuses, and with which words."""
+"""``ottla broker`` in a shell: its output and its errors."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ OwnBroker = Callable[..., BrokerProcess]
 
 
 def run(*arguments: str | Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    """Run a broker that is expected not to start."""
+    """Run a broker that must not start."""
     command = [OTTLA, "broker", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
 
 
 def refused(*arguments: str | Path) -> str:
-    """The one line that it is refused with."""
+    """Return its one-line error."""
     done = run(*arguments)
     assert done.returncode == 1, done.stderr
     assert done.stdout == ""
@@ -42,7 +42,7 @@ def where(tmp_path: Path) -> list[str]:
     return ["--data-dir", str(tmp_path / "data"), "--listen", f"127.0.0.1:{free_port()}"]
 
 
-def test_help_names_what_there_is() -> None:
+def test_help() -> None:
     text = run("--help").stdout
     for word in ("--set", "--data-dir", "--listen", "CONFIG.properties"):
         assert word in text
@@ -64,7 +64,7 @@ def test_standard_output_has_one_line_and_the_log_is_json(own_broker: OwnBroker)
     assert any("no.such.key" in json.dumps(event) for event in events), "an unknown key is named in a warning"
 
 
-def test_the_log_is_readable_text_where_asked(tmp_path: Path) -> None:
+def test_the_log_as_text(tmp_path: Path) -> None:
     broker = TextBroker(tmp_path / "data", {"no.such.key": "1"}).start()
     try:
         assert broker.stop() == 0
@@ -141,12 +141,12 @@ def test_a_port_in_use(tmp_path: Path) -> None:
     assert str(port) in line
 
 
-def test_an_address_that_is_not_ours(tmp_path: Path) -> None:
+def test_an_address_of_another_machine(tmp_path: Path) -> None:
     line = refused("--data-dir", tmp_path / "data", "--listen", "192.0.2.1:9092")
     assert "192.0.2.1" in line
 
 
-def test_a_folder_that_another_broker_holds(own_broker: OwnBroker) -> None:
+def test_a_folder_in_use(own_broker: OwnBroker) -> None:
     broker = own_broker()
     line = refused("--data-dir", broker.folder, "--listen", f"127.0.0.1:{free_port()}")
     assert str(broker.folder) in line

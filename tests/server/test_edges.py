@@ -25,7 +25,7 @@ OwnBroker = Callable[..., BrokerProcess]
 MARKER = ".kafka_cleanshutdown"
 
 
-def test_a_start_that_fails_does_not_vouch_for_the_logs(own_broker: OwnBroker) -> None:
+def test_a_failed_start_leaves_no_clean_shutdown_marker(own_broker: OwnBroker) -> None:
     """After a crash, and a start that ends before the logs were looked at, the next one recovers them all the same."""
     broker = own_broker()
     create_topic(broker, "t")
@@ -48,7 +48,7 @@ def test_a_start_that_fails_does_not_vouch_for_the_logs(own_broker: OwnBroker) -
         assert fetch(wire, "t", 0)[0] == 0
 
 
-def test_a_signal_that_comes_twice_is_one(own_broker: OwnBroker) -> None:
+def test_a_repeated_signal_changes_nothing(own_broker: OwnBroker) -> None:
     broker = own_broker()
     create_topic(broker, "t")
     with Wire(broker.port) as wire:

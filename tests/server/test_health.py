@@ -34,7 +34,7 @@ def answering(answer: bytes) -> Iterator[int]:
         thread.join(60)
 
 
-def test_a_broker_that_serves_is_healthy(broker: BrokerProcess) -> None:
+def test_a_serving_broker_is_healthy(broker: BrokerProcess) -> None:
     assert find_problem("127.0.0.1", broker.port) is None
     done = subprocess.run(
         [sys.executable, "-m", "ottla_broker.health", f"127.0.0.1:{broker.port}"], timeout=60, check=False
@@ -73,6 +73,6 @@ def test_what_is_not_healthy(response: bytes, problem: str) -> None:
         assert (find_problem("127.0.0.1", port) or "").startswith(problem)
 
 
-def test_a_broker_that_says_nothing_is_not_waited_for() -> None:
+def test_a_silent_broker_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert find_problem("127.0.0.1", server.getsockname()[1], timeout=0.1) == "no response: timed out"

@@ -37,7 +37,7 @@ def test_a_clean_stop_leaves_its_marker(own_broker: OwnBroker, sign: signal.Sign
     assert not (broker.folder / MARKER).exists()
 
 
-def test_a_stop_with_clients_that_wait(own_broker: OwnBroker) -> None:
+def test_waiting_clients_do_not_delay_the_stop(own_broker: OwnBroker) -> None:
     """A long poll, a join that waits for others, an idle client and one that does not read: none delays the stop."""
     broker = own_broker(settings={"group.initial.rebalance.delay.ms": 60_000})
     create_topic(broker, "t", 1)
@@ -84,7 +84,7 @@ def test_a_stop_under_load_loses_nothing(own_broker: OwnBroker) -> None:
         assert b"%d" % (len(acked) - 1) in data
 
 
-def test_after_a_clean_stop_nothing_is_recovered_and_everything_is_there(own_broker: OwnBroker) -> None:
+def test_a_clean_stop_needs_no_recovery(own_broker: OwnBroker) -> None:
     broker = own_broker()
     create_topic(broker, "t", 2, retention_ms=8_888_888)
     with Wire(broker.port) as wire:
@@ -123,7 +123,7 @@ def test_stopped_while_it_starts(own_broker: OwnBroker) -> None:
         }
 
 
-def test_an_unanswered_produce_at_the_stop_is_not_half_there(own_broker: OwnBroker) -> None:
+def test_a_produce_at_the_stop_is_stored_whole_or_not_at_all(own_broker: OwnBroker) -> None:
     broker = own_broker()
     create_topic(broker, "t", 1)
     with Wire(broker.port) as wire:

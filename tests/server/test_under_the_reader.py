@@ -1,4 +1,4 @@
-"""What readers have been promised goes on coming while topics, segments and processes go away under them."""
+"""Readers get what they were promised while topics, segments and processes disappear."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BATCHES = 40
 
 
 @pytest.mark.parametrize("how", ["delete the topic", "delete its records", "retention"])
-def test_a_slow_reader_gets_the_bytes_of_files_that_are_gone(own_broker: OwnBroker, how: str) -> None:
+def test_a_slow_reader_gets_the_bytes_of_deleted_files(own_broker: OwnBroker, how: str) -> None:
     broker = own_broker()
     configs = {"retention_bytes": 100_000} if how == "retention" else {}
     create_topic(broker, "t", 1, segment_bytes=40_000_000, file_delete_delay_ms=0, **configs)

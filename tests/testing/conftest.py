@@ -1,4 +1,4 @@
-"""What a broker must not leave behind."""
+"""Fixtures that find a broker's leftovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``EmbeddedBroker``: what it gives, how it fails, and that nothing is left of it."""
+"""``EmbeddedBroker``: its features and errors, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_without_a_block(assert_gone: AssertGone) -> None:
     broker.close()
 
 
-def test_the_environments_settings_for_python_are_not_the_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pythons_environment_variables_do_not_affect_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONWARNINGS", "error")
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     monkeypatch.setenv("PYTHONINSPECT", "1")
@@ -129,7 +129,7 @@ def test_the_environments_settings_for_python_are_not_the_brokers(monkeypatch: p
 # ---- a life with failures
 
 
-def test_killed_and_started_it_has_its_data_and_port(embedded: EmbeddedBroker) -> None:
+def test_a_killed_broker_restarts_with_its_data_and_port(embedded: EmbeddedBroker) -> None:
     embedded.create_topic("t")
     with Wire(embedded.port) as wire:
         assert produce(wire, "t", records(b"v")) == (0, 0)
@@ -151,7 +151,7 @@ def test_killed_and_started_it_has_its_data_and_port(embedded: EmbeddedBroker) -
         assert b"v" in fetch(wire, "t", 0)[1]
 
 
-def test_restarted_it_was_stopped_cleanly(embedded: EmbeddedBroker) -> None:
+def test_a_restart_stops_cleanly(embedded: EmbeddedBroker) -> None:
     embedded.create_topic("t")
     embedded.stop()
     assert (embedded.data_dir / ".kafka_cleanshutdown").exists()
@@ -166,7 +166,7 @@ def test_the_port_of_a_broker_that_is_down_stays_reserved(embedded: EmbeddedBrok
     embedded.start()
 
 
-def test_one_that_ended_by_itself_is_started_again(embedded: EmbeddedBroker) -> None:
+def test_a_broker_that_ended_by_itself_restarts(embedded: EmbeddedBroker) -> None:
     os.kill(embedded.pid, signal.SIGKILL)
     wait_for(lambda: not embedded.running, "its end")
     assert partitions(embedded.start()) == {}
@@ -175,12 +175,12 @@ def test_one_that_ended_by_itself_is_started_again(embedded: EmbeddedBroker) -> 
 # ---- starts that fail
 
 
-def test_a_start_that_fails_says_why() -> None:
+def test_a_failed_start_has_a_reason() -> None:
     with pytest.raises(EmbeddedBrokerError, match=r"did not start \(exit code 1\)(.|\n)*num\.partitions"):
         EmbeddedBroker({"num.partitions": "many"}).__enter__()
 
 
-def test_a_topic_that_cannot_be_made_fails_the_start() -> None:
+def test_an_invalid_topic_fails_the_start() -> None:
     with pytest.raises(EmbeddedBrokerError, match="topic no good"):
         EmbeddedBroker(topics={"no good": 1}).__enter__()
 
@@ -197,7 +197,7 @@ def test_a_start_that_takes_too_long() -> None:
         EmbeddedBroker(start_timeout=0.01).__enter__()
 
 
-def test_the_log_is_there_for_messages(embedded: EmbeddedBroker) -> None:
+def test_errors_contain_the_log(embedded: EmbeddedBroker) -> None:
     with Wire(embedded.port) as wire:
         wire.send(b"\xff" * 20)
         assert wire.is_closed()
@@ -208,7 +208,7 @@ def test_the_log_is_there_for_messages(embedded: EmbeddedBroker) -> None:
 # ---- nothing is left
 
 
-def test_twenty_in_turn_leave_nothing(assert_gone: AssertGone, temporary: Path) -> None:
+def test_twenty_brokers_leave_nothing(assert_gone: AssertGone, temporary: Path) -> None:
     brokers = []
     descriptors = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
@@ -220,7 +220,7 @@ def test_twenty_in_turn_leave_nothing(assert_gone: AssertGone, temporary: Path) 
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
-def test_one_that_is_forgotten(assert_gone: AssertGone) -> None:
+def test_a_forgotten_broker_ends(assert_gone: AssertGone) -> None:
     broker = EmbeddedBroker().start()
     pid, port = broker.pid, broker.port
     del broker
@@ -279,7 +279,7 @@ def test_a_forked_child_leaves_it_alone(embedded: EmbeddedBroker) -> None:
     assert partitions(embedded) == {}
 
 
-def test_ctrl_c_at_the_terminal_is_not_the_brokers(embedded: EmbeddedBroker) -> None:
+def test_ctrl_c_does_not_reach_the_broker(embedded: EmbeddedBroker) -> None:
     assert os.getpgid(embedded.pid) != os.getpgid(0)
 
 
@@ -339,7 +339,7 @@ async def test_cancelled_while_it_starts(after: float) -> None:
 # ---- importing
 
 
-def test_importing_costs_next_to_nothing() -> None:
+def test_importing_is_cheap() -> None:
     program = """if True:
         import sys
         before = set(sys.modules)

@@ -99,7 +99,7 @@ def test_it_ends_with_its_standard_input(run: Callable[..., Running]) -> None:
     assert broker.process.wait(60) == 0
 
 
-def test_without_that_option_it_does_not(run: Callable[..., Running]) -> None:
+def test_without_that_option_it_keeps_running(run: Callable[..., Running]) -> None:
     broker = run()
     assert broker.process.stdin is not None
     broker.process.stdin.close()

@@ -1,4 +1,4 @@
-"""The plugin for pytest, in sessions of pytest of its own."""
+"""The pytest plugin, in its own pytest sessions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_broker_for_the_session_a_topic_for_each_test(pytester: pytest.Pyteste
     pytester.runpytest_subprocess().assert_outcomes(passed=5)
 
 
-def test_brokers_of_a_tests_own(pytester: pytest.Pytester) -> None:
+def test_brokers_for_one_test(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         WIRE
         + """
@@ -130,7 +130,7 @@ def test_a_broker_that_does_not_start(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines("*settings: num.partitions: 'many' is not allowed*")
 
 
-def test_with_workers_each_has_its_own(pytester: pytest.Pytester) -> None:
+def test_each_worker_has_its_own_broker(pytester: pytest.Pytester) -> None:
     pytest.importorskip("xdist")
     pytester.makepyfile(
         """
@@ -164,7 +164,7 @@ def test_with_pytest_asyncio(pytester: pytest.Pytester) -> None:
     pytester.runpytest_subprocess("-W", "error").assert_outcomes(passed=1)
 
 
-def test_a_session_without_a_broker_is_none_the_wiser(pytester: pytest.Pytester) -> None:
+def test_a_session_without_a_broker_imports_nothing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import sys
