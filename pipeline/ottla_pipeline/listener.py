@@ -50,7 +50,7 @@ class GroupCommitListener(StreamingQueryListener):
         """``options``: the reader's; ``query``: a query's name. Raises OptionError."""
         made = resolve(options, stream=True)
         if made.group is None:
-            raise OptionError("there is no group to commit to: set kafka.group.id")
+            raise OptionError("set kafka.group.id, the group to commit to")
         self._topics = made.topics
         self._query = query
         self._cluster = ClusterQueries(made.bootstrap_servers, made.client)
@@ -79,10 +79,10 @@ class GroupCommitListener(StreamingQueryListener):
             log.warning("the listener's connections could not be closed: %s", error)
 
 
-def _offsets(told: Any) -> Mapping[TopicPartition, int]:
+def _offsets(given: Any) -> Mapping[TopicPartition, int]:
     """The end offsets of a source that reads topics; empty for any other source."""
     try:
-        return Offsets.of_text(told).of if isinstance(told, str) else Offsets.of_json(told or {}).of
+        return Offsets.of_text(given).of if isinstance(given, str) else Offsets.of_json(given or {}).of
     except SourceError:
         return {}
 

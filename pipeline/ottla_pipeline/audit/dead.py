@@ -40,7 +40,7 @@ class Dead:
 def in_table(sink: Table, table: Table) -> Dead:
     """Read a table of dead letters. Raises LandingError if it doesn't exist."""
     if not sink.exists():
-        raise LandingError(f"there is no {sink.format} table of dead letters at {sink.name}")
+        raise LandingError(f"the {sink.format} table of dead letters {sink.name} doesn't exist")
     sink.refresh()
     return _gathered([*_pending(table), *_rows_of(sink)])
 

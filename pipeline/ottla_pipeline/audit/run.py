@@ -114,7 +114,7 @@ def audit(
     Raises AuditError, ReadError, LandingError, ClientError.
     """
     if not table.exists():
-        raise AuditError(f"there is no {table.format} table at {table.name}")
+        raise AuditError(f"the {table.format} table {table.name} doesn't exist")
     table.refresh()
     ledger = table.state(topics).ledger
     wanted = tuple(dict.fromkeys(topics)) or tuple(sorted({topic for topic, _ in ledger.landed}))

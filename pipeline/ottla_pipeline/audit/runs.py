@@ -168,7 +168,7 @@ def _summed(positions: Numbers, changes: Numbers) -> _Steps:
     positions, depths = positions[order], np.cumsum(changes[order])
     if not len(positions):
         return _Steps(positions, depths)
-    # Of several changes at one position the last has their sum; and where nothing changes there is no step.
+    # Of several changes at one position the last has their sum; and without a change no step follows.
     last = np.append(positions[1:] != positions[:-1], True)
     positions, depths = positions[last], depths[last]
     changed = np.diff(depths, prepend=np.int64(0)) != 0

@@ -123,7 +123,7 @@ def audit(
 
 
 def _show(console: Console, found: Audit, *, dead_known: bool) -> None:
-    """Print the result; ``told``: the user has named the dead letters."""
+    """Print the result; ``dead_known``: the user has named the dead letters."""
     if console.as_json:
         console.emit(found.to_json())
         return

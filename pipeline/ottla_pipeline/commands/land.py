@@ -191,4 +191,6 @@ def land(
         )
         require_topics(console, client, topics)
         with session(console, master, conf, f"land {', '.join(topics) or pattern}") as spark:
-            run_job(console, spark, table, lambda told, stop: landing.land(job, spark, told, stop=stop))
+            run_job(
+                console, spark, table, lambda on_batch, stop: landing.land(job, spark, on_batch, stop=stop)
+            )

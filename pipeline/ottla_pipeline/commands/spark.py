@@ -91,7 +91,7 @@ def require_java() -> None:
         java = Path(home) / "bin/java"
         if not os.access(java, os.X_OK):
             raise click.ClickException(
-                f"JAVA_HOME is {home}, and there is no Java in it ({java}): set it to a Java 17 or later, or unset it"
+                f"JAVA_HOME is {home}, which has no Java ({java}): set it to a Java 17 or later, or unset it"
             )
     elif shutil.which("java") is None:
         raise click.ClickException("Spark needs Java 17 or later: install one, or set JAVA_HOME to it")

@@ -83,7 +83,7 @@ def columns(context: click.Context, parameter: click.Parameter, values: tuple[st
             raise click.BadParameter(f"{text!r} is not KIND=NAME")
         if kind not in _KINDS:
             hint = did_you_mean(kind, _KINDS) or f"; there are {', '.join(_KINDS)}"
-            raise click.BadParameter(f"there is no {kind!r} to keep{hint}")
+            raise click.BadParameter(f"unknown column {kind!r}{hint}")
         named[kind] = name
     return named
 

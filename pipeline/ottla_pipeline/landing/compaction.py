@@ -57,7 +57,7 @@ def compact(
         raise BadSetting("target_file_size must be above 0, and older_than not below")
     found = open_table(format, table, catalog=catalog, storage=storage)
     if not found.exists():
-        raise LandingError(f"there is no {format} table {table}")
+        raise LandingError(f"the {format} table {table} doesn't exist")
     found.refresh()
     before = len(found.data_files())
     rewritten = rows = 0

@@ -60,7 +60,7 @@ def replay(landing: Landing) -> Replayed:
         raise BadSetting("dead_letters doesn't say where they are: topic:NAME or table:PATH")
     table = table_of(landing)
     if not table.exists():
-        raise LandingError(f"there is no table {landing.table} to land dead letters in")
+        raise LandingError(f"the table {landing.table} to land dead letters in doesn't exist")
     try:
         return _Replay(landing, table).run()
     except (SourceError, ClientError, ReadError) as error:

@@ -203,7 +203,7 @@ class _Reader:
             self._expect(")")
         if not (1 <= precision <= 38 and scale <= precision):
             raise SchemaRefused(
-                f"DECIMAL({precision},{scale}): 1 to 38 digits, no more of them behind the point"
+                f"DECIMAL({precision},{scale}): 1 to 38 digits, not more of them after the point"
             )
         return pa.decimal128(precision, scale)
 

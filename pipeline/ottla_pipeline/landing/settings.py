@@ -99,7 +99,7 @@ class Landing:
         if self.on_corrupt == "deadletter" and self.dead_letters is None:
             raise BadSetting("on_corrupt is deadletter, and dead_letters does not say where they go")
         if self.starting_offsets == "group" and self.group is None:
-            raise BadSetting("starting_offsets is group, and there is no group")
+            raise BadSetting("starting_offsets is group: set group as well")
         if self.names.key is not None and self.names.key in {"value"}:
             raise BadSetting("the column of keys can't be called value")
 

@@ -43,7 +43,7 @@ class Batches(NamedTuple):
     """Whole batches in ``data``, up to the one that reaches the range's end.
 
     ``size``: the bytes that they take; ``expected``: the least offset that may follow; ``problem``: why the bytes that
-    follow can't be a batch, None if there are no more bytes.
+    follow can't be a batch, None if the bytes end.
     """
 
     data: Octets

@@ -51,7 +51,9 @@ class Folder:
         if place is None:
             raise NotHere("no broker reported where the log is")
         if range.topic_uuid is None:
-            raise NotHere("the topic's id isn't known, so its folder can't be told from another one's")
+            raise NotHere(
+                "the topic's id isn't known, so its folder can't be distinguished from another topic's"
+            )
         properties = _properties(os.path.join(place.folder, "meta.properties"))
         if properties.get("cluster.id") != place.cluster_id:
             raise NotHere(f"{place.folder} on this machine is of another cluster")

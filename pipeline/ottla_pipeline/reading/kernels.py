@@ -1,10 +1,10 @@
-"""The loops that run once a batch and once a record, compiled by numba; they need no interpreter and hold no lock.
+"""The loops per batch and per record, compiled by numba; they run without the interpreter and its lock.
 
-Imported only where it pays (see ``engines``). How they are compiled stands in ``compiling``.
+Imported only if worth it (see ``engines``); ``compiling`` says how they are compiled.
 
-What the loops accept is right: every length is held against the end of its record before it is followed. Whatever is
-unusual, a broken batch included, they leave to ``ottla_protocol``, which accepts it or says what is wrong. The format
-stands in ``ottla_protocol.records.batch`` and ``ottla_protocol.records.record``.
+The loops accept only valid input: they compare every length with its record's end before they follow it. Anything
+unusual, including a broken batch, is left to ``ottla_protocol``, which accepts it or raises. The format is described in
+``ottla_protocol.records.batch`` and ``ottla_protocol.records.record``.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def _int64(data: Any, at: int) -> Any:
 
 @compiled(DATA, types.int64, types.int64, types.int64, types.int64, TABLE)
 def walk(data: Any, at: int, stop: int, expected: int, end: int, table: Any) -> tuple[int, int, int, int]:
-    """Note the headers of the batches from ``at`` on, one a row of ``table``, up to the one that reaches ``end``.
+    """Write the headers of batches from ``at`` on to ``table``, one per row, up to the batch that reaches ``end``.
 
-    ``expected`` is the least offset that the next batch may begin with. Returns rows, the place and the expected offset
-    behind them, and 0 for a batch that is cut off or no more room, 1 for bytes that can't be a batch, 2 for offsets
-    that go back. Columns as in ``batches``.
+    ``expected`` is the least offset that the next batch may begin with. Returns the number of rows, the place and the
+    expected offset after them, and 0 if a batch is cut off or the table is full, 1 for bytes that can't be a batch, 2
+    for offsets that go back. Columns as in ``batches``.
     """
     row = 0
     while row < table.shape[0] and expected < end and stop - at >= 61:
@@ -71,7 +71,7 @@ def walk(data: Any, at: int, stop: int, expected: int, end: int, table: Any) -> 
 
 @inlined
 def _varint(data: Any, at: int, end: int, most: int) -> Any:
-    """A number of at most so many bytes as it is written (zigzag), and the place behind it: -1 where there is none."""
+    """A zigzag varint of at most ``most`` bytes, and the place after it: -1 if there is none."""
     number = types.uint64(0)
     shift = types.uint64(0)
     for _ in range(most):
@@ -88,7 +88,7 @@ def _varint(data: Any, at: int, end: int, most: int) -> Any:
 
 @inlined
 def _size(data: Any, at: int, end: int) -> Any:
-    """The size of a field, -1 for null, and the place behind it: -1 for what is no size, or runs over ``end``."""
+    """The size of a field, -1 for null, and the place after it: -1 if it is no size, or exceeds ``end``."""
     number, at = _varint(data, at, end, 5)
     if at < 0 or number > types.uint64(0xFFFFFFFF):
         return types.int64(0), types.int64(-1)
@@ -104,7 +104,7 @@ def _size(data: Any, at: int, end: int) -> Any:
 
 @inlined
 def _pass_headers(data: Any, at: int, end: int) -> Any:
-    """The number of headers at ``at``, the place behind them (-1 if they are unusual), bytes of names and of values."""
+    """The number of headers at ``at``, the place after them (-1 if they are unusual), bytes of names and of values."""
     count, at = _size(data, at, end)
     names = types.int64(0)
     values = types.int64(0)
@@ -147,15 +147,15 @@ def decode(
     headers_at: Any,
     totals: Any,
 ) -> bool:
-    """The records from offset ``first`` up to ``end`` (exclusive) of all pieces, as Arrow's buffers.
+    """Decode the records from offset ``first`` to ``end`` (exclusive) of all pieces into Arrow's buffers.
 
-    A piece is a batch's records uncompressed: from, to, their number, base offset, base timestamp, and whether that is
-    the append time, which all of them have. Columns without room (size 0) aren't filled. Timestamps become
-    microseconds, null where 64 bits can't say them. What is null becomes 0 in the columns ``…_valid``, 1 until then:
-    bits would have to be read to be written, which is slow. ``headers_at`` is where a row's headers begin, -1 for none.
+    A piece is a batch's uncompressed records: from, to, their number, base offset, base timestamp, and whether that is
+    the append time of all of them. Columns without room (size 0) aren't filled. Timestamps become microseconds, null if
+    they don't fit into 64 bits. The columns ``…_valid`` are 1, and become 0 for nulls: writing single bits would mean
+    reading them, which is slow. ``headers_at`` is where a row's headers begin, -1 for none.
 
-    False where something is unusual: the buffers are of no use then. ``totals``: rows, bytes of keys, of values, nulls
-    among timestamps, keys, values, then headers, bytes of their names, of their values.
+    Returns False if something is unusual: the buffers are then invalid. ``totals``: rows, bytes of keys, of values,
+    nulls among timestamps, keys, values, then headers, bytes of their names, of their values.
     """
     row = key_size = value_size = types.int64(0)
     stamp_nulls = key_nulls = value_nulls = types.int64(0)
@@ -180,7 +180,7 @@ def decode(
             if at < 0 or (number & types.uint64(1)) != 0 or number > types.uint64(0xFFFFFFFF):
                 break
             behind = at + types.int64(number >> types.uint64(1))
-            # Behind the length is a byte of attributes, which nothing is made of.
+            # A byte of attributes follows the length; it has no meaning.
             if behind > stop:
                 break
             number, at = _varint(data, at + 1, behind, 9)
@@ -280,7 +280,7 @@ def decode_headers(
     values: Any,
     value_valid: Any,
 ) -> bool:
-    """The headers at the places that ``decode`` has found; whether all names are of ASCII alone."""
+    """Decode the headers at the places that ``decode`` has found; returns whether all names are ASCII."""
     pair = types.int64(0)
     name_size = types.int64(0)
     value_size = types.int64(0)
@@ -322,7 +322,7 @@ def _mix(number: Any) -> Any:
 
 @compiled(DATA, EDGES, UINT64S)
 def hash_fields(data: Any, edges: Any, hashes: Any) -> None:
-    """The hash of each field between two edges, as ``hashing`` has it."""
+    """The hash of each field between two edges, as in ``hashing``."""
     for row in range(hashes.shape[0]):
         start = types.int64(edges[row])
         size = types.int64(edges[row + 1]) - start

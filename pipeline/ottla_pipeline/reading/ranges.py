@@ -98,7 +98,9 @@ class ReadSettings:
     def __post_init__(self) -> None:
         unknown = [name for name in self.columns if name not in COLUMNS and name != HEADERS]
         if unknown:
-            raise ValueError(f"there is no column {unknown[0]!r}; there are {', '.join((*COLUMNS, HEADERS))}")
+            raise ValueError(
+                f"unknown column {unknown[0]!r}; the columns are {', '.join((*COLUMNS, HEADERS))}"
+            )
         for name in ("batch_rows", "fetch_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, it has to be above 0")

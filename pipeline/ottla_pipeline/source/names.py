@@ -190,7 +190,7 @@ def check(given: Iterable[str]) -> list[str]:
             if bare in kafka.WITHOUT_EFFECT:
                 idle.append(lower)
                 continue
-        raise OptionError(f"there is no option {name!r}{_nearest(lower)}")
+        raise OptionError(f"unknown option {name!r}{_nearest(lower)}")
     return idle
 
 

@@ -87,8 +87,10 @@ class Offsets:
                 elif name.startswith(_SINCE):
                     since = cls.of_text(name.removeprefix(_SINCE)).of
                 elif name.startswith(_BYTES):
-                    told = json.loads(name.removeprefix(_BYTES))
-                    sizes = {at: float(size) for topic in told for at, size in _each(topic, told[topic])}
+                    by_topic_ = json.loads(name.removeprefix(_BYTES))
+                    sizes = {
+                        at: float(size) for topic in by_topic_ for at, size in _each(topic, by_topic_[topic])
+                    }
                 else:
                     of.update((at, _offset(offset)) for at, offset in _each(name, value))
         except (AttributeError, TypeError, ValueError):

@@ -209,7 +209,7 @@ def _made(given: Mapping[str, str], stream: bool) -> SourceOptions:
     )
     _fetch_size(client)
     if made.starting.kind is Kind.GROUP and group is None:
-        raise OptionError("startingOffsets is group, and there is no group: set kafka.group.id")
+        raise OptionError("startingOffsets is group: set kafka.group.id")
     return made
 
 
@@ -292,7 +292,7 @@ def _commits(given: Mapping[str, str], group: str | None) -> bool:
     text = given.get("commitoffsets")
     commit = group is not None if text is None else truth("commitOffsets", text)
     if commit and group is None:
-        raise OptionError("commitOffsets is true, and there is no group to commit to: set kafka.group.id")
+        raise OptionError("commitOffsets is true: set kafka.group.id to commit to")
     return commit
 
 

@@ -50,7 +50,7 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
     for field in schema.fields:
         if field.name not in TYPES:
             raise OptionError(
-                f"there is no column {field.name!r}; there are {', '.join((*COLUMNS, HEADERS))}"
+                f"unknown column {field.name!r}; the columns are {', '.join((*COLUMNS, HEADERS))}"
             )
         if field.dataType.simpleString() != TYPES[field.name]:
             raise OptionError(

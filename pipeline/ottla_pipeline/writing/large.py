@@ -64,18 +64,18 @@ def dead_letters(record: TooLarge, topic: str, part: int = PART) -> Rows:
     if sum(map(header_size, headers)) > _ROOM:
         headers = ()
         left_out.append("headers")
-    told: list[Header] = [("ottla.dead.topic", record.topic.encode())]
+    facts: list[Header] = [("ottla.dead.topic", record.topic.encode())]
     if record.partition is not None:
-        told.append(("ottla.dead.partition", str(record.partition).encode()))
-    told += [
+        facts.append(("ottla.dead.partition", str(record.partition).encode()))
+    facts += [
         ("ottla.dead.error", record.error.encode()),
         ("ottla.dead.size", b"null" if record.value is None else str(len(value)).encode()),
         ("ottla.dead.sha256", sha256(value).hexdigest().encode()),
     ]
     if left_out:
-        told.append(("ottla.dead.left-out", ",".join(left_out).encode()))
+        facts.append(("ottla.dead.left-out", ",".join(left_out).encode()))
     pairs = [
-        [*told, ("ottla.dead.part", f"{number}/{len(pieces)}".encode()), *headers]
+        [*facts, ("ottla.dead.part", f"{number}/{len(pieces)}".encode()), *headers]
         for number, _ in enumerate(pieces, 1)
     ]
     return Rows(

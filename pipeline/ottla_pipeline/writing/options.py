@@ -164,7 +164,7 @@ def resolve(options: Mapping[str, str]) -> WriteOptions:
     what = one_of("onTooLarge", given.get("ontoolarge", "fail"), ("fail", "skip", "deadletter"))
     if (what == "deadletter") != (dead is not None):
         raise OptionError(
-            "onTooLarge is deadletter, and there is no topic for it: set deadLetterTopic"
+            "onTooLarge is deadletter: set deadLetterTopic"
             if dead is None
             else f"deadLetterTopic is set, and nothing goes there: onTooLarge is {what}, and it has to be deadletter"
         )
@@ -231,4 +231,4 @@ def _check_names(options: Mapping[str, str]) -> None:
             if near
             else "; docs/spark-writing.md lists all options"
         )
-        raise OptionError(f"there is no option {name!r} for writing{hint}")
+        raise OptionError(f"unknown option {name!r} for writing{hint}")

@@ -234,8 +234,8 @@ class TaskWriter:
             if mark.batch == identity.batch and identity.beside(mark.run):
                 raise WriteError(
                     f"batch {identity.batch} is written to topic {topic} by two writes inside foreachBatch, or by one "
-                    "that is tried again there, and they can't be told apart: set txnAppId (another one for each) and "
-                    "txnVersion (the batch's number)"
+                    "that is tried again there, and they can't be distinguished: set txnAppId (another one for each) "
+                    "and txnVersion (the batch's number)"
                 )
             if identity.kind is Kind.NAMED and mark.state == BEGUN and mark.batch > identity.batch:
                 raise WriteError(

@@ -80,11 +80,11 @@ class _Writer:
             kafka.call_timeout(client),
         )
 
-    def _mark(self, told: Sequence[Written]) -> None:
+    def _mark(self, reports: Sequence[Written]) -> None:
         """Mark the batch as done: all its tasks' records are acknowledged."""
-        topics = set().union(*(each.topics for each in told))
+        topics = set().union(*(each.topics for each in reports))
         if topics and self._skipping:
-            identity = told[0].identity
+            identity = reports[0].identity
             with self._marks(identity) as marks:
                 marks.done(topics, identity.batch, identity.run)
 
@@ -105,7 +105,7 @@ class _Writer:
 
     def _report(self, messages: Sequence[WriterCommitMessage | None], what: str) -> list[Written]:
         """The tasks' reports; logs what a user should know."""
-        told = [each for each in messages if isinstance(each, Written)]
+        reports = [each for each in messages if isinstance(each, Written)]
         for attribute, level, text in (
             ("already", logging.INFO, "%d rows for topic %s had been written by an earlier try of %s"),
             ("too_large", logging.WARNING, f"%d records for topic %s were too large, in %s: {self._aside()}"),
@@ -117,12 +117,12 @@ class _Writer:
             ),
         ):
             total: Counter[str] = Counter()
-            for each in told:
+            for each in reports:
                 total.update(getattr(each, attribute))
             for topic, count in sorted(total.items()):
                 if count:
                     log.log(level, text, count, topic, what)
-        return told
+        return reports
 
     def _aside(self) -> str:
         dead = self._options.dead_letter_topic
@@ -165,23 +165,23 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     @one_line_errors()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        told = self._report(messages, "this write")
-        if told and told[0].identity.lasting:
-            self._mark(told)
-        elif any(each.topics for each in told):
+        reports = self._report(messages, "this write")
+        if reports and reports[0].identity.lasting:
+            self._mark(reports)
+        elif any(each.topics for each in reports):
             self._forget()
 
     @one_line_errors()
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        told = self._report(messages, "this write")
-        writer = told[0].identity.writer if told else self._id
+        reports = self._report(messages, "this write")
+        writer = reports[0].identity.writer if reports else self._id
         log.warning(
             "a write failed; %d records of the tasks that were through, and some of others, stay in their topics with "
             "the header ottla.write beginning with %s",
-            sum(sum(each.written.values()) for each in told),
+            sum(sum(each.written.values()) for each in reports),
             writer,
         )
-        if not (told and told[0].identity.lasting):
+        if not (reports and reports[0].identity.lasting):
             self._forget()
 
     def _forget(self) -> None:
@@ -225,10 +225,10 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     @one_line_errors()
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        told = self._report(messages, f"batch {batchId}")
+        reports = self._report(messages, f"batch {batchId}")
         log.warning(
             "batch %d failed; %d records of the tasks that were through, and some of others, are in their topics%s",
             batchId,
-            sum(sum(each.written.values()) for each in told),
+            sum(sum(each.written.values()) for each in reports),
             ", and the batch won't write them again" if self._skipping else "",
         )

@@ -80,7 +80,7 @@ def test_help_imports_neither_spark_nor_arrow() -> None:
         (["land", "a", "--table", "t", "--schema", "a INT"], "raw values have no schema"),
         (["land", "a", "--table", "t", "--values", "avro"], "Avro values need an Avro schema"),
         (["land", "a", "--table", "t", "--delimiter", ";"], "delimiter is for CSV"),
-        (["land", "a", "--table", "t", "--starting-offsets", "group"], "there is no group"),
+        (["land", "a", "--table", "t", "--starting-offsets", "group"], "set group as well"),
         (["land", "a", "--table", "t", "--partition-by", "day(x)"], "a column, or date(column)"),
         (["replay", "--table", "t"], "Missing option '--dead-letters'"),
         (["replay", "--table", "t", "--dead-letters", "topic:"], "is not topic:NAME or table:PLACE"),
@@ -103,9 +103,9 @@ def test_wrong_usage(args: list[str], said: str) -> None:
 def test_a_table_that_is_not_there(tmp_path: Path) -> None:
     nowhere = str(tmp_path / "t")
     done = run("compact", "--table", nowhere)
-    assert (done.exit_code, done.output) == (1, f"Error: there is no delta table {nowhere}\n")
+    assert (done.exit_code, done.output) == (1, f"Error: the delta table {nowhere} doesn't exist\n")
     done = run("audit", "--table", nowhere)
-    assert (done.exit_code, done.output) == (2, f"Error: there is no delta table at {nowhere}\n")
+    assert (done.exit_code, done.output) == (2, f"Error: the delta table {nowhere} doesn't exist\n")
 
 
 def test_nobody_answers(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_java_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     ):
         spark.require_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(click.ClickException, match="there is no Java in it"):
+    with pytest.raises(click.ClickException, match="which has no Java"):
         spark.require_java()
 
 

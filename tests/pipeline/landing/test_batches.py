@@ -363,7 +363,7 @@ def test_a_table_of_somebody_else(one: Landing, topic: str, tmp_path: Path) -> N
         run(replace(one, values="json", schema="a INT"))
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "data.parquet").write_bytes(b"")
-    with pytest.raises(LandingError, match="has files, but no log of Ottla's"):
+    with pytest.raises(LandingError, match="has files, but no Ottla log"):
         run(replace(one, table=str(tmp_path / "own"), format="parquet"))
 
 

@@ -273,7 +273,7 @@ def test_replay_adds_fields_that_are_new(to_table: Landing, topic: str) -> None:
 
 
 def test_replay_of_nothing(to_table: Landing, topic: str) -> None:
-    with pytest.raises(LandingError, match="there is no table"):
+    with pytest.raises(LandingError, match="to land dead letters in doesn't exist"):
         replay(to_table)
     produce(to_table.bootstrap_servers, topic, VALUES[:1])
     run(to_table)

@@ -54,7 +54,7 @@ GOOD: dict[str, Any] = {
         ({"dead_letters": "topic:"}, "topic:NAME or table:PATH"),
         ({"dead_letters": "topic:flights"}, "name another"),
         ({"dead_letters": "table:lake/flights"}, "name another"),
-        ({"starting_offsets": "group"}, "there is no group"),
+        ({"starting_offsets": "group"}, "set group as well"),
         ({"names": Names(key="value")}, "can't be called value"),
     ],
 )

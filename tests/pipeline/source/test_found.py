@@ -52,7 +52,7 @@ def test_half_an_installation_breaks_no_other_source() -> None:
         check=True,
     )
     assert done.stdout == "False\n"
-    assert 'format("ottla") is not there' in done.stderr
+    assert 'format("ottla") is not available' in done.stderr
 
 
 def test_schema_and_options_are_checked_without_arrow() -> None:

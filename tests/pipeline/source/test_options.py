@@ -69,7 +69,7 @@ def test_every_documented_option_is_taken() -> None:
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(given: dict[str, str], hint: str) -> None:
-    with pytest.raises(OptionError, match=f"no option .*{hint}"):
+    with pytest.raises(OptionError, match=f"unknown option .*{hint}"):
         resolve({**LEAST, **given}, stream=True)
 
 

@@ -133,7 +133,7 @@ def test_filters_with_and_without_pushdown(
         (
             "offset bigint",
             {"startingOfset": "earliest"},
-            "no option 'startingofset'; did you mean startingOffsets",
+            "unknown option 'startingofset'; did you mean startingOffsets",
         ),
         ("offset int", {}, "the column offset is of type bigint, not int"),
         (None, {"endingOffsets": "latest"}, "endingOffsets is for batches; a stream has no end"),
@@ -157,7 +157,9 @@ def test_what_is_wrong_with_a_stream_is_said_when_it_starts(
 
 
 def test_a_wrong_option_is_said_when_the_table_is_loaded(table: Callable[..., DataFrame]) -> None:
-    with pytest.raises(Exception, match="no option 'startingofset'; did you mean startingOffsets") as caught:
+    with pytest.raises(
+        Exception, match="unknown option 'startingofset'; did you mean startingOffsets"
+    ) as caught:
         table(subscribe="t", startingOfset="earliest")
     said(caught.value)
 

@@ -75,7 +75,7 @@ def test_long_request_timeouts_make_room_for_a_delivery() -> None:
         ({**SERVERS, "txnAppId": "a/b", "txnVersion": "1"}, "txnAppId is 'a/b'; letters"),
         ({**SERVERS, "txnAppId": "a", "txnVersion": "-1"}, "txnVersion is '-1'; a whole number from 0 on"),
         ({**SERVERS, "txnAppId": "a", "txnVersion": "1", "skipReplayed": "never"}, "recognises nothing"),
-        ({**SERVERS, "tpoic": "t"}, "there is no option 'tpoic' for writing; did you mean topic?"),
+        ({**SERVERS, "tpoic": "t"}, "unknown option 'tpoic' for writing; did you mean topic?"),
         ({**SERVERS, "linger.ms": "5"}, "did you mean kafka.linger.ms?"),
         ({**SERVERS, "kafka.lingerms": "5"}, "did you mean kafka.linger.ms"),
         ({**SERVERS, "kafka.linger.ms": "soon"}, "kafka.linger.ms is 'soon'; a whole number"),

@@ -75,7 +75,7 @@ class ParquetTable(Table):
         root = Path(self.root)
         if root.is_dir() and any(not entry.name.startswith(("_", ".")) for entry in root.iterdir()):
             raise LandingError(
-                f"{self.name} has files, but no log of Ottla's in {LOG}/: land in a folder of its own"
+                f"{self.name} has files, but no Ottla log in {LOG}/: land in a folder of its own"
             )
         return False
 
@@ -97,7 +97,7 @@ class ParquetTable(Table):
         """Read the commits since the last one read, and finish moves that a killed writer left."""
         newest = self._newest()
         if newest < 0:
-            raise LandingError(f"{self.name} is no table: there is no log in {LOG}/")
+            raise LandingError(f"{self.name} is no table: {LOG}/ has no log")
         start = self._version
         if start < newest - CHECKPOINT_EVERY:
             start = newest - newest % CHECKPOINT_EVERY - 1
