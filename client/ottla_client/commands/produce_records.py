@@ -65,7 +65,7 @@ class ProduceRun:
         self._open: deque[tuple[BatchDelivery, Records]] = deque()
         self._partitions: dict[int, _Extent] = {}
         self._bytes = 0
-        self._broken = 0
+        self._invalid = 0
         self._failed = 0
 
     async def run(self, client_options: dict[str, Any], parser: Parser, files: Sequence[str]) -> None:
@@ -112,8 +112,8 @@ class ProduceRun:
                     if records.values:
                         await self._send(producer, records)
                         sent += len(records)
-                    for broken in records.broken:
-                        self._reject(broken)
+                    for failure in records.failures:
+                        self._reject(failure)
                     if size is None:
                         bar.update(sent)
                     else:
@@ -122,9 +122,9 @@ class ProduceRun:
                 reading.stop()
 
     async def _send(self, producer: Producer, records: Records) -> None:
-        if self._on_error == "stop" and records.broken:
+        if self._on_error == "stop" and records.failures:
             # Nothing after the invalid line is sent, so that you can fix it and continue from there.
-            _keep_records(records, [line < records.broken[0].line for line in records.lines])
+            _keep_records(records, [line < records.failures[0].line for line in records.lines])
         try:
             delivery = await self._send_batch(producer, records)
         except RecordTooLargeError:
@@ -158,10 +158,12 @@ class ProduceRun:
             if size > min(self._limits):
                 keep.append(False)
                 reason = f"a record of {size} bytes; -X max_request_size is {self._limits[0]}"
-                records.broken.append(ParseFailure(records.file, records.lines[index], reason, value or b""))
+                records.failures.append(
+                    ParseFailure(records.file, records.lines[index], reason, value or b"")
+                )
             else:
-                keep.append(not (records.broken and self._on_error == "stop"))
-        records.broken.sort(key=lambda broken: broken.line)
+                keep.append(not (records.failures and self._on_error == "stop"))
+        records.failures.sort(key=lambda failure: failure.line)
         _keep_records(records, keep)
 
     async def _wait_for_deliveries(self, at_most: int) -> None:
@@ -198,19 +200,19 @@ class ProduceRun:
             if self._failed <= _TOLD:
                 self._console.note(str(failed))
 
-    def _reject(self, broken: ParseFailure) -> None:
+    def _reject(self, failure: ParseFailure) -> None:
         """Handle an invalid line as ``--on-error`` says."""
-        self._broken += 1
-        self._keep(broken)
+        self._invalid += 1
+        self._keep(failure)
         if self._rejects is None:
-            self._console.note(str(broken))
+            self._console.note(str(failure))
         if self._on_error == "stop":
             raise _StopError
 
-    def _keep(self, broken: ParseFailure) -> None:
+    def _keep(self, failure: ParseFailure) -> None:
         if self._rejects is not None:
-            line = {"file": broken.file, "line": broken.line, "reason": broken.reason}
-            self._rejects.write(to_json({**line, **text_or_base64("text", broken.text)}) + "\n")
+            line = {"file": failure.file, "line": failure.line, "reason": failure.reason}
+            self._rejects.write(to_json({**line, **text_or_base64("text", failure.text)}) + "\n")
 
     def _report(self, seconds: float, *, interrupted: bool) -> None:
         extents = sorted(self._partitions.items())
@@ -224,7 +226,7 @@ class ProduceRun:
                     "bytes": self._bytes,
                     "seconds": round(seconds, 3),
                     "records_per_second": round(rate),
-                    "broken": self._broken,
+                    "broken": self._invalid,
                     "failed": self._failed,
                     "interrupted": interrupted,
                     "partitions": [
@@ -256,9 +258,9 @@ class ProduceRun:
                     f", offset{f's {extent.first} to' if extent.last > extent.first else ''} {extent.last}"
                 )
         self._console.print(f"{line}, in {seconds:.2f} s: {rate:,.0f} records/s")
-        if self._broken:
+        if self._invalid:
             where = "" if self._rejects is None else f", written to {self._rejects.name}"
-            self._console.note(plural(self._broken, "broken line") + where)
+            self._console.note(plural(self._invalid, "invalid line") + where)
         if self._failed:
             self._console.note(f"{plural(self._failed, 'record')} not delivered")
         if interrupted:

@@ -47,7 +47,7 @@ class Records:
     keys: list[bytes | None] | None = None
     headers: list[Headers] | None = None
     timestamps: list[int] | None = None
-    broken: list[ParseFailure] = field(default_factory=list)
+    failures: list[ParseFailure] = field(default_factory=list)
     read: int = 0
 
     def __len__(self) -> int:
@@ -155,7 +155,7 @@ class LineParser(Parser):
             keys, found, values = map(list, zip(*[line.partition(separator) for line in lines], strict=True))
             if b"" in found:
                 reason = f"no {separator.decode(errors='replace')!r} after a key"
-                records.broken = [
+                records.failures = [
                     ParseFailure(file, number, reason, line)
                     for line, mark, number in zip(lines, found, numbers, strict=True)
                     if not mark

@@ -112,7 +112,7 @@ class JsonParser(_StructuredParser):
                 reason = str(error)
             else:
                 continue
-            records.broken.append(ParseFailure(file, number, reason, line))
+            records.failures.append(ParseFailure(file, number, reason, line))
         return records
 
 
@@ -186,7 +186,7 @@ class CsvParser(_StructuredParser):
             except ValueError as error:
                 reason = str(error)
             bad = "".join(lines[begin : reader.line_num]).encode(errors="surrogateescape")
-            records.broken.append(ParseFailure(file, self._line + begin, reason, bad.rstrip(b"\r\n")))
+            records.failures.append(ParseFailure(file, self._line + begin, reason, bad.rstrip(b"\r\n")))
         self._line += len(lines)
         return records
 

@@ -99,33 +99,35 @@ def test_files_are_records(shell: Shell, new_topic: NewTopic, tmp_path: Path) ->
 LINES = b'{"id": 1}\n{"id": 2\n{"id": 3}\n{"no": 4}\n{"id": 5}\n'
 
 
-def test_a_broken_line_stops_it_and_is_named(shell: Shell, new_topic: NewTopic) -> None:
+def test_an_invalid_line_stops_it_and_is_named(shell: Shell, new_topic: NewTopic) -> None:
     topic = new_topic()
     done = shell("produce", topic, "-F", "json", "-k", "id", data=LINES)
     assert done.code == 1
     assert done.err.splitlines() == [
         "<stdin>:2: not JSON: Expecting ',' delimiter (column 9)",
-        "1 broken line",
+        "1 invalid line",
     ]
     assert shell.values(topic) == ['{"id": 1}']
 
 
-def test_broken_lines_are_skipped_where_that_is_wanted(shell: Shell, new_topic: NewTopic) -> None:
+def test_invalid_lines_can_be_skipped(shell: Shell, new_topic: NewTopic) -> None:
     topic = new_topic()
     done = shell("produce", topic, "-F", "json", "-k", "id", "--on-error", "skip", data=LINES)
     assert done.code == 0
     assert [line.split(":")[1] for line in done.err.splitlines()[:2]] == ["2", "4"]
-    assert done.err.splitlines()[2] == "2 broken lines"
+    assert done.err.splitlines()[2] == "2 invalid lines"
     assert [record["key"] for record in shell.records(topic)] == ["1", "3", "5"]
 
 
-def test_broken_lines_go_to_a_file_with_the_reason(shell: Shell, new_topic: NewTopic, tmp_path: Path) -> None:
+def test_invalid_lines_go_to_a_file_with_the_reason(
+    shell: Shell, new_topic: NewTopic, tmp_path: Path
+) -> None:
     topic, rejects = new_topic(), tmp_path / "rejects.jsonl"
     large = b"x" * (1 << 20)
     data = b"k:1\nno key\nk:\xff\xfe\nk:" + large + b"\nk:2\n"
     done = shell("produce", topic, "-K", ":", "--on-error", "file", "--errors", rejects, data=data)
     assert done.code == 0, done.err
-    assert done.err == f"2 broken lines, written to {rejects}\n"
+    assert done.err == f"2 invalid lines, written to {rejects}\n"
     found = [json.loads(line) for line in rejects.read_text().splitlines()]
     assert [(line["line"], line["reason"][:20]) for line in found] == [
         (2, "no ':' after a key"),

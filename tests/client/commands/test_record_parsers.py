@@ -35,7 +35,7 @@ def _add(whole: Records, lines: list[int], part: Records) -> None:
     assert len(part.lines) == len(part.values)
     lines += part.lines
     whole.values += part.values
-    whole.broken += part.broken
+    whole.failures += part.failures
     whole.read = part.read
     for name in ("keys", "headers", "timestamps"):
         if (column := getattr(part, name)) is not None:
@@ -79,14 +79,14 @@ def test_line_ends_bom_and_odd_bytes(data: bytes, values: list[bytes]) -> None:
     assert parse(LineParser(Fields()), data, range(len(data))).values == values
 
 
-def test_keys_stand_before_the_separator_and_a_line_without_one_is_broken() -> None:
+def test_a_line_without_the_key_separator_is_invalid() -> None:
     fields = Fields(key_separator=b":", null_value=b"", headers=(("h", b"1"),))
     found = parse(LineParser(fields), b"a:1\nnone\nb:\n:x:y\n")
     assert found.keys == [b"a", b"b", b""]
     assert found.values == [b"1", None, b"x:y"]
     assert found.headers == [(("h", b"1"),)] * 3
     assert list(found.lines) == [1, 3, 4]
-    assert [str(broken) for broken in found.broken] == ["f:2: no ':' after a key"]
+    assert [str(failure) for failure in found.failures] == ["f:2: no ':' after a key"]
     assert parse(LineParser(fields), b"none\n").values == []
 
 
@@ -100,7 +100,7 @@ def test_json_lines_are_sent_as_they_stand(documents: list[dict[str, object]], c
     lines = [json.dumps(document).encode() for document in documents]
     found = parse(JsonParser(Fields()), b"\n".join(lines), cuts)
     assert found.values == lines
-    assert not found.broken
+    assert not found.failures
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_json_lines_are_sent_as_they_stand(documents: list[dict[str, object]], c
 def test_a_line_that_is_no_json_is_named(line: bytes, reason: str) -> None:
     found = parse(JsonParser(Fields()), b"{}\n\n" + line + b"\n[]\n")
     assert found.values == [b"{}", b"[]"]
-    assert [(broken.line, broken.reason, broken.text) for broken in found.broken] == [(3, reason, line)]
+    assert [(failure.line, failure.reason, failure.text) for failure in found.failures] == [(3, reason, line)]
 
 
 def test_fields_of_json_become_key_value_headers_and_time() -> None:
@@ -138,9 +138,9 @@ def test_fields_of_json_become_key_value_headers_and_time() -> None:
     assert found.values == [b"text", None]
     assert found.timestamps == [1000, 5]
     assert found.headers == [(("c", b"1"), ("h", None)), (("c", b"1"),)]
-    assert [broken.line for broken in found.broken] == [3, 4, 5, 6, 7]
-    assert found.broken[0].reason == "no field 'user.id'"
-    assert found.broken[4].reason.startswith("not an object")
+    assert [failure.line for failure in found.failures] == [3, 4, 5, 6, 7]
+    assert found.failures[0].reason == "no field 'user.id'"
+    assert found.failures[4].reason.startswith("not an object")
 
 
 rows = st.lists(
@@ -153,22 +153,22 @@ def test_csv_rows_become_objects(rows: list[tuple[str, str]], cuts: list[int]) -
     text = io.StringIO(newline="")
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows([("a", "b"), *rows])
     found = parse(CsvParser(Fields()), text.getvalue().encode(), cuts)
-    assert not found.broken
+    assert not found.failures
     assert [json.loads(value or b"") for value in found.values] == [{"a": a, "b": b} for a, b in rows]
 
 
-def test_broken_csv_rows_are_named_and_the_others_unharmed() -> None:
+def test_invalid_csv_rows_leave_the_others_unharmed() -> None:
     data = b'a,b\n1,2\n3\n"4\n5",6\n"7"x,8\n\n9,\xff\n10,11\n"12,13\n14,15\n'
     found = parse(CsvParser(Fields(key="a")), data, range(0, len(data), 3))
     assert found.keys == [b"1", b"4\n5", b"10"]
     assert list(found.lines) == [2, 4, 9]
-    assert [(broken.line, broken.reason) for broken in found.broken] == [
+    assert [(failure.line, failure.reason) for failure in found.failures] == [
         (3, "1 fields, but the header row has 2"),
         (6, "',' expected after '\"'"),
         (8, "not UTF-8"),
         (10, "a quote that is never closed"),
     ]
-    assert found.broken[3].text == b'"12,13\n14,15'
+    assert found.failures[3].text == b'"12,13\n14,15'
 
 
 def test_csv_columns_and_nulls() -> None:
