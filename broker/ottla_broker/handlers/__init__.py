@@ -1,6 +1,6 @@
-"""What the broker serves: one module an API, each with a ``handle(ctx, request)``.
+"""The APIs that the broker serves: one module per API, each with ``handle(ctx, request)``.
 
-The table is the single place that says which APIs and versions are served; ApiVersions answers from it.
+The tables below are the only place that says which APIs and versions are served; ApiVersions answers from them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""AlterConfigs (key 33), versions 0-2: replace all settings of a topic or a broker.
+"""AlterConfigs (key 33), versions 0-2: replace all configs of a topic or a broker.
 
-What isn't named goes back to its default; IncrementalAlterConfigs is the younger way. A broker is named by
-its number, an empty name means all brokers.
+Configs that aren't named return to their defaults; IncrementalAlterConfigs replaces this API. A broker's name is its
+id; an empty name means all brokers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""AlterReplicaLogDirs (key 34), versions 0-2: where replicas are to be on this broker's disks (KIP-113).
+"""AlterReplicaLogDirs (key 34), versions 0-2: move replicas between this broker's folders (KIP-113).
 
-Served with a single folder in ``log.dirs`` only, where no replica can move: moving between folders, through a future
-replica, is not built. Kafka: ``ReplicaManager.alterReplicaLogDirs``.
+Served only with a single folder in ``log.dirs``, where no replica can move: moving between folders isn't built. Kafka:
+``ReplicaManager.alterReplicaLogDirs``.
 """
 
 from __future__ import annotations

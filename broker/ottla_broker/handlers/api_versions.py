@@ -1,7 +1,7 @@
-"""ApiVersions, versions 0-4: what this broker serves.
+"""ApiVersions, versions 0-4: the APIs and versions that this broker serves.
 
-A version that isn't known is answered in version 0 with UNSUPPORTED_VERSION and this API's own range (KIP-511), by
-the dispatcher. Features (KIP-584) are none: they belong to KRaft.
+The dispatcher answers an unknown version in version 0, with UNSUPPORTED_VERSION and this API's own range (KIP-511).
+There are no features (KIP-584): they belong to KRaft.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
-# KIP-511: what a client may call itself.
+# KIP-511: the software names and versions that are accepted.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 _INVALID = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -31,7 +31,7 @@ def handle(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsRespo
 
 
 def unsupported(served: Mapping[int, Served]) -> ApiVersionsResponse:
-    """The answer to a version that this broker doesn't know; to be encoded in version 0."""
+    """The answer to an unknown version; encode it in version 0."""
     own = [r for r in _ranges(served) if r.api_key == ApiKey.API_VERSIONS]
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
 

@@ -1,11 +1,11 @@
-"""Who may do what: the one place that decides it, and the table of what each API needs.
+"""Decides what a client may do, and lists what each API needs.
 
-Access control isn't built yet, so everyone may do everything, with one exception: ``CLUSTER_ACTION``, which is what
-brokers ask of each other, is allowed only on the listener that brokers use among themselves.
+Access control isn't built yet: everything is allowed, except that ``CLUSTER_ACTION``, for requests between brokers, is
+allowed only on the inter-broker listener.
 
 :data:`RULES` names the operation that an API needs on each type of resource (KIP-11, Kafka's ``KafkaApis``). An API
-whose answer has a single error for the whole request is in :data:`GATES` too: the dispatcher refuses it before its
-handler is called. The other handlers call :meth:`.context.RequestContext.authorize` for each topic or group.
+whose response has a single error for the whole request is also in :data:`GATES`: the dispatcher refuses the request
+before its handler runs. Other handlers call :meth:`.context.RequestContext.authorize` for each topic or group.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ottla_protocol.errors import ErrorCode
 
 
 class AclOperation(IntEnum):
-    """What can be done to a resource, by the codes of Kafka's ``AclOperation``."""
+    """Operations on resources, with the codes of Kafka's ``AclOperation``."""
 
     READ = 3
     WRITE = 4
@@ -35,7 +35,7 @@ class AclOperation(IntEnum):
 
 
 class AclResource(IntEnum):
-    """What operations are done to, by the codes of Kafka's ``ResourceType``."""
+    """Types of resources, with the codes of Kafka's ``ResourceType``."""
 
     TOPIC = 2
     GROUP = 3
@@ -68,7 +68,7 @@ RULES: Final[Mapping[int, Rules]] = {
     # Followers need the cluster, consumers the topics.
     ApiKey.FETCH: {_TOPIC: _READ, _CLUSTER: _CLUSTER_ACTION},
     ApiKey.LIST_OFFSETS: {_TOPIC: _DESCRIBE, _CLUSTER: _CLUSTER_ACTION},
-    # CREATE is for topics that are created because a client asks for them.
+    # CREATE is for automatic topic creation.
     ApiKey.METADATA: {_TOPIC: _DESCRIBE, _CLUSTER: _CREATE},
     ApiKey.LEADER_AND_ISR: {_CLUSTER: _CLUSTER_ACTION},
     ApiKey.STOP_REPLICA: {_CLUSTER: _CLUSTER_ACTION},
@@ -83,7 +83,7 @@ RULES: Final[Mapping[int, Rules]] = {
     ApiKey.SYNC_GROUP: {_GROUP: _READ},
     ApiKey.DESCRIBE_GROUPS: {_GROUP: _DESCRIBE},
     ApiKey.LIST_GROUPS: {_GROUP: _DESCRIBE},
-    # Every client may ask what is served, and where the brokers are.
+    # Allowed for every client.
     ApiKey.API_VERSIONS: {},
     ApiKey.DESCRIBE_CLUSTER: {},
     ApiKey.CREATE_TOPICS: {_TOPIC: _CREATE},
@@ -113,11 +113,11 @@ RULES: Final[Mapping[int, Rules]] = {
     ApiKey.LIST_CLIENT_METRICS_RESOURCES: {_CLUSTER: _DESCRIBE_CONFIGS},
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: {_TOPIC: _DESCRIBE},
 }
-"""By API: the operation it needs on each type of resource that it names."""
+"""By API: the operation it needs on each type of resource."""
 
 
 class Gate(NamedTuple):
-    """What a request as a whole needs. ``name_field`` of the request names the resource; the cluster has one name."""
+    """The resource that a whole request needs, named by the request's ``name_field``; None for the cluster."""
 
     resource: AclResource
     name_field: str | None = None
@@ -147,14 +147,14 @@ GATES: Final[Mapping[int, Gate]] = {
     ApiKey.ALLOCATE_PRODUCER_IDS: _CLUSTER_GATE,
     ApiKey.LIST_CLIENT_METRICS_RESOURCES: _CLUSTER_GATE,
 }
-"""By API: what the dispatcher checks. The answer's ``error_code`` says that it wasn't allowed."""
+"""By API: what the dispatcher checks. A refusal is the response's ``error_code``."""
 
 
 class Authorizer:
-    """Decides every request. Access control lists, once there are any, are looked up here (Kafka's ``Authorizer``)."""
+    """Decides every operation; the place for access control lists (Kafka's ``Authorizer``)."""
 
     def __init__(self, inter_broker_listener: str | None) -> None:
-        """``None`` for a broker that has no others to listen to."""
+        """``None``: this broker stands alone, and no other broker may send it requests."""
         self._inter_broker_listener = inter_broker_listener
 
     def authorize(

@@ -1,4 +1,4 @@
-"""What both ways to alter configs check alike, with the messages of Kafka's ``ConfigAdminManager``."""
+"""Checks that both APIs for altering configs share, with the messages of Kafka's ``ConfigAdminManager``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TWICE: Final = Outcome(ErrorCode.INVALID_REQUEST, "Each resource must appear at 
 
 
 class Resource(Protocol):
-    """What a request's resource is known by, in either way to alter configs."""
+    """A resource in a request of either API."""
 
     resource_type: int
     resource_name: str
@@ -28,7 +28,7 @@ A = TypeVar("A")
 async def answer_each(
     resources: Sequence[R], alter: Callable[[R], Awaitable[Outcome]], answer: Callable[..., A]
 ) -> list[A]:
-    """Alter one resource after the other and make its ``answer``; those named twice are all refused."""
+    """Alter the resources in order and make an ``answer`` for each; a resource named twice is refused."""
     counts = Counter((r.resource_type, r.resource_name) for r in resources)
     answers = []
     for resource in resources:
@@ -66,7 +66,7 @@ def check_allowed(ctx: RequestContext, kind: ResourceType, name: str) -> None:
 
 
 def check_entries(entries: Sequence[tuple[str, str | None, bool]]) -> None:
-    """Name, value and whether it needs one. Raises KafkaError(INVALID_REQUEST)."""
+    """Check each name, its value, and whether it needs one. Raises KafkaError(INVALID_REQUEST)."""
     if len({name for name, _, _ in entries}) != len(entries):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     missing = [name for name, value, needed in entries if needed and value is None]

@@ -1,4 +1,4 @@
-"""What a handler gets and may give back."""
+"""What a handler gets with a request."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class RequestContext:
-    """One request's surroundings: who sent it, in which version, and what serves it.
+    """One request's client, version, and the services that its handler may use.
 
     Attributes:
-        rules: what the API needs to be allowed; see :mod:`.authorization`.
+        rules: the operations that the API needs; see :mod:`.authorization`.
     """
 
     __slots__ = ("client_id", "connection", "correlation_id", "rules", "services", "version")
@@ -39,7 +39,7 @@ class RequestContext:
         self.correlation_id = correlation_id
 
     def authorize(self, resource: AclResource, name: str = CLUSTER_NAME) -> bool:
-        """Whether the client may do what this API does to the resource called ``name``."""
+        """Whether the client may do this API's operation on the resource called ``name``."""
         return self.services.authorizer.authorize(self.connection, self.rules[resource], resource, name)
 
     def check(self, resource: AclResource, name: str = CLUSTER_NAME) -> None:
@@ -63,8 +63,8 @@ class RequestContext:
         """The partition, if this broker has it.
 
         Raises:
-            KafkaError: NOT_LEADER_OR_FOLLOWER where other brokers have it, or this one doesn't know yet;
-                UNKNOWN_TOPIC_OR_PARTITION where it doesn't exist.
+            KafkaError: NOT_LEADER_OR_FOLLOWER if only other brokers have it, or this one doesn't know yet;
+                UNKNOWN_TOPIC_OR_PARTITION if it doesn't exist.
         """
         services = self.services
         partition = services.replicas.partition(topic, index)

@@ -1,8 +1,7 @@
-"""CreateTopics (key 19), versions 0-7: make topics, or only say whether they could be made.
+"""CreateTopics (key 19), versions 0-7: create topics, or only validate the request.
 
-1 can only validate, 4 leaves numbers to the broker with -1 (KIP-464), 5 answers with what was made and its
-configs (KIP-525), 7 with topic ids. Topics are there when the answer comes, so that the request's timeout
-never runs out.
+Version 1 can only validate, 4 accepts -1 for the broker's defaults (KIP-464), 5 answers with the topic's numbers and
+configs (KIP-525), 7 with its id. Topics exist when the response is sent, so the request's timeout never expires.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ottla_protocol.messages.create_topics import (
 
 async def handle(ctx: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     counts = Counter(topic.name for topic in request.topics)
-    # One answer a name, in the order of the request.
+    # One result per name, in the order of the request.
     asked = {topic.name: topic for topic in request.topics}
     wanted = [
         _new_topic(topic)

@@ -1,6 +1,6 @@
-"""DeleteRecords, versions 0-2: everything before an offset goes (KIP-107); -1 is everything that is committed.
+"""DeleteRecords, versions 0-2: delete all records before an offset (KIP-107); -1 means the high watermark.
 
-The answer waits until the followers that are alive have let go of the records as well.
+The response waits until all live followers have deleted the records too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""DeleteTopics (key 20), versions 0-6: by name, from 6 also by id.
+"""DeleteTopics (key 20), versions 0-6: by name, from version 6 also by id.
 
-Topics are gone when the answer comes; their files go after file.delete.delay.ms. Two entries that mean the
-same topic are both refused, as KRaft controllers do.
+Topics are gone when the response is sent; their files follow after file.delete.delay.ms. Two entries for the same topic
+are both refused, as by KRaft controllers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def _delete(ctx: RequestContext, wanted: list[DeleteTopicState]) -> Delete
 
 
 def _meaning(ctx: RequestContext, topic: DeleteTopicState) -> str | bytes:
-    """The same for two entries that mean the same topic."""
+    """A key that is equal for two entries of the same topic."""
     if topic.name is not None:
         return topic.name
     info = ctx.services.metadata.topic_by_id(topic.topic_id)

@@ -1,7 +1,6 @@
 """DescribeCluster (key 60), versions 0-1: the cluster's id, its controller and its brokers.
 
-Version 1 can ask for controllers instead of brokers (KIP-919); this is a broker's endpoint, so that is
-refused.
+Version 1 can ask for controllers instead of brokers (KIP-919), which a broker's endpoint refuses.
 """
 
 from __future__ import annotations

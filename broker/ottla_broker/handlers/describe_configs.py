@@ -1,8 +1,8 @@
 """DescribeConfigs (key 32), versions 0-4: the configs of topics and brokers.
 
-1 tells sources and synonyms (KIP-226), 3 types and documentation (KIP-569). A broker is named by its number,
-an empty name means what was set for all brokers. Broker loggers, groups and client metrics are not here yet:
-INVALID_REQUEST with a message.
+Version 1 adds sources and synonyms (KIP-226), 3 types and documentation (KIP-569). A broker's name is its id; an empty
+name means the defaults for all brokers. Broker loggers, groups and client metrics aren't built yet: INVALID_REQUEST
+with a message.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def handle(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConf
 
 
 def _describe(ctx: RequestContext, resource: DescribeConfigsResource) -> list[ConfigEntry]:
-    """Raises KafkaError for what can't be described."""
+    """Raises KafkaError if the resource can't be described."""
     config = ctx.services.config
     kind, name = resource.resource_type, resource.resource_name
-    # Null asks for all, and so does an empty list, in Kafka.
+    # As in Kafka, an empty list asks for all, as null does.
     names = resource.configuration_keys or None
     if kind == ResourceType.TOPIC:
         check_topic_name(name)

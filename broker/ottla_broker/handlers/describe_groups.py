@@ -1,7 +1,7 @@
-"""DescribeGroups (key 15), versions 0-5: the members of groups, with what they consume.
+"""DescribeGroups (key 15), versions 0-5: the members of groups, with their subscriptions and assignments.
 
-3 can ask for authorised operations (all of them, as long as there are no ACLs), 4 has static members
-(KIP-345), 5 is flexible. A group that does not exist is Dead, without an error.
+Version 3 can ask for authorized operations (all, while there are no ACLs), 4 has static members (KIP-345), 5 is
+flexible. A group that doesn't exist is Dead, without an error.
 """
 
 from __future__ import annotations

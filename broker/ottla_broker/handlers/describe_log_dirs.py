@@ -1,7 +1,7 @@
-"""DescribeLogDirs (key 35), versions 0-4: the data folders, the logs in them, and the room on their volumes.
+"""DescribeLogDirs (key 35), versions 0-4: the data folders, their logs, and the space on their volumes.
 
-Null asks for all logs. A log that nobody has used since the start is not opened for it: its files' sizes
-are added up. 3 has an error for the whole, 4 the volumes' sizes (KIP-827).
+Null asks for all logs. A log that is still closed isn't opened: the sizes of its files are added up. Version 3 has an
+error for the whole request, 4 the sizes of the volumes (KIP-827).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ottla_protocol.messages.describe_log_dirs import (
 if TYPE_CHECKING:
     from ottla_broker.log.log import Log
 
-# Logs looked at before others get their turn on the event loop.
+# Logs described in a turn of the event loop.
 _SLICE = 100
 
 
@@ -73,7 +73,7 @@ def _partition(ctx: RequestContext, log: Log) -> DescribeLogDirsPartition:
     return DescribeLogDirsPartition(
         partition_index=log.partition,
         partition_size=_size(ctx, log),
-        # A leader is never behind; of a log that isn't served nothing is known.
+        # A leader never lags; the lag of a log that isn't served is unknown.
         offset_lag=0 if known else -1,
     )
 

@@ -1,8 +1,8 @@
-"""DescribeTopicPartitions (key 75), version 0: topics' partitions a page at a time (KIP-966).
+"""DescribeTopicPartitions (key 75), version 0: topics' partitions, one page at a time (KIP-966).
 
-An empty list of topics asks for all. Topics come sorted by name; a page has at most as many partitions as
-the request and max.request.partition.size.limit allow, and its cursor says where the next one begins. There
-are no eligible leader replicas beside those in sync.
+An empty list asks for all topics. Topics are sorted by name. A page has at most as many partitions as the request and
+max.request.partition.size.limit allow, and its cursor says where the next page begins. There are no eligible leader
+replicas except those in sync.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _failed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
 
 
 def _refuse(names: set[str]) -> DescribeTopicPartitionsResponse:
-    """The cursor makes no sense: no partition before the first, and its topic is one of those asked for."""
+    """Refuse a cursor with a negative partition or a topic that wasn't requested."""
     return DescribeTopicPartitionsResponse(
         topics=[
             DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name)

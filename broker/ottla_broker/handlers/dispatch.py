@@ -1,4 +1,4 @@
-"""From a frame to its handler and back: the broker's side of ``network.service.Service``."""
+"""From a frame to its handler and back: the broker's implementation of ``network.service.Service``."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _API_VERSIONS = int(ApiKey.API_VERSIONS)
 _FETCH = int(ApiKey.FETCH)
 
 LARGEST_PLAIN_REQUEST = 8 * 1024 * 1024
-"""Bytes that a request may have which holds no records or assignments. Its many small values would take tens of times
-their size in memory; what real clients send is far below."""
+"""The largest request, in bytes, of an API without records or assignments. Its many small values take tens of times
+their size in memory. Requests of real clients are far smaller."""
 _BULKY = frozenset(map(int, (ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)))
 
-_OF_THE_CLUSTER = frozenset(
+_CLUSTER_APIS = frozenset(
     map(
         int,
         (
@@ -45,13 +45,13 @@ _OF_THE_CLUSTER = frozenset(
         ),
     )
 )
-"""What is asked of the cluster. A broker that has just started and has not been told of it yet would answer that there
-are no brokers and no topics, and clients would forget those that they know: librdkafka doesn't recover from that."""
+"""APIs that describe the cluster. A broker that has just started would answer that there are no brokers and no topics,
+and clients would forget the ones they know: librdkafka doesn't recover from that."""
 
 _JOIN_SECONDS = 30.0
-"""How long such a request is kept at most before its client is sent to another broker."""
+"""How long such a request waits until its connection is closed, so that its client asks another broker."""
 
-# size: int32, correlation id: int32, and from flexible versions on an empty set of tagged fields: uint8 0.
+# size: int32, correlation id: int32; in flexible versions also an empty set of tagged fields: uint8 0.
 _pack_header = Struct(">ii").pack
 _pack_flexible_header = Struct(">iib").pack
 
@@ -60,11 +60,11 @@ Handle = Callable[[RequestContext, Any], Any]
 
 
 class RequestRecord(NamedTuple):
-    """One request that was answered, as quotas and metrics need it.
+    """One answered request, for quotas and metrics.
 
     Attributes:
-        bytes_in, bytes_out: of the request and the answer, without their length prefixes; -1 out for no answer.
-        seconds: from the last byte of the request to the answer's encoding.
+        bytes_in, bytes_out: sizes without length prefixes; ``bytes_out`` is -1 for a request without a response.
+        seconds: from the request's last byte until its response was encoded.
     """
 
     api_key: int
@@ -78,7 +78,7 @@ class RequestRecord(NamedTuple):
 
 
 class Route:
-    """What is needed to serve one version of one API; made when it is first asked for."""
+    """Serves one version of one API; made on its first request."""
 
     __slots__ = ("api_key", "decode", "flexible", "gate", "handle", "in_parts", "rules")
 
@@ -90,11 +90,11 @@ class Route:
         self.rules = RULES[api_key]
         self.gate = GATES.get(api_key)
         self.flexible = response_header_is_flexible(api_key, version)
-        # A fetch's answer holds slices of files; all others are bytes.
+        # Only a fetch's response holds slices of files.
         self.in_parts = api_key == _FETCH
 
     def refusal(self, context: RequestContext, request: Any) -> Any:
-        """The answer to a request that isn't allowed as a whole; None: it is, or its handler looks at each part."""
+        """The response to a request that isn't allowed; None: it is, or its handler checks each of its parts."""
         gate = self.gate
         if gate is None:
             return None
@@ -110,7 +110,7 @@ class Dispatcher:
     """Parses requests, calls their handlers and encodes the answers. Owned by the loop thread.
 
     Attributes:
-        on_request: called with each request that has been answered. Quotas and metrics go here.
+        on_request: called with each answered request; quotas and metrics belong here.
     """
 
     def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
@@ -154,12 +154,12 @@ class Dispatcher:
                 return answer
             return self._finish(route, context, received, answer)
         except CloseConnection:
-            raise  # the handler's own decision to close: produce with acks=0 has no answer to put an error in
+            raise  # the handler closes the connection: produce with acks=0 has no response for an error
         except Exception as error:
             raise self._failed(route, context, error) from error
 
     def close(self) -> None:
-        """Cancel what still waits."""
+        """Cancel pending requests."""
         for task in list(self._tasks):
             task.cancel()
 
@@ -171,7 +171,7 @@ class Dispatcher:
             return None
         route = Route(served, api_key, version)
         joined = self._services.joined
-        if joined is None or joined.is_set() or api_key not in _OF_THE_CLUSTER:
+        if joined is None or joined.is_set() or api_key not in _CLUSTER_APIS:
             self._routes[api_key, version] = route
         else:
             route.handle = partial(self._when_joined, joined, route.handle)
@@ -180,20 +180,20 @@ class Dispatcher:
     async def _when_joined(
         self, joined: asyncio.Event, handle: Handle, context: RequestContext, request: Any
     ) -> Any:
-        """Have a request wait until this broker knows the cluster."""
+        """Delay a request until this broker knows the cluster."""
         try:
             async with asyncio.timeout(_JOIN_SECONDS):
                 await joined.wait()
         except TimeoutError:
-            raise CloseConnection("the controller has not told this broker of the cluster yet") from None
+            raise CloseConnection("the controller has not described the cluster to this broker yet") from None
         answer = handle(context, request)
         return await answer if hasattr(answer, "__await__") else answer
 
     def _unsupported(self, header: RequestHeader) -> Parts:
-        """Answer a version that isn't served, where the client can understand the answer; else close."""
+        """Answer a version that isn't served if the client can read the response; otherwise close."""
         api_key, version = header.api_key, header.api_version
         if api_key == _API_VERSIONS:
-            # In a version 0 body whatever was asked, with the range of this API itself (KIP-511).
+            # Always in version 0, with this API's own range (KIP-511).
             body = unsupported(self._served).encode(0)
             return [_pack_header(len(body) + 4, header.correlation_id) + body]
         served = self._served[api_key]
@@ -205,7 +205,7 @@ class Dispatcher:
     def _finish(
         self, route: Route, context: RequestContext, received: tuple[int, float], response: Any
     ) -> Parts | None:
-        """Encode an answer and report the request. ``received``: the request's bytes, and when they were there."""
+        """Encode a response and report its request. ``received``: the request's bytes, and when it was complete."""
         parts = None if response is None else self._encode(route, context, response)
         if self.on_request is not None:
             size, since = received
@@ -252,7 +252,7 @@ class Dispatcher:
             raise self._failed(route, context, error) from error
 
     def _run(self, answer: Awaitable[Any]) -> PendingResponse:
-        """Wait for a coroutine or future on behalf of a request."""
+        """Run a handler's coroutine, and complete the response with its result."""
         pending = PendingResponse()
         task = asyncio.ensure_future(answer, loop=self._loop)
         self._tasks.add(task)
@@ -269,7 +269,7 @@ class Dispatcher:
         return pending
 
     def _failed(self, route: Route, context: RequestContext, error: BaseException) -> CloseConnection:
-        """Log a defect of ours; the client's connection is closed, the others go on."""
+        """Log a defect of this broker; only this client's connection is closed."""
         name = _name(route.api_key)
         _log.error(
             "request failed",

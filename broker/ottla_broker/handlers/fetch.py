@@ -1,13 +1,12 @@
 """Fetch, versions 4-17: record batches straight from the segment files.
 
-The answer holds slices of files, which the connection sends with ``sendfile``; no record is touched. What a fetch
-asks for and what it gets: the first partition that has data gives at least one whole batch however large it is, the
-others what fits (KIP-74). A fetch that finds less than ``min_bytes`` waits for ``max_wait_ms``.
+The response holds slices of files, which the connection sends with ``sendfile``; no record is touched. The first
+partition with data returns at least one whole batch, however large; the others return what fits (KIP-74). A fetch that
+finds less than ``min_bytes`` waits for ``max_wait_ms``.
 
-Topics are named up to version 12 and given by id from 13 on; sessions from version 7 on (KIP-227). Followers fetch with
-the same request (:mod:`.follower_fetch`); consumers may read from any replica from version 11 on, and are sent to the
-one in their rack where the broker has a selector (KIP-392).
-Not here yet: aborted transactions, of which there are none.
+Topics are named up to version 12 and have ids from 13; sessions exist from version 7 (KIP-227). Followers use the same
+request (:mod:`.follower_fetch`). From version 11, consumers may read from any replica; the broker sends them to one in
+their rack if it has a selector (KIP-392). Aborted transactions aren't built yet; there are none.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Pendin
             fetch.read()
             answer = fetch.response()
         except Exception as error:
-            # A defect, but nobody's who woke this fetch: it goes the way of those that never waited.
+            # A defect of the read, not of the append that woke this fetch: handled as in a fetch that didn't wait.
             answer = error
         pending.complete(answer)
 
@@ -64,7 +63,7 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Pendin
 
 
 def _refuse(request: FetchRequest) -> FetchResponse:
-    """Answer a follower that isn't allowed to be one, as Kafka does."""
+    """Refuse a follower's fetch without CLUSTER_ACTION, as Kafka does."""
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return FetchResponse(
         responses=[

@@ -1,4 +1,4 @@
-"""One Fetch request while it is served: its partitions are read, now or when there is more to read."""
+"""One Fetch request: reads its partitions, at once or when they have more data."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _ANY_REPLICA_SINCE = 11
 _ZSTD_SINCE = 10
-"""Consumers that ask in an earlier version can't read zstd (KIP-110)."""
+"""Consumers with an earlier version can't read zstd (KIP-110)."""
 _REFUSED_UNREAD = (*_UNKNOWN, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 """Errors that Kafka finds outside the log: with them, aborted transactions are empty, not null."""
 
 
 class Fetch:
-    """One fetch request while it is served: a consumer's, unless it is of the class below."""
+    """A consumer's fetch; :class:`.follower_fetch.FollowerFetch` is a follower's."""
 
     __slots__ = (
         "_answers",
@@ -64,8 +64,8 @@ class Fetch:
         self._rack = request.rack_id if services.replicas.selector is not None else ""
         self._answers: list[tuple[FetchPartition, PartitionData]] = []
         self.readable: list[Partition] = []
-        # Whether there is a reason not to wait: an error in reading, an epoch that diverged, or data that
-        # goes on in the next segment, of which one answer has only the first part.
+        # Whether not to wait: after an error, with a diverging epoch, or when data continues in the next segment, of
+        # which one response has only the first part.
         self.immediate = False
 
     def read(self) -> int:
@@ -78,7 +78,7 @@ class Fetch:
         for spec in self._context.partitions.values():
             if spec.settled is not None and self._has_nothing_new(spec, spec.settled):
                 continue
-            # Empty, not null, with an error as well: librdkafka cannot read a null.
+            # Empty, not null, even with an error: librdkafka can't read null.
             answer = PartitionData(partition_index=spec.partition, high_watermark=-1, records=b"")
             try:
                 records = self._read_partition(spec, answer, left, min_one=not found)
@@ -94,26 +94,26 @@ class Fetch:
                     found += size
                     left = max(0, left - size)
             self._answers.append((spec, answer))
-        # As in Kafka: topics that are not there are told of when the others are answered, or a consumer that
-        # goes on asking for one would never wait.
+        # As in Kafka, an unknown topic alone doesn't end the wait, or a consumer that keeps asking for one would never
+        # wait.
         if not self.readable:
             self.immediate = True
         return found
 
     def _has_nothing_new(self, spec: FetchPartition, partition: Partition) -> bool:
-        """Whether a follower need not be told anything of a partition that it was at the end of before."""
+        """Whether a partition can be skipped because its follower already knows all of it."""
         return False
 
     def places(self) -> Iterable[set[DelayedFetch]]:
-        """Where this fetch waits for more."""
+        """The sets of waiting fetches to join."""
         return [partition.fetches for partition in self.readable]
 
     def _partition(self, spec: FetchPartition) -> Partition:
-        """The partition that is asked for. Raises KafkaError where it isn't here, or isn't the one that is meant."""
+        """The partition to read. Raises KafkaError if it isn't here, or has another topic id."""
         services = self._ctx.services
         name = spec.name
         if name is None:
-            # An id: what it was first resolved to is kept.
+            # An id is resolved once, so that a new topic of the same name is noticed.
             topic_id = spec.topic
             if isinstance(topic_id, bytes):
                 name = services.replicas.topic_name(topic_id)
@@ -131,7 +131,7 @@ class Fetch:
         return self._ctx.partition(topic, index)
 
     def _diverges(self, spec: FetchPartition, answer: PartitionData, partition: Partition) -> bool:
-        """Whether the reader's last record is not this log's: then the answer says up to where both may agree.
+        """Whether the reader's log diverges from this one; the response then says where both may still agree.
 
         Raises KafkaError: OFFSET_OUT_OF_RANGE.
         """
@@ -183,11 +183,11 @@ class Fetch:
         answer.records = b""
 
     def drop(self) -> None:
-        """Let go of what was read, and of the files it holds open: it will be read again."""
+        """Drop the slices that were read, and the files they hold open, before waiting."""
         self._answers = []
 
     def response(self) -> FetchResponse:
-        """The answer; within a session, without the partitions that have nothing new."""
+        """The response; within a session, without the partitions that have nothing new."""
         context = self._context
         if context.overtaken:
             return FetchResponse(
@@ -203,7 +203,7 @@ class Fetch:
                     or answer.diverging_epoch.end_offset >= 0
                     or answer.preferred_read_replica >= 0
                 )
-                # What comes after something bad is news, whatever it is.
+                # After an error, anything is new.
                 new = spec.changed(-1 if bad else answer.high_watermark, answer.log_start_offset)
                 if context.incremental:
                     if answer.records:
@@ -211,7 +211,7 @@ class Fetch:
                     elif not bad and not new:
                         continue
             if answer.error_code == _STORAGE_ERROR and self._version <= 5:
-                # Clients of these versions know only this one as a reason to look for the leader and try again.
+                # Clients of these versions look for the leader again only after this error.
                 answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             if spec.topic != last or not topics:
                 last = spec.topic
@@ -220,7 +220,7 @@ class Fetch:
                 else:
                     topics.append(FetchableTopicResponse(topic_id=last, partitions=[]))
             topics[-1].partitions.append(answer)
-        # Who got data goes to the end of the row, so that a busy partition doesn't starve the others.
+        # Partitions with data move to the end, so that a busy one doesn't starve the others.
         for key in had_data:
             context.partitions.move_to_end(key)
         return FetchResponse(session_id=context.session_id, responses=topics)

@@ -1,11 +1,10 @@
-"""FindCoordinator (key 10), versions 0-6: which broker coordinates a group.
+"""FindCoordinator (key 10), versions 0-6: the broker that coordinates a group.
 
-1 can ask for transaction coordinators, 3 is flexible, 4 asks for several keys at once (KIP-699), 6 for share
-groups. The first to ask has ``__consumer_offsets`` made, and is answered when it is there.
+Version 1 can ask for transaction coordinators, 3 is flexible, 4 asks for several keys (KIP-699), 6 for share groups.
+The first request creates ``__consumer_offsets`` and is answered once it exists.
 
-Not here yet: transactions and share groups. A transactional id is answered with
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED and a message, because that is the error that all clients give up on at
-once; on others some ask for ever.
+Transactions and share groups aren't built yet. A transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED and a
+message: the only error after which all clients give up at once.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 
 
 class _Found(NamedTuple):
-    """Where a coordinator is, or why there is none."""
+    """A coordinator, or the error instead."""
 
     node_id: int = -1
     host: str = ""
@@ -105,7 +104,7 @@ def _answer(ctx: RequestContext, keys: Sequence[str], found: Sequence[_Found]) -
     one = found[0]
     return FindCoordinatorResponse(
         error_code=int(one.error),
-        # Kafka says NONE where there is no error.
+        # Kafka's message is NONE if there is no error.
         error_message=one.message or one.error.name,
         node_id=one.node_id,
         host=one.host,

@@ -1,7 +1,7 @@
-"""Fetch by a follower: up to the log's end, and what is asked for says what the follower has.
+"""Fetch by a follower: reads to the log's end, and takes the fetch offset as the follower's position.
 
-Kafka's ``Partition.fetchRecords`` for a follower. A partition is answered as soon as there is anything to tell: the
-latency of acks=all is made of these answers.
+Kafka's ``Partition.fetchRecords`` for a follower. The response goes out as soon as any partition has news: acks=all
+waits for these round trips.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class FollowerFetch(Fetch):
-    """One fetch request of a follower while it is served."""
+    """A follower's fetch."""
 
-    __slots__ = ("_epoch", "_held_up", "_quota", "_registered", "_replica_id", "_told")
+    __slots__ = ("_epoch", "_held_up", "_quota", "_recorded", "_registered", "_replica_id")
 
     NON_IMMEDIATE_ERRORS: Collection[ErrorCode] = ()
 
@@ -37,23 +37,23 @@ class FollowerFetch(Fetch):
         self._replica_id = replica_id
         self._registered = replica_id in ctx.services.metadata.brokers
         self._epoch = request.replica_state.replica_epoch
-        # Whether the partitions know where the follower is. When it is read again for having waited, it is there still.
-        self._told = False
-        # Partitions that are copied too fast already: nothing is read of them, nor waited for.
+        # Whether the partitions have the follower's position. A second read, after a wait, finds it unchanged.
+        self._recorded = False
+        # Partitions over the replication quota: neither read nor waited for.
         self._held_up: set[Partition] = set()
         self._quota = ctx.services.replicas.leader_quota
 
     def read(self) -> int:
         self._held_up.clear()
         found = super().read()
-        self._told = True
+        self._recorded = True
         return found
 
     def _has_nothing_new(self, spec: FetchPartition, partition: Partition) -> bool:
-        """Most partitions of most fetches: thousands that nobody writes to cost next to nothing."""
+        """True for most partitions of most fetches, so that thousands of idle ones cost almost nothing."""
         offset = spec.fetch_offset
         if (
-            # What an answer told last, so that there is nothing to tell.
+            # The last response already had these values.
             self._registered
             and spec.high_watermark == offset
             and spec.log_start_offset == partition.log.log_start_offset
@@ -64,7 +64,7 @@ class FollowerFetch(Fetch):
                 spec.current_leader_epoch,
                 offset,
                 spec.follower_start,
-                self._told,
+                self._recorded,
             )
         ):
             self.readable.append(partition)
@@ -92,6 +92,7 @@ class FollowerFetch(Fetch):
         partition = self._partition(spec)
         knows_epoch = spec.current_leader_epoch >= 0
         if not self._registered:
+            # The broker isn't registered, or the controller hasn't announced it here yet: it may retry.
             raise unknown_replica(knows_epoch)
         partition.check_epoch(spec.current_leader_epoch)
         partition.follower(self._replica_id, knows_epoch)
@@ -100,7 +101,7 @@ class FollowerFetch(Fetch):
             return None
         end = log.log_end_offset
         if log.log_start_offset <= spec.fetch_offset <= end and self._is_too_fast(partition):
-            if not self._told:
+            if not self._recorded:
                 partition.fetched_by(self._replica_id, spec.fetch_offset, spec.follower_start, self._epoch)
             self._held_up.add(partition)
             self.readable.append(partition)
@@ -109,7 +110,7 @@ class FollowerFetch(Fetch):
         records = log.reader.read(
             spec.fetch_offset, min(spec.max_bytes, left), max_offset=end, min_one=min_one
         )
-        if not self._told:
+        if not self._recorded:
             partition.fetched_by(self._replica_id, spec.fetch_offset, spec.follower_start, self._epoch)
         self.readable.append(partition)
         self._fill(answer, partition)
@@ -120,7 +121,7 @@ class FollowerFetch(Fetch):
         return records
 
     def _is_too_fast(self, partition: Partition) -> bool:
-        """Whether a follower that isn't in sync has to wait for more (KIP-73)."""
+        """Whether a follower out of sync has to wait because of the quota (KIP-73)."""
         quota = self._quota
         return (
             quota is not None

@@ -1,6 +1,6 @@
-"""Heartbeat (key 12), versions 0-4: a member's sign of life, answered inline.
+"""Heartbeat (key 12), versions 0-4: keeps a member's session alive; answered inline.
 
-3 brought static members (KIP-345), 4 is flexible.
+Version 3 added static members (KIP-345), 4 is flexible.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (key 44), versions 0-1: set, delete, append to and subtract from configs (KIP-339).
 
-A broker is named by its number, an empty name means all brokers. Levels of broker loggers can't be changed
-here yet: INVALID_REQUEST with a message.
+A broker's name is its id; an empty name means all brokers. Levels of broker loggers can't be changed yet:
+INVALID_REQUEST with a message.
 """
 
 from __future__ import annotations

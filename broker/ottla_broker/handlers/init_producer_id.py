@@ -1,7 +1,7 @@
 """InitProducerId, versions 0-5: a producer id for an idempotent producer.
 
-A producer without a transactional id always gets a fresh id with epoch 0, also when it names the one it has (KIP-360
-lets only transactional producers keep theirs). Transactions are not here yet: a transactional id is refused.
+A producer without a transactional id always gets a new id with epoch 0, even if it names its old one (KIP-360 lets only
+transactional producers keep theirs). Transactions aren't built yet: a transactional id is refused.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """JoinGroup (key 11), versions 0-9: become, or stay, a member of the group's next generation.
 
-The answer waits until the members of that generation are known; only the leader's has the list of them. 0 has
-no rebalance timeout (the session timeout stands in), from 4 on a dynamic member is given an id first
-(KIP-394), 5 brought static members (KIP-345), 6 is flexible, 7 has the protocol type in the answer, 8 a
-reason for the log (KIP-800), 9 lets a returning static leader skip the assignment (KIP-814).
+The response waits until the generation's members are known; only the leader's lists them. Version 0 has no rebalance
+timeout (the session timeout replaces it), 4 gives a dynamic member its id first (KIP-394), 5 added static members
+(KIP-345), 6 is flexible, 7 adds the protocol type to the response, 8 a reason for the log (KIP-800), and 9 lets a
+returning static leader skip the assignment (KIP-814).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def handle(ctx: RequestContext, request: JoinGroupRequest) -> PendingResponse:
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms,
         protocol_type=request.protocol_type,
-        # A name said twice counts once.
+        # A repeated name counts once.
         protocols=tuple({protocol.name: protocol.metadata for protocol in request.protocols}.items()),
         needs_known_id=version >= 4,
         can_skip_assignment=version >= 9,

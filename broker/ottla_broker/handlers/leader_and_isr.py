@@ -1,4 +1,4 @@
-"""LeaderAndIsr, versions 0-7: the controller says what this broker leads and follows. Served in a cluster only."""
+"""LeaderAndIsr, versions 0-7: the controller assigns the partitions that this broker leads and follows."""
 
 from __future__ import annotations
 

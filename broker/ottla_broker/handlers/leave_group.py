@@ -1,7 +1,7 @@
 """LeaveGroup (key 13), versions 0-5: members leave, and the others rebalance.
 
-Up to 2 a member leaves for itself; from 3 on a request can name several, static ones by their instance alone
-(KIP-345); 4 is flexible, 5 has reasons for the log (KIP-800).
+Up to version 2 a member leaves for itself. From 3 a request can name several members, static ones by their instance
+alone (KIP-345). Version 4 is flexible, 5 adds reasons for the log (KIP-800).
 """
 
 from __future__ import annotations

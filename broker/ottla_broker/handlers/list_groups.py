@@ -1,7 +1,7 @@
 """ListGroups (key 16), versions 0-5: the groups that this broker coordinates.
 
-3 is flexible, 4 filters by state (KIP-518), 5 by type (KIP-848). While groups are being loaded, those that
-are there are listed with COORDINATOR_LOAD_IN_PROGRESS.
+Version 3 is flexible, 4 filters by state (KIP-518), 5 by type (KIP-848). While groups are loading, the response has the
+loaded ones and COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """ListOffsets, versions 0-9: the offset at a point in time.
 
-Timestamps that are names: -1 the end (of what is committed, or stable for read_committed), -2 the start, -3 the record
-with the largest timestamp (KIP-734, version 7), -4 the start of what is on local disk (KIP-405, version 8), -5 the end
-of what is in remote storage (version 9; there is none, so -1). Version 0 answers a list of offsets.
+Timestamps with a meaning: -1 the end (committed, or stable for read_committed), -2 the start, -3 the record with the
+largest timestamp (KIP-734, version 7), -4 the start of local storage (KIP-405, version 8), -5 the end of remote storage
+(version 9; there is none, so -1). Version 0 returns a list of offsets.
 
-Only the leader answers; a replica (replica id 0 and above), and who looks for errors (-2), are told of the log's end
-instead of the end of what is committed, and -2 by followers too. After an election a leader doesn't know how far
-records are committed until its high watermark has come to where its epoch began: clients hear OFFSET_NOT_AVAILABLE
-rather than an offset that has been passed before (KIP-207).
+Only the leader answers, except that followers answer the debugging consumer (replica id -2). Replicas and the debugging
+consumer get the log's end instead of the committed end. After an election a leader doesn't know how far records are
+committed until its high watermark reaches the start of its epoch: clients get OFFSET_NOT_AVAILABLE rather than an
+offset lower than before (KIP-207).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsRespo
                 if error.code is ErrorCode.OFFSET_NOT_AVAILABLE and ctx.version < _NOT_AVAILABLE_SINCE:
                     answer.error_code = ErrorCode.LEADER_NOT_AVAILABLE
             if ctx.version < 4:
-                # Not known to these versions.
+                # Unknown to these versions.
                 answer.leader_epoch = -1
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
@@ -86,7 +86,7 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsRespo
 def _find(
     partition: Partition, timestamp: int, end: int, known: bool, answer: ListOffsetsPartitionResponse
 ) -> None:
-    """``known``: it is certain that nothing behind ``end`` is committed. Raises KafkaError."""
+    """``known``: ``end`` is certainly the end of the committed records. Raises KafkaError."""
     log = partition.log
     if timestamp == LATEST:
         if not known:
@@ -114,7 +114,7 @@ def _find(
 
 
 def _old_style(partition: Partition, asked: ListOffsetsPartition, end: int) -> list[int]:
-    """Version 0: the base offsets of segments from before a time, the latest first (Kafka's legacyFetchOffsets)."""
+    """Version 0: base offsets of segments older than a time, latest first (Kafka's legacyFetchOffsets)."""
     log = partition.log
     start = log.log_start_offset
     offsets = [max(segment.base_offset, start) for segment in log.segments]

@@ -1,12 +1,11 @@
-"""Metadata (key 3), versions 0-12: brokers, topics and who leads their partitions.
+"""Metadata (key 3), versions 0-12: brokers, topics and the leaders of partitions.
 
-All topics are asked for with null, in version 0 with an empty list. A topic that isn't there is created
-where both the request and auto.create.topics.enable allow it, and the answer already has it; Kafka answers
-LEADER_NOT_AVAILABLE first. Topic ids are told from version 10 and may be asked for from 12; then names in
-the same request are not looked at, as in Kafka.
+Null asks for all topics, in version 0 an empty list. A missing topic is created if both the request and
+auto.create.topics.enable allow it, and the response already has it; Kafka answers LEADER_NOT_AVAILABLE first. Topic ids
+are returned from version 10 and accepted from 12; a request with ids ignores names, as in Kafka.
 
-The partitions of a topic are described once for all requests, so that asking for ten thousand of them costs only
-their encoding.
+The partitions of a topic are described once for all requests, so that asking for ten thousand of them costs only their
+encoding.
 """
 
 from __future__ import annotations
@@ -138,5 +137,5 @@ def _failed(request: MetadataRequest, code: ErrorCode, name: str | None) -> Meta
 
 
 def _refused(ctx: RequestContext, topic: MetadataRequestTopic) -> MetadataResponseTopic:
-    """Before version 12 a topic is asked for by its name, without an id."""
+    """Refuse a topic without a name, or with an id, before version 12."""
     return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "")

@@ -1,8 +1,8 @@
-"""OffsetCommit (key 8), versions 1-9: a consumer notes how far it is.
+"""OffsetCommit (key 8), versions 1-9: store a consumer group's positions.
 
-1 has a timestamp a partition, 2-4 a retention time for all, 6 brought leader epochs (KIP-320), 7 static
-members (KIP-345), 8 is flexible, 9 has errors of server-side groups (KIP-848). Version 0 commits to ZooKeeper
-and is not served yet. A partition that does not exist is refused by itself; the others are committed.
+Version 1 has a timestamp per partition, 2-4 a retention time for all, 6 adds leader epochs (KIP-320), 7 static members
+(KIP-345), 8 is flexible, 9 has errors of server-side groups (KIP-848). Version 0 commits to ZooKeeper and isn't served.
+A partition that doesn't exist is refused alone; the others are committed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def handle(ctx: RequestContext, request: OffsetCommitRequest) -> PendingResponse
     services = ctx.services
     now_ms = services.clock.now_ms()
     expire_ms = NO_EXPIRY if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
-    # Who has just started has lost its groups to others, and doesn't know which topics there are: librdkafka gives up
-    # committing at an unknown one, and looks for the coordinator at the other error.
+    # A broker that has just started doesn't know the topics, and others coordinate its groups now. librdkafka gives up
+    # committing after UNKNOWN_TOPIC_OR_PARTITION, and looks for the coordinator after NOT_COORDINATOR.
     unknown = _UNKNOWN_PARTITION if services.knows_cluster else _NOT_COORDINATOR
     forbidden = 0
     if not ctx.authorize(AclResource.GROUP, request.group_id):

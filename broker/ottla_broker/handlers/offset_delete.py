@@ -1,6 +1,6 @@
-"""OffsetDelete (key 47), version 0: committed offsets of partitions are deleted (KIP-496).
+"""OffsetDelete (key 47), version 0: delete a group's committed offsets (KIP-496).
 
-In a group with members only those of topics that none of them is subscribed to.
+In a group with members, only offsets of topics to which no member is subscribed.
 """
 
 from __future__ import annotations

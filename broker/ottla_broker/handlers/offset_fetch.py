@@ -1,10 +1,9 @@
-"""OffsetFetch (key 9), versions 1-9: how far a group is. Answered from memory.
+"""OffsetFetch (key 9), versions 1-9: a group's committed offsets, from memory.
 
-From 2 on null topics ask for all, and there is an error code for the whole; 5 brought leader epochs
-(KIP-320), 6 is flexible, 7 can ask for stable offsets only (KIP-447), 8 asks for several groups (KIP-709), 9
-names a member and its epoch, which concern server-side groups (KIP-848) and which classic groups do not look
-at, as in Kafka. Version 0 reads
-from ZooKeeper and is not served yet.
+From version 2 null asks for all topics, and the whole response has an error code. Version 5 adds leader epochs
+(KIP-320), 6 is flexible, 7 can ask for stable offsets only (KIP-447), 8 asks for several groups (KIP-709). Version 9
+names a member and its epoch for server-side groups (KIP-848); classic groups ignore both, as in Kafka. Version 0 reads
+from ZooKeeper and isn't served.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def handle(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchRespo
     topics = None if request.topics is None else _asked(request.topics)
     error, found = _fetch(ctx, request.group_id, topics, request.require_stable)
     if error != _NONE and ctx.version < 2:
-        # There is no place for an error but with each partition.
+        # Only partitions have an error code.
         found = [(name, [Fetched(index, error=error) for index in wanted]) for name, wanted in topics or ()]
     return OffsetFetchResponse(
         error_code=error,
@@ -72,7 +71,7 @@ def _fetch(
     topics: Sequence[tuple[str, Sequence[int]]] | None,
     require_stable: bool,
 ) -> tuple[int, list[tuple[str, list[Fetched]]]]:
-    """The offsets of the topics that the client may describe, and why it gets none of the others."""
+    """The offsets of topics that the client may describe; the others get an error."""
     if not ctx.authorize(AclResource.GROUP, group_id):
         return int(ErrorCode.GROUP_AUTHORIZATION_FAILED), []
     if topics is None:

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch, versions 0-4: where a leader epoch ends, for those who must cut their log (KIP-101, 320)."""
+"""OffsetForLeaderEpoch, versions 0-4: the end of a leader epoch, to truncate a diverging log (KIP-101, KIP-320)."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _log = get_logger()
 _MAY_WRITE_INTERNAL = "__admin_client"
 
 _CODEC_AT = 22
-"""Where a batch has the low byte of its attributes, whose last three bits are the codec."""
+"""The position of the low byte of a batch's attributes, whose last three bits are the codec."""
 _ZSTD = 4
 
 
@@ -104,7 +104,7 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pe
         topics.append(TopicProduceResponse(name=name, partition_responses=answers))
     if acks == 0:
         if failure is not None:
-            # There is no answer to put the error in; as Kafka does, the connection is closed, which the client notices.
+            # There is no response for the error. As in Kafka, the connection is closed, which the client notices.
             raise CloseConnection(f"produce with acks=0 failed: {failure}")
         return None
     response = ProduceResponse(responses=topics)
@@ -121,7 +121,7 @@ def _answer_when_committed(
             code = outcome.error
             try:
                 if code is ErrorCode.NONE and request.acks == -1 and partition.lacks_replicas():
-                    # All that are in sync now have it, but they are fewer than the topic demands.
+                    # All replicas in sync have it, but they are fewer than the topic demands.
                     code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             except KafkaError as error:
                 code = error.code
@@ -151,7 +151,7 @@ def _put_error(answer: PartitionProduceResponse, error: KafkaError) -> None:
 
 
 def _refusal(version: int, request: ProduceRequest) -> KafkaError | None:
-    """What is wrong with the request as a whole."""
+    """The error of the request as a whole, if any."""
     if version < 3:
         return KafkaError(ErrorCode.UNSUPPORTED_VERSION, "message formats 0 and 1 are not accepted yet")
     if request.acks not in (-1, 0, 1):

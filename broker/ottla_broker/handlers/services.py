@@ -1,4 +1,4 @@
-"""What handlers may use of the broker."""
+"""The parts of the broker that handlers may use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ControllerRequests(Protocol):
-    """Carries out what the cluster's controller asks of this broker."""
+    """Carries out the requests of the cluster's controller."""
 
     async def leader_and_isr(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse: ...
 
@@ -52,8 +52,8 @@ class Services:
 
     Attributes:
         served: the APIs that this broker serves, by key.
-        joined: in a cluster, set once the controller has told this broker what there is.
-        cluster_member: only in a cluster; the APIs that use it are served there alone.
+        joined: in a cluster, set once the controller has described it to this broker.
+        cluster_member: None for a broker that stands alone, which doesn't serve the APIs that use it.
     """
 
     config: BrokerConfig
@@ -71,7 +71,7 @@ class Services:
 
     @property
     def knows_cluster(self) -> bool:
-        """Whether this broker knows what there is; in a cluster it starts without."""
+        """Whether this broker knows the brokers and topics; in a cluster it starts without."""
         return self.joined is None or self.joined.is_set()
 
     @property

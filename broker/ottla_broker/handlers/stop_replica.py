@@ -1,4 +1,4 @@
-"""StopReplica, versions 0-4: the controller says which replicas to stop or delete. Served in a cluster only."""
+"""StopReplica, versions 0-4: the controller stops or deletes replicas on this broker."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""SyncGroup (key 14), versions 0-5: the leader brings the assignment, everybody gets their share of it.
+"""SyncGroup (key 14), versions 0-5: the leader sends the assignment, and each member gets its share.
 
-The answer waits until the assignment is in the log. 3 brought static members (KIP-345), 4 is flexible, from 5
-on the client says the protocol type and name that it believes in, and must (KIP-559).
+The response waits until the assignment is in the log. Version 3 added static members (KIP-345), 4 is flexible; from 5
+the client must name the protocol type and name that it expects (KIP-559).
 """
 
 from __future__ import annotations

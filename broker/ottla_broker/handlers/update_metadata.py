@@ -1,4 +1,4 @@
-"""UpdateMetadata, versions 0-8: the controller says which brokers are alive and who leads. Served in a cluster only."""
+"""UpdateMetadata, versions 0-8: the controller announces the live brokers and the partitions' leaders."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class PartitionInfo:
 
 @dataclass(slots=True)
 class TopicInfo:
-    """One topic, its partitions by their index: a request of the controller may name any.
+    """One topic. Its partitions are a map because the controller may announce any indexes.
 
     Replaced, not changed, when something about it changes.
 
@@ -184,18 +184,18 @@ class MetadataCache:
         return self._by_id.get(topic_id)
 
     def topics(self) -> Iterable[TopicInfo]:
-        """All topics, in the order in which they became known."""
+        """All topics, in the order they became known."""
         return self._topics.values()
 
     def __contains__(self, name: str) -> bool:
         return name in self._topics
 
     def __len__(self) -> int:
-        """How many topics there are."""
+        """The number of topics."""
         return len(self._topics)
 
     def put(self, topic: TopicInfo) -> None:
-        """Make a topic known, or replace what is known of it."""
+        """Add or replace a topic."""
         before = self._topics.get(topic.name)
         if before is not None and before.topic_id != topic.topic_id:
             del self._by_id[before.topic_id]
@@ -204,7 +204,7 @@ class MetadataCache:
         self._by_id[topic.topic_id] = topic
 
     def remove(self, name: str) -> None:
-        """Forget a topic; one that isn't known is no error."""
+        """Forget a topic, if it is known."""
         topic = self._topics.pop(name, None)
         if topic is not None:
             del self._by_id[topic.topic_id]

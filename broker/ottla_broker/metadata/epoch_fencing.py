@@ -18,8 +18,8 @@ class EpochFence:
     Attributes:
         controller_id: the controller's broker id, -1 while none is known.
         controller_epoch: the highest epoch of a controller that this broker has obeyed.
-        broker_epoch: of this broker's present registration; -1 before the first.
-        registered: set once there is one.
+        broker_epoch: the epoch of this broker's present registration; -1 before the first.
+        registered: set once this broker is registered.
     """
 
     def __init__(self, clock: Clock, latest_controller_epoch: Callable[[], Awaitable[int]]) -> None:
@@ -62,7 +62,7 @@ class EpochFence:
                 await self.registered.wait()
         except TimeoutError:
             return ErrorCode.STALE_BROKER_EPOCH
-        # A newer registration than this broker knows of is its own: it is learned when ZooKeeper's answer has come.
+        # A newer registration than the known one is this broker's own, whose epoch ZooKeeper hasn't returned yet.
         if broker_epoch is not None and broker_epoch < self._broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         if controller_epoch < self.controller_epoch:

@@ -8,10 +8,10 @@ from ottla_broker.clock import Clock, TimerHandle
 
 
 class DelayedFetch:
-    """Waits until its partitions have grown by enough bytes, or its time is up, and then runs once.
+    """Waits until its partitions have enough new bytes, or its time is up, and then runs once.
 
-    It runs in a later turn of the event loop than the append that completed it, so that one produce request to
-    several partitions makes one answer, and the producer gets its own first.
+    It runs in a later turn of the event loop than the append that completed it, so that one produce request to several
+    partitions causes one response, and the producer gets its own first.
 
     Owned by the loop thread.
     """
@@ -25,7 +25,7 @@ class DelayedFetch:
         clock: Clock,
         run: Callable[[], None],
     ) -> None:
-        """``places`` are the partitions' waiting rooms: consumers wait for what is committed, followers for all."""
+        """``places``: the partitions' ``fetches`` for consumers, their ``follower_fetches`` for followers."""
         self._places = list(places)
         self._missing = missing_bytes
         self._clock = clock
@@ -33,13 +33,13 @@ class DelayedFetch:
         self._timer: TimerHandle | None = None
 
     def start(self, max_wait_ms: int) -> None:
-        """Begin to wait, for ``max_wait_ms`` at most."""
+        """Start waiting, for ``max_wait_ms`` at most."""
         for place in self._places:
             place.add(self)
         self._timer = self._clock.call_later(max_wait_ms / 1000, self._complete)
 
     def grow(self, size: int) -> None:
-        """Called by a partition that has ``size`` bytes more to read."""
+        """Called by a partition that has ``size`` more bytes to read."""
         if self._missing <= 0:
             return
         self._missing -= size
@@ -50,11 +50,11 @@ class DelayedFetch:
             self._timer = self._clock.call_later(0, self._complete)
 
     def finish(self) -> None:
-        """Wait no longer: answer with what there is."""
+        """Stop waiting, and answer with the available data."""
         self.grow(self._missing)
 
     def abandon(self) -> None:
-        """Nobody waits for the answer any more."""
+        """Don't run: the client has gone."""
         self._run = None
         self._leave()
         if self._timer is not None:

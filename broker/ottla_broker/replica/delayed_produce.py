@@ -53,7 +53,7 @@ class DelayedProduce:
         self._timer: TimerHandle | None = None
 
     def start(self, timeout_ms: int) -> None:
-        """Begin to wait, for ``timeout_ms`` at most."""
+        """Start waiting, for ``timeout_ms`` at most."""
         self._timer = self._clock.call_later(timeout_ms / 1000, self._complete)
         for index, (wait, offset) in enumerate(self._awaited):
             try:

@@ -1,14 +1,14 @@
-"""Fetch sessions (KIP-227): a consumer names its partitions once and then sends only what changed.
+"""Fetch sessions (KIP-227): a consumer names its partitions once and then sends only changes.
 
-A session is a numbered list of partitions with the epoch of its next request. The epochs a request can carry:
+A session is a numbered list of partitions with the epoch of its next request. A request's epoch is one of these:
 
-====  ==================================================================================
- -1   no session wanted; a session named with it is closed
+====  ===================================================================================
+ -1   no session; a session named with it is closed
   0   a full request, and a new session wanted; a session named with it is closed first
   n   the next request of a session, whose epoch must be n
-====  ==================================================================================
+====  ===================================================================================
 
-An answer within a session leaves out the partitions about which there is nothing new.
+A response within a session leaves out partitions without news.
 """
 
 from __future__ import annotations
@@ -36,14 +36,13 @@ Key = tuple[str | bytes, int]
 
 @dataclass(slots=True, eq=False)
 class FetchPartition:
-    """One partition of a fetch, and what its last answer said of it.
+    """One partition of a fetch, and the values of its last response.
 
     Attributes:
-        topic: as the request names it.
-        name: the topic's name once it is known: kept, so that a topic made anew under its name is noticed by its id.
-        follower_start: where the log of a follower that fetches begins.
-        settled: the partition at whose end a follower is that asks for this, with nothing in its way; None where it has
-            to be looked at closely.
+        topic: the name or id from the request.
+        name: the topic's name, kept once resolved, so that a new topic with the same name is noticed by its id.
+        follower_start: the log start offset of the follower that fetches.
+        settled: the partition, if a follower was at its end with nothing unusual; None: it must be read.
     """
 
     topic: str | bytes
@@ -59,7 +58,7 @@ class FetchPartition:
     settled: Partition | None = None
 
     def changed(self, high_watermark: int, log_start_offset: int) -> bool:
-        """Remember what an answer says of this partition; whether it says anything new."""
+        """Remember the values of a response; True if they differ from the last."""
         if high_watermark == self.high_watermark and log_start_offset == self.log_start_offset:
             return False
         self.high_watermark = high_watermark
@@ -69,7 +68,7 @@ class FetchPartition:
 
 @dataclass(slots=True, eq=False)
 class FetchSession:
-    """A session: its partitions in the order in which they are read next."""
+    """A session: its partitions in the order of the next read."""
 
     id: int
     partitions: OrderedDict[Key, FetchPartition]
@@ -79,7 +78,7 @@ class FetchSession:
 
 
 class FetchContext:
-    """What one fetch request is about: partitions to read, and whether only news is answered."""
+    """The partitions that a request reads, and whether its response has only news."""
 
     __slots__ = ("_epoch", "incremental", "partitions", "session")
 
@@ -93,7 +92,7 @@ class FetchContext:
 
     @property
     def overtaken(self) -> bool:
-        """Whether a later request of the session has come meanwhile: what this one finds is not news any more."""
+        """Whether a later request of the session has arrived, so that this one's response would be stale."""
         return self.session is not None and self.session.epoch != self._epoch
 
     @property
@@ -104,8 +103,8 @@ class FetchContext:
 class FetchSessions:
     """All sessions of a broker, at most ``max.incremental.fetch.session.cache.slots``.
 
-    When all slots are taken, the session longest unused gives way if it has been idle for ``EVICTION_SECONDS``;
-    otherwise a newcomer is served without a session.
+    When all slots are taken, the least recently used session is evicted if it has been idle for ``EVICTION_SECONDS``;
+    otherwise a new client is served without a session.
 
     Owned by the loop thread.
     """
@@ -116,14 +115,14 @@ class FetchSessions:
         self._slots = slots
         self._clock = clock
         self._rng = rng
-        # By id, the longest unused first.
+        # By id, least recently used first.
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def context(self, request: FetchRequest, uses_ids: bool) -> FetchContext:
-        """Find or make what the request is about.
+        """The context of a request, with a new session if it wants one.
 
         Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
         """
@@ -132,7 +131,7 @@ class FetchSessions:
             if session_id:
                 self._sessions.pop(session_id, None)
             partitions: OrderedDict[Key, FetchPartition] = OrderedDict()
-            _take(partitions, request, uses_ids)
+            _update(partitions, request, uses_ids)
             session = None if epoch == FINAL_EPOCH else self._open(partitions, uses_ids)
             return FetchContext(partitions, session, incremental=False)
 
@@ -146,7 +145,7 @@ class FetchSessions:
         session.epoch = 1 if epoch == _MAX_INT32 else epoch + 1
         session.last_used = self._clock.monotonic()
         self._sessions.move_to_end(session_id)
-        _take(session.partitions, request, uses_ids)
+        _update(session.partitions, request, uses_ids)
         # After the others: a partition that is fetched and forgotten at once is forgotten.
         for topic in request.forgotten_topics_data:
             name = topic.topic_id if uses_ids else topic.topic
@@ -156,7 +155,7 @@ class FetchSessions:
             # As in Kafka: the session is closed, and what the request names is answered without one.
             del self._sessions[session_id]
             named: OrderedDict[Key, FetchPartition] = OrderedDict()
-            _take(named, request, uses_ids)
+            _update(named, request, uses_ids)
             return FetchContext(named, None, incremental=False)
         return FetchContext(session.partitions, session, incremental=True)
 
@@ -177,8 +176,8 @@ class FetchSessions:
         return session
 
 
-def _take(partitions: OrderedDict[Key, FetchPartition], request: FetchRequest, uses_ids: bool) -> None:
-    """Add the request's partitions, or update them where they are known."""
+def _update(partitions: OrderedDict[Key, FetchPartition], request: FetchRequest, uses_ids: bool) -> None:
+    """Add or update the partitions of a request."""
     for topic in request.topics:
         name: str | bytes = topic.topic_id if uses_ids else topic.topic
         for p in topic.partitions:
