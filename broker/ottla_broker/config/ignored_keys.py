@@ -9,125 +9,57 @@ from ottla_broker.config.model import BOOLEAN, DOUBLE, INT, INT_MAX, LIST, LONG,
 Row = tuple[str, str, Any, str]
 """Name, type, default, meaning."""
 
+# fmt: off
 # Tiered storage.
 REMOTE: Final[tuple[Row, ...]] = (
     ("remote.fetch.max.wait.ms", INT, 500, "The longest wait of a Fetch for remote storage."),
-    (
-        "remote.log.index.file.cache.total.size.bytes",
-        LONG,
-        1073741824,
-        "Disk space for indexes fetched from remote storage.",
-    ),
+    ("remote.log.index.file.cache.total.size.bytes", LONG, 1073741824,
+     "Disk space for indexes fetched from remote storage."),
     ("remote.log.manager.copier.thread.pool.size", INT, -1, "Threads that copy segments to remote storage."),
-    (
-        "remote.log.manager.copy.max.bytes.per.second",
-        LONG,
-        LONG_MAX,
-        "The most bytes per second copied to remote storage.",
-    ),
+    ("remote.log.manager.copy.max.bytes.per.second", LONG, LONG_MAX,
+     "The most bytes per second copied to remote storage."),
     ("remote.log.manager.copy.quota.window.num", INT, 11, "Windows over which this rate is measured."),
     ("remote.log.manager.copy.quota.window.size.seconds", INT, 1, "The length of such a window."),
-    (
-        "remote.log.manager.expiration.thread.pool.size",
-        INT,
-        -1,
-        "Threads that delete expired remote segments.",
-    ),
-    (
-        "remote.log.manager.fetch.max.bytes.per.second",
-        LONG,
-        LONG_MAX,
-        "The most bytes per second fetched from remote storage.",
-    ),
+    ("remote.log.manager.expiration.thread.pool.size", INT, -1, "Threads that delete expired remote segments."),
+    ("remote.log.manager.fetch.max.bytes.per.second", LONG, LONG_MAX,
+     "The most bytes per second fetched from remote storage."),
     ("remote.log.manager.fetch.quota.window.num", INT, 11, "Windows over which this rate is measured."),
     ("remote.log.manager.fetch.quota.window.size.seconds", INT, 1, "The length of such a window."),
     ("remote.log.manager.task.interval.ms", LONG, 30000, "Time between two checks for segments to copy."),
-    (
-        "remote.log.manager.task.retry.backoff.max.ms",
-        LONG,
-        30000,
-        "The longest pause before a failed copy is retried.",
-    ),
-    (
-        "remote.log.manager.task.retry.backoff.ms",
-        LONG,
-        500,
-        "The first pause before a failed copy is retried.",
-    ),
+    ("remote.log.manager.task.retry.backoff.max.ms", LONG, 30000,
+     "The longest pause before a failed copy is retried."),
+    ("remote.log.manager.task.retry.backoff.ms", LONG, 500, "The first pause before a failed copy is retried."),
     ("remote.log.manager.task.retry.jitter", DOUBLE, 0.2, "The random share of these pauses."),
     ("remote.log.manager.thread.pool.size", INT, 10, "Threads for remote storage."),
-    (
-        "remote.log.metadata.custom.metadata.max.bytes",
-        INT,
-        128,
-        "The largest custom metadata of a remote segment.",
-    ),
-    (
-        "remote.log.metadata.manager.class.name",
-        STRING,
-        "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
-        "The Java class that stores the metadata of remote segments.",
-    ),
-    (
-        "remote.log.metadata.manager.impl.prefix",
-        STRING,
-        "rlmm.config.",
-        "The prefix of that class's own keys.",
-    ),
+    ("remote.log.metadata.custom.metadata.max.bytes", INT, 128, "The largest custom metadata of a remote segment."),
+    ("remote.log.metadata.manager.class.name", STRING,
+     "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
+     "The Java class that stores the metadata of remote segments."),
+    ("remote.log.metadata.manager.impl.prefix", STRING, "rlmm.config.", "The prefix of that class's own keys."),
     ("remote.log.reader.max.pending.tasks", INT, 100, "The most pending reads from remote storage."),
     ("remote.log.reader.threads", INT, 10, "Threads that read from remote storage."),
-    (
-        "remote.log.storage.manager.impl.prefix",
-        STRING,
-        "rsm.config.",
-        "The prefix of the remote storage class's own keys.",
-    ),
+    ("remote.log.storage.manager.impl.prefix", STRING, "rsm.config.",
+     "The prefix of the remote storage class's own keys."),
 )
 
 # A KRaft quorum.
 KRAFT: Final[tuple[Row, ...]] = (
     ("broker.heartbeat.interval.ms", INT, 2000, "Time between two heartbeats of a KRaft broker."),
-    (
-        "broker.session.timeout.ms",
-        INT,
-        9000,
-        "Time without a heartbeat after which a KRaft broker is fenced.",
-    ),
+    ("broker.session.timeout.ms", INT, 9000, "Time without a heartbeat after which a KRaft broker is fenced."),
     ("controller.quorum.append.linger.ms", INT, 25, "Time for which a KRaft leader collects appends."),
-    (
-        "controller.quorum.election.backoff.max.ms",
-        INT,
-        1000,
-        "The longest pause between two KRaft elections.",
-    ),
+    ("controller.quorum.election.backoff.max.ms", INT, 1000, "The longest pause between two KRaft elections."),
     ("controller.quorum.election.timeout.ms", INT, 1000, "The timeout of a KRaft election."),
-    (
-        "controller.quorum.fetch.timeout.ms",
-        INT,
-        2000,
-        "Time without a leader after which a KRaft voter starts an election.",
-    ),
+    ("controller.quorum.fetch.timeout.ms", INT, 2000,
+     "Time without a leader after which a KRaft voter starts an election."),
     ("controller.quorum.request.timeout.ms", INT, 2000, "The timeout of a KRaft request."),
     ("controller.quorum.retry.backoff.ms", INT, 20, "Pause before a KRaft request is retried."),
     ("initial.broker.registration.timeout.ms", INT, 60000, "The timeout of a KRaft broker's registration."),
-    (
-        "log.dir.failure.timeout.ms",
-        LONG,
-        30000,
-        "Time after which a broker stops if it can't report a failed data folder.",
-    ),
-    (
-        "metadata.log.max.record.bytes.between.snapshots",
-        LONG,
-        20971520,
-        "Bytes of KRaft metadata between two snapshots.",
-    ),
-    (
-        "metadata.log.max.snapshot.interval.ms",
-        LONG,
-        3600000,
-        "The longest time between two snapshots of KRaft metadata.",
-    ),
+    ("log.dir.failure.timeout.ms", LONG, 30000,
+     "Time after which a broker stops if it can't report a failed data folder."),
+    ("metadata.log.max.record.bytes.between.snapshots", LONG, 20971520,
+     "Bytes of KRaft metadata between two snapshots."),
+    ("metadata.log.max.snapshot.interval.ms", LONG, 3600000,
+     "The longest time between two snapshots of KRaft metadata."),
     ("metadata.log.segment.bytes", INT, 1073741824, "The size of a KRaft metadata log's segments."),
     ("metadata.log.segment.min.bytes", INT, 8388608, "The least size of a KRaft metadata log's segments."),
     ("metadata.log.segment.ms", LONG, 604800000, "The age of a KRaft metadata log's segments."),
@@ -135,84 +67,37 @@ KRAFT: Final[tuple[Row, ...]] = (
     ("metadata.max.retention.bytes", LONG, 104857600, "Bytes of KRaft metadata to keep."),
     ("metadata.max.retention.ms", LONG, 604800000, "Time to keep KRaft metadata."),
     ("server.max.startup.time.ms", LONG, LONG_MAX, "The timeout of a start."),
-    (
-        "unclean.leader.election.interval.ms",
-        LONG,
-        300000,
-        "Time between two checks for partitions without a leader.",
-    ),
-    (
-        "zookeeper.metadata.migration.min.batch.size",
-        INT,
-        200,
-        "The batch size for moving state from ZooKeeper to a quorum.",
-    ),
+    ("unclean.leader.election.interval.ms", LONG, 300000, "Time between two checks for partitions without a leader."),
+    ("zookeeper.metadata.migration.min.batch.size", INT, 200,
+     "The batch size for moving state from ZooKeeper to a quorum."),
 )
 
 # Connections between brokers.
 BETWEEN_BROKERS: Final[tuple[Row, ...]] = (
     ("controller.socket.timeout.ms", INT, 30000, "The timeout of a controller's request."),
     ("inter.broker.protocol.version", STRING, "3.9-IV0", "The version of the protocol between brokers."),
-    (
-        "replica.socket.receive.buffer.bytes",
-        INT,
-        65536,
-        "The receive buffer (SO_RCVBUF) of a follower's connection.",
-    ),
+    ("replica.socket.receive.buffer.bytes", INT, 65536, "The receive buffer (SO_RCVBUF) of a follower's connection."),
     ("request.timeout.ms", INT, 30000, "The timeout of a broker's own requests."),
-    (
-        "socket.connection.setup.timeout.max.ms",
-        LONG,
-        30000,
-        "The longest timeout of the broker's own connections.",
-    ),
-    (
-        "socket.connection.setup.timeout.ms",
-        LONG,
-        10000,
-        "The first timeout of the broker's own connections.",
-    ),
+    ("socket.connection.setup.timeout.max.ms", LONG, 30000, "The longest timeout of the broker's own connections."),
+    ("socket.connection.setup.timeout.ms", LONG, 10000, "The first timeout of the broker's own connections."),
 )
 
 # Moves between data folders.
 MOVES: Final[tuple[Row, ...]] = (
-    (
-        "alter.log.dirs.replication.quota.window.num",
-        INT,
-        11,
-        "Windows over which moves between data folders are measured.",
-    ),
+    ("alter.log.dirs.replication.quota.window.num", INT, 11,
+     "Windows over which moves between data folders are measured."),
     ("alter.log.dirs.replication.quota.window.size.seconds", INT, 1, "The length of such a window."),
     ("num.replica.alter.log.dirs.threads", INT, None, "Threads that move replicas between data folders."),
 )
 
 # Details of security.
 SECURITY: Final[tuple[Row, ...]] = (
-    (
-        "connection.failed.authentication.delay.ms",
-        INT,
-        100,
-        "Delay of the response to a failed authentication.",
-    ),
-    (
-        "delegation.token.expiry.check.interval.ms",
-        LONG,
-        3600000,
-        "Time between two checks for expired delegation tokens.",
-    ),
-    (
-        "delegation.token.expiry.time.ms",
-        LONG,
-        86400000,
-        "The lifetime of a delegation token that isn't renewed.",
-    ),
+    ("connection.failed.authentication.delay.ms", INT, 100, "Delay of the response to a failed authentication."),
+    ("delegation.token.expiry.check.interval.ms", LONG, 3600000,
+     "Time between two checks for expired delegation tokens."),
+    ("delegation.token.expiry.time.ms", LONG, 86400000, "The lifetime of a delegation token that isn't renewed."),
     ("delegation.token.max.lifetime.ms", LONG, 604800000, "The longest lifetime of a delegation token."),
-    (
-        "password.encoder.cipher.algorithm",
-        STRING,
-        "AES/CBC/PKCS5Padding",
-        "The cipher for dynamic passwords.",
-    ),
+    ("password.encoder.cipher.algorithm", STRING, "AES/CBC/PKCS5Padding", "The cipher for dynamic passwords."),
     ("password.encoder.iterations", INT, 4096, "The iterations for dynamic passwords."),
     ("password.encoder.key.length", INT, 128, "The key length for dynamic passwords."),
     ("password.encoder.keyfactory.algorithm", STRING, None, "The key derivation for dynamic passwords."),
@@ -220,118 +105,52 @@ SECURITY: Final[tuple[Row, ...]] = (
 
 # Groups of the classic protocol.
 CLASSIC_GROUPS: Final[tuple[Row, ...]] = (
-    (
-        "offsets.commit.required.acks",
-        SHORT,
-        -1,
-        "Replicas that must have a commit before it is acknowledged; -1 for all in sync.",
-    ),
-    (
-        "offsets.load.buffer.size",
-        INT,
-        5242880,
-        "Bytes per read when a partition of the offsets topic is loaded.",
-    ),
+    ("offsets.commit.required.acks", SHORT, -1,
+     "Replicas that must have a commit before it is acknowledged; -1 for all in sync."),
+    ("offsets.load.buffer.size", INT, 5242880, "Bytes per read when a partition of the offsets topic is loaded."),
 )
 
 # Details of the newer group protocols.
 GROUPS: Final[tuple[Row, ...]] = (
-    (
-        "group.consumer.assignors",
-        LIST,
-        (
-            "org.apache.kafka.coordinator.group.assignor.UniformAssignor",
-            "org.apache.kafka.coordinator.group.assignor.RangeAssignor",
-        ),
-        "Assignors for groups of the consumer protocol (KIP-848).",
-    ),
+    ("group.consumer.assignors", LIST,
+     ("org.apache.kafka.coordinator.group.assignor.UniformAssignor",
+      "org.apache.kafka.coordinator.group.assignor.RangeAssignor"),
+     "Assignors for groups of the consumer protocol (KIP-848)."),
     ("group.consumer.heartbeat.interval.ms", INT, 5000, "The heartbeat interval of their members."),
-    (
-        "group.consumer.max.heartbeat.interval.ms",
-        INT,
-        15000,
-        "The longest heartbeat interval of such a group.",
-    ),
+    ("group.consumer.max.heartbeat.interval.ms", INT, 15000, "The longest heartbeat interval of such a group."),
     ("group.consumer.max.session.timeout.ms", INT, 60000, "The longest session timeout of such a group."),
     ("group.consumer.max.size", INT, INT_MAX, "The most members of such a group."),
     ("group.consumer.migration.policy", STRING, "disabled", "Migration of groups between the two protocols."),
-    (
-        "group.consumer.min.heartbeat.interval.ms",
-        INT,
-        5000,
-        "The shortest heartbeat interval of such a group.",
-    ),
+    ("group.consumer.min.heartbeat.interval.ms", INT, 5000, "The shortest heartbeat interval of such a group."),
     ("group.consumer.min.session.timeout.ms", INT, 45000, "The shortest session timeout of such a group."),
     ("group.consumer.session.timeout.ms", INT, 45000, "The session timeout of their members."),
-    (
-        "group.coordinator.append.linger.ms",
-        INT,
-        10,
-        "Time for which Kafka's rewritten coordinator collects writes.",
-    ),
+    ("group.coordinator.append.linger.ms", INT, 10, "Time for which Kafka's rewritten coordinator collects writes."),
     ("group.coordinator.threads", INT, 1, "Threads of Kafka's rewritten coordinator."),
     ("group.share.delivery.count.limit", INT, 5, "The most deliveries of a record to a share group."),
     ("group.share.heartbeat.interval.ms", INT, 5000, "The heartbeat interval of a share group's members."),
     ("group.share.max.groups", SHORT, 10, "The most share groups."),
     ("group.share.max.heartbeat.interval.ms", INT, 15000, "The longest heartbeat interval of a share group."),
-    (
-        "group.share.max.record.lock.duration.ms",
-        INT,
-        60000,
-        "The longest lock on a share group's record.",
-    ),
+    ("group.share.max.record.lock.duration.ms", INT, 60000, "The longest lock on a share group's record."),
     ("group.share.max.session.timeout.ms", INT, 60000, "The longest session timeout of a share group."),
     ("group.share.max.size", SHORT, 200, "The most members of a share group."),
     ("group.share.min.heartbeat.interval.ms", INT, 5000, "The shortest heartbeat interval of a share group."),
-    (
-        "group.share.min.record.lock.duration.ms",
-        INT,
-        15000,
-        "The shortest lock on a share group's record.",
-    ),
+    ("group.share.min.record.lock.duration.ms", INT, 15000, "The shortest lock on a share group's record."),
     ("group.share.min.session.timeout.ms", INT, 45000, "The shortest session timeout of a share group."),
-    (
-        "group.share.partition.max.record.locks",
-        INT,
-        200,
-        "The most records of a partition that a share group locks.",
-    ),
+    ("group.share.partition.max.record.locks", INT, 200, "The most records of a partition that a share group locks."),
     ("group.share.record.lock.duration.ms", INT, 30000, "The default lock on a share group's record."),
     ("group.share.session.timeout.ms", INT, 45000, "The session timeout of a share group's members."),
 )
 
 # Transactions.
 TRANSACTIONS: Final[tuple[Row, ...]] = (
-    (
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        INT,
-        10000,
-        "Time between two checks for timed-out transactions.",
-    ),
-    (
-        "transaction.max.timeout.ms",
-        INT,
-        900000,
-        "The longest timeout that a transactional producer may request.",
-    ),
-    (
-        "transaction.partition.verification.enable",
-        BOOLEAN,
-        True,
-        "Check on each produce that the partition is part of the transaction.",
-    ),
-    (
-        "transaction.remove.expired.transaction.cleanup.interval.ms",
-        INT,
-        3600000,
-        "Time between two checks for expired transactional ids.",
-    ),
-    (
-        "transaction.state.log.load.buffer.size",
-        INT,
-        5242880,
-        "Bytes per read when transaction state is loaded.",
-    ),
+    ("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10000,
+     "Time between two checks for timed-out transactions."),
+    ("transaction.max.timeout.ms", INT, 900000, "The longest timeout that a transactional producer may request."),
+    ("transaction.partition.verification.enable", BOOLEAN, True,
+     "Check on each produce that the partition is part of the transaction."),
+    ("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3600000,
+     "Time between two checks for expired transactional ids."),
+    ("transaction.state.log.load.buffer.size", INT, 5242880, "Bytes per read when transaction state is loaded."),
     ("transaction.state.log.min.isr", INT, 2, "In-sync replicas that the transaction topic needs."),
     ("transaction.state.log.num.partitions", INT, 50, "Partitions of the transaction topic."),
     ("transaction.state.log.replication.factor", SHORT, 3, "Replicas of the transaction topic."),
@@ -357,18 +176,9 @@ METERS: Final[tuple[Row, ...]] = (
 # Internal parts of Apache Kafka.
 INNER: Final[tuple[Row, ...]] = (
     ("num.io.threads", INT, 8, "Threads that serve requests."),
-    (
-        "delete.records.purgatory.purge.interval.requests",
-        INT,
-        1,
-        "Completed DeleteRecords requests between two purges.",
-    ),
+    ("delete.records.purgatory.purge.interval.requests", INT, 1,
+     "Completed DeleteRecords requests between two purges."),
     ("fetch.purgatory.purge.interval.requests", INT, 1000, "Completed fetches between two purges."),
     ("producer.purgatory.purge.interval.requests", INT, 1000, "Completed produces between two purges."),
-    (
-        "log.message.format.version",
-        STRING,
-        "3.0-IV1",
-        "The record format of topics. Kafka ignores it since 3.0 too.",
-    ),
+    ("log.message.format.version", STRING, "3.0-IV1", "The record format of topics. Kafka ignores it since 3.0 too."),
 )

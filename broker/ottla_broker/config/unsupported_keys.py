@@ -9,6 +9,7 @@ from ottla_broker.config.model import BOOLEAN, CLASS, DOUBLE, INT, LIST, LONG, P
 Row = tuple[str, str, Any, str]
 """Name, type, default, meaning."""
 
+# fmt: off
 # Details of TLS towards ZooKeeper.
 ZOOKEEPER: Final[tuple[Row, ...]] = (
     ("zookeeper.clientCnxnSocket", STRING, None, "The Java class of ZooKeeper's connection."),
@@ -21,24 +22,14 @@ ZOOKEEPER: Final[tuple[Row, ...]] = (
 
 # A KRaft quorum and its features.
 KRAFT: Final[tuple[Row, ...]] = (
-    (
-        "zookeeper.metadata.migration.enable",
-        BOOLEAN,
-        False,
-        "Move the cluster's state from ZooKeeper to a quorum.",
-    ),
+    ("zookeeper.metadata.migration.enable", BOOLEAN, False, "Move the cluster's state from ZooKeeper to a quorum."),
     ("process.roles", LIST, (), "The roles of this process in a cluster with a KRaft quorum."),
     ("controller.listener.names", STRING, None, "The listeners of a KRaft controller."),
     ("controller.quorum.voters", LIST, (), "The voters of a KRaft quorum."),
     ("controller.quorum.bootstrap.servers", LIST, (), "Servers that know the KRaft quorum."),
     ("early.start.listeners", STRING, None, "Listeners that open before the authorizer is ready."),
     ("metadata.log.dir", STRING, None, "The folder of a KRaft metadata log."),
-    (
-        "eligible.leader.replicas.enable",
-        BOOLEAN,
-        False,
-        "Elect leaders from eligible replicas (KIP-966).",
-    ),
+    ("eligible.leader.replicas.enable", BOOLEAN, False, "Elect leaders from eligible replicas (KIP-966)."),
     ("unstable.api.versions.enable", BOOLEAN, False, "Serve unreleased API versions."),
     ("unstable.feature.versions.enable", BOOLEAN, False, "Allow unreleased feature levels."),
 )
@@ -46,149 +37,62 @@ KRAFT: Final[tuple[Row, ...]] = (
 # TLS, SASL and authorization.
 SECURITY: Final[tuple[Row, ...]] = (
     ("authorizer.class.name", STRING, "", "The Java class that authorizes requests."),
-    (
-        "principal.builder.class",
-        CLASS,
-        "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
-        "The Java class that names a connection's user.",
-    ),
+    ("principal.builder.class", CLASS, "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+     "The Java class that names a connection's user."),
     ("security.providers", STRING, None, "Java classes that provide security algorithms."),
     ("security.inter.broker.protocol", STRING, "PLAINTEXT", "The security protocol between brokers."),
     ("control.plane.listener.name", STRING, None, "The listener for requests of the controller."),
     ("delegation.token.master.key", PASSWORD, None, "The older name of delegation.token.secret.key."),
     ("delegation.token.secret.key", PASSWORD, None, "The secret that delegation tokens are signed with."),
     ("password.encoder.secret", PASSWORD, None, "The secret that dynamic passwords are encrypted with."),
-    (
-        "password.encoder.old.secret",
-        PASSWORD,
-        None,
-        "The previous password.encoder.secret, while it is being replaced.",
-    ),
+    ("password.encoder.old.secret", PASSWORD, None,
+     "The previous password.encoder.secret, while it is being replaced."),
     ("connections.max.reauth.ms", LONG, 0, "The longest SASL session before it must be renewed."),
-    (
-        "sasl.client.callback.handler.class",
-        CLASS,
-        None,
-        "The Java class for a SASL client's callbacks.",
-    ),
+    ("sasl.client.callback.handler.class", CLASS, None, "The Java class for a SASL client's callbacks."),
     ("sasl.enabled.mechanisms", LIST, ("GSSAPI",), "The SASL mechanisms that listeners offer."),
     ("sasl.jaas.config", PASSWORD, None, "The JAAS login of a SASL listener."),
     ("sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit", "The path of kinit."),
-    (
-        "sasl.kerberos.min.time.before.relogin",
-        LONG,
-        60000,
-        "The least time between two Kerberos logins, in milliseconds.",
-    ),
-    (
-        "sasl.kerberos.principal.to.local.rules",
-        LIST,
-        ("DEFAULT",),
-        "Rules that map Kerberos principals to user names.",
-    ),
+    ("sasl.kerberos.min.time.before.relogin", LONG, 60000,
+     "The least time between two Kerberos logins, in milliseconds."),
+    ("sasl.kerberos.principal.to.local.rules", LIST, ("DEFAULT",),
+     "Rules that map Kerberos principals to user names."),
     ("sasl.kerberos.service.name", STRING, None, "The Kerberos service that the broker runs as."),
-    (
-        "sasl.kerberos.ticket.renew.jitter",
-        DOUBLE,
-        0.05,
-        "The random share of the time of a ticket's renewal.",
-    ),
-    (
-        "sasl.kerberos.ticket.renew.window.factor",
-        DOUBLE,
-        0.8,
-        "The share of a ticket's life after which it is renewed.",
-    ),
-    (
-        "sasl.login.callback.handler.class",
-        CLASS,
-        None,
-        "The Java class for a SASL login's callbacks.",
-    ),
+    ("sasl.kerberos.ticket.renew.jitter", DOUBLE, 0.05, "The random share of the time of a ticket's renewal."),
+    ("sasl.kerberos.ticket.renew.window.factor", DOUBLE, 0.8,
+     "The share of a ticket's life after which it is renewed."),
+    ("sasl.login.callback.handler.class", CLASS, None, "The Java class for a SASL login's callbacks."),
     ("sasl.login.class", CLASS, None, "The Java class of a SASL login."),
     ("sasl.login.connect.timeout.ms", INT, None, "The timeout for connecting to an OAuth provider."),
     ("sasl.login.read.timeout.ms", INT, None, "The timeout for reading from an OAuth provider."),
-    (
-        "sasl.login.refresh.buffer.seconds",
-        SHORT,
-        300,
-        "Time before its expiry at which a credential is renewed.",
-    ),
-    (
-        "sasl.login.refresh.min.period.seconds",
-        SHORT,
-        60,
-        "The least time between two renewals of a credential.",
-    ),
-    (
-        "sasl.login.refresh.window.factor",
-        DOUBLE,
-        0.8,
-        "The share of a credential's life after which it is renewed.",
-    ),
+    ("sasl.login.refresh.buffer.seconds", SHORT, 300, "Time before its expiry at which a credential is renewed."),
+    ("sasl.login.refresh.min.period.seconds", SHORT, 60, "The least time between two renewals of a credential."),
+    ("sasl.login.refresh.window.factor", DOUBLE, 0.8, "The share of a credential's life after which it is renewed."),
     ("sasl.login.refresh.window.jitter", DOUBLE, 0.05, "The random share of the time of that renewal."),
     ("sasl.login.retry.backoff.max.ms", LONG, 10000, "The longest pause between two login attempts."),
     ("sasl.login.retry.backoff.ms", LONG, 100, "The first pause between two login attempts."),
-    (
-        "sasl.mechanism.controller.protocol",
-        STRING,
-        "GSSAPI",
-        "The SASL mechanism for connections to controllers.",
-    ),
+    ("sasl.mechanism.controller.protocol", STRING, "GSSAPI", "The SASL mechanism for connections to controllers."),
     ("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", "The SASL mechanism between brokers."),
     ("sasl.oauthbearer.clock.skew.seconds", INT, 30, "The accepted clock difference to an OAuth provider."),
     ("sasl.oauthbearer.expected.audience", LIST, None, "The audiences that a token must be for."),
     ("sasl.oauthbearer.expected.issuer", STRING, None, "The issuer that a token must come from."),
-    (
-        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
-        LONG,
-        3600000,
-        "Time between two fetches of an OAuth provider's keys.",
-    ),
-    (
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
-        LONG,
-        10000,
-        "The longest pause before that fetch is retried.",
-    ),
-    (
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
-        LONG,
-        100,
-        "The first pause before that fetch is retried.",
-    ),
+    ("sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, 3600000,
+     "Time between two fetches of an OAuth provider's keys."),
+    ("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, 10000,
+     "The longest pause before that fetch is retried."),
+    ("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", LONG, 100, "The first pause before that fetch is retried."),
     ("sasl.oauthbearer.jwks.endpoint.url", STRING, None, "The URL of an OAuth provider's keys."),
     ("sasl.oauthbearer.scope.claim.name", STRING, "scope", "The claim that holds a token's scope."),
     ("sasl.oauthbearer.sub.claim.name", STRING, "sub", "The claim that holds a token's subject."),
     ("sasl.oauthbearer.token.endpoint.url", STRING, None, "The URL where an OAuth provider issues tokens."),
-    (
-        "sasl.server.callback.handler.class",
-        CLASS,
-        None,
-        "The Java class for a SASL server's callbacks.",
-    ),
+    ("sasl.server.callback.handler.class", CLASS, None, "The Java class for a SASL server's callbacks."),
     ("sasl.server.max.receive.size", INT, 524288, "The largest SASL message that the broker accepts."),
-    (
-        "ssl.allow.dn.changes",
-        BOOLEAN,
-        False,
-        "Let a new key store's certificate have another distinguished name.",
-    ),
-    (
-        "ssl.allow.san.changes",
-        BOOLEAN,
-        False,
-        "Let a new key store's certificate have other alternative names.",
-    ),
+    ("ssl.allow.dn.changes", BOOLEAN, False, "Let a new key store's certificate have another distinguished name."),
+    ("ssl.allow.san.changes", BOOLEAN, False, "Let a new key store's certificate have other alternative names."),
     ("ssl.cipher.suites", LIST, (), "The cipher suites of TLS listeners."),
     ("ssl.client.auth", STRING, "none", "Request or require certificates of TLS clients."),
     ("ssl.enabled.protocols", LIST, ("TLSv1.2", "TLSv1.3"), "The TLS versions of listeners."),
-    (
-        "ssl.endpoint.identification.algorithm",
-        STRING,
-        "https",
-        "Check of a peer's host name against its certificate.",
-    ),
+    ("ssl.endpoint.identification.algorithm", STRING, "https",
+     "Check of a peer's host name against its certificate."),
     ("ssl.engine.factory.class", CLASS, None, "The Java class that makes TLS engines."),
     ("ssl.key.password", PASSWORD, None, "The password of the private key."),
     ("ssl.keymanager.algorithm", STRING, "SunX509", "The algorithm of Java's key manager."),
@@ -197,12 +101,8 @@ SECURITY: Final[tuple[Row, ...]] = (
     ("ssl.keystore.location", STRING, None, "The key store's file."),
     ("ssl.keystore.password", PASSWORD, None, "The key store's password."),
     ("ssl.keystore.type", STRING, "JKS", "The key store's type."),
-    (
-        "ssl.principal.mapping.rules",
-        STRING,
-        "DEFAULT",
-        "Rules that map a certificate's distinguished name to a user name.",
-    ),
+    ("ssl.principal.mapping.rules", STRING, "DEFAULT",
+     "Rules that map a certificate's distinguished name to a user name."),
     ("ssl.protocol", STRING, "TLSv1.3", "The preferred TLS version."),
     ("ssl.provider", STRING, None, "The Java security provider for TLS."),
     ("ssl.secure.random.implementation", STRING, None, "The Java source of random numbers for TLS."),
@@ -224,48 +124,24 @@ PLUGINS: Final[tuple[Row, ...]] = (
 
 # Tiered storage.
 REMOTE: Final[tuple[Row, ...]] = (
-    (
-        "remote.log.storage.system.enable",
-        BOOLEAN,
-        False,
-        "Enable tiered storage.",
-    ),
+    ("remote.log.storage.system.enable", BOOLEAN, False, "Enable tiered storage."),
     ("remote.log.storage.manager.class.name", STRING, None, "The Java class that stores segments remotely."),
     ("remote.log.storage.manager.class.path", STRING, None, "The class path of that class."),
-    (
-        "remote.log.metadata.manager.class.path",
-        STRING,
-        None,
-        "The class path of the class for the metadata of remote segments.",
-    ),
-    (
-        "remote.log.metadata.manager.listener.name",
-        STRING,
-        None,
-        "The listener for the metadata of remote segments.",
-    ),
+    ("remote.log.metadata.manager.class.path", STRING, None,
+     "The class path of the class for the metadata of remote segments."),
+    ("remote.log.metadata.manager.listener.name", STRING, None, "The listener for the metadata of remote segments."),
     ("log.local.retention.bytes", LONG, -2, "Bytes of a tiered partition to keep on local disk."),
     ("log.local.retention.ms", LONG, -2, "Time to keep a tiered partition's segments on local disk."),
 )
 
 # Older record formats.
 CONVERSION: Final[tuple[Row, ...]] = (
-    (
-        "log.message.downconversion.enable",
-        BOOLEAN,
-        True,
-        "Convert records for clients that know only older formats.",
-    ),
+    ("log.message.downconversion.enable", BOOLEAN, True, "Convert records for clients that know only older formats."),
 )
 
 # The newer group protocols.
 GROUPS: Final[tuple[Row, ...]] = (
-    (
-        "group.coordinator.rebalance.protocols",
-        LIST,
-        ("classic",),
-        "The group protocols that the broker serves.",
-    ),
+    ("group.coordinator.rebalance.protocols", LIST, ("classic",), "The group protocols that the broker serves."),
     ("group.coordinator.new.enable", BOOLEAN, False, "Use Kafka's rewritten group coordinator."),
     ("group.share.enable", BOOLEAN, False, "Serve share groups (KIP-932)."),
 )
