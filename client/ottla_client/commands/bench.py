@@ -63,7 +63,7 @@ def _with_topic(records: int) -> Callable[[Command], Command]:
                     default=records,
                     show_default=True,
                     metavar="N",
-                    help="How many.",
+                    help="Set the number of records.",
                 ),
                 click.option(
                     "-s",

@@ -48,14 +48,14 @@ def _regex(context: click.Context, parameter: click.Parameter, value: str | None
     "--from",
     "begin",
     type=LogPositionType(),
-    metavar="PLACE",
+    metavar="POSITION",
     help="Start at beginning (the default), end, an offset, -N (the last N of each partition), a time "
     "(2026-05-17T14:30, milliseconds), or -15m (ago). With --group, for partitions without a committed offset.",
 )
 @click.option(
     "--until",
     type=LogPositionType(),
-    metavar="PLACE",
+    metavar="POSITION",
     help="Stop at end (the end at the start), an offset (exclusive) or a time.",
 )
 @click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
@@ -73,7 +73,7 @@ def _regex(context: click.Context, parameter: click.Parameter, value: str | None
     type=click.IntRange(min=0),
     multiple=True,
     metavar="N",
-    help="Only these.",
+    help="Read only this partition. Repeat it for several.",
 )
 @click.option(
     "-g",

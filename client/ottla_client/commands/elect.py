@@ -37,7 +37,7 @@ _PAUSE: Final = 0.2
 @click.option(
     "--unclean", is_flag=True, help="Elect any live replica of partitions without a leader. Loses records."
 )
-@click.option("-y", "--yes", is_flag=True, help="Don't ask before --unclean.")
+@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation of --unclean.")
 @options
 def elect(console: Console, topics: tuple[str, ...], unclean: bool, yes: bool) -> None:
     """Make each partition's preferred replica, the first one, its leader if it is in sync.

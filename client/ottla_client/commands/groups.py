@@ -245,7 +245,7 @@ def _show_members(console: Console, group: GroupDescription) -> None:
 
 @groups.command(short_help="Delete groups without members.")
 @click.argument("names", nargs=-1, required=True, metavar="GROUP…", shell_complete=complete_groups)
-@click.option("-y", "--yes", is_flag=True, help="Don't ask.")
+@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 @options
 def delete(console: Console, names: tuple[str, ...], yes: bool) -> None:
     """Delete groups that have no members, with their committed offsets. Without --yes, the command asks first.
@@ -276,7 +276,7 @@ async def _delete(console: Console, names: tuple[str, ...], yes: bool) -> None:
 @click.argument("name", metavar="GROUP", shell_complete=complete_groups)
 @click.argument("members", nargs=-1, metavar="[MEMBER…]")
 @click.option("--all", "everyone", is_flag=True, help="Remove every member.")
-@click.option("-y", "--yes", is_flag=True, help="Don't ask.")
+@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 @options
 def remove_member(console: Console, name: str, members: tuple[str, ...], everyone: bool, yes: bool) -> None:
     """Remove members from a group, by member id, or by instance id for static members.

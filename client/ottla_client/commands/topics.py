@@ -355,7 +355,7 @@ async def _alter(console: Console, name: str, partitions: int) -> None:
 @topics.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME…", shell_complete=complete_topics)
 @click.option("--if-exists", is_flag=True, help="Ignore topics that don't exist.")
-@click.option("-y", "--yes", is_flag=True, help="Don't ask.")
+@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 @options
 def delete(console: Console, names: tuple[str, ...], if_exists: bool, yes: bool) -> None:
     """Delete topics with all their records. Without --yes, the command asks first.
@@ -397,7 +397,7 @@ async def _delete(console: Console, names: tuple[str, ...], if_exists: bool, yes
 @click.option(
     "--partitions", metavar="LIST", help="Delete records of these partitions only, such as 0,2,4-7."
 )
-@click.option("-y", "--yes", is_flag=True, help="Don't ask.")
+@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 @options
 def truncate(
     console: Console, name: str, before: int | None, everything: bool, partitions: str | None, yes: bool
