@@ -1,4 +1,4 @@
-"""Spark for the tests of the pipeline: one session for all, and a standalone cluster for those that need one."""
+"""Spark for the pipeline's tests: one shared session, and a standalone cluster."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def _python(folder: Path) -> Path:
     """This Python, for Spark's workers, with pyspark from where it is installed.
 
-    Spark puts its own archive of pyspark before it, which Python compiles anew in each process: 1.2 s of 1.7.
+    Spark puts its own archive of pyspark first, which Python compiles again in each process: 1.2 s of 1.7.
     """
     script = folder / "python"
     script.write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {shlex.quote(sys.executable)} "$@"\n')

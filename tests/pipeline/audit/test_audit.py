@@ -158,7 +158,7 @@ def test_dead_letters_are_not_missing(topic: str, landing: Landing) -> None:
 
 
 def test_retention(topic: str, landing: Landing) -> None:
-    """Rows stay when the log lets go of their records; what it has still is compared."""
+    """Rows outlive their records in the log; the audit compares the records that remain."""
     landing.land(topic, 0, 0, 50)
     landing.land(topic, 0, 50, 100)
     with Admin(landing.broker.bootstrap) as admin:

@@ -1,4 +1,4 @@
-"""A table that was landed well is clean, and each blow that a partition gets is told by its name."""
+"""A correct table is clean, and each kind of damage to a partition is reported by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of offsets are held against Python's own sets and counters."""
+"""Compares runs of offsets with Python's sets and counters."""
 
 from __future__ import annotations
 

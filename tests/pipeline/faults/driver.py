@@ -1,4 +1,4 @@
-"""A landing job's driver, as a program: it tells of its batches, and dies at a point that it is told.
+"""A landing job's driver as a program: it prints its batches, and kills itself at a given point.
 
 ``python -m tests.pipeline.faults.driver '{"landing": {…}, "die": ["after commit", 2]}'``: the second time that it comes
 there, by SIGKILL, as a machine that loses its power.

@@ -1,7 +1,7 @@
 """A landing job is killed again and again: in the end every record is in its table once, or once a dead letter.
 
-Half of the blows fall at a point of the driver's own work (tests/pipeline/faults/driver.py), the others at any moment:
-on the driver, on Spark's Java process, or on a worker under it. `make faults` deals out more of them.
+Half of the kills hit the driver at a chosen point of its work (tests/pipeline/faults/driver.py), the others the driver,
+Spark's Java process or a worker at any moment. `make faults` kills more often.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ QUICK = "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspar
 
 @dataclass
 class Driver:
-    """A job in a process of its own, and what it has said."""
+    """A job in a process of its own, and its output."""
 
     process: subprocess.Popen[str]
     lines: list[str] = field(default_factory=list)

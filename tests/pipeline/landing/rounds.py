@@ -1,4 +1,4 @@
-"""A landing job without Spark: the same planning, tasks and commits, run here, one step at a time."""
+"""Runs a landing job without Spark, one step at a time, with the real planning, tasks and commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches, run by run: exactly once whatever comes between two steps; the same of every format."""
+"""Batches are landed exactly once whatever happens between two steps, in every format."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def landing(request: pytest.FixtureRequest, broker: BrokerProcess, topic: str, t
 
 @pytest.fixture
 def one(broker: BrokerProcess, topic: str, tmp_path: Path) -> Landing:
-    """For what has nothing to do with the format."""
+    """For tests that don't depend on the format."""
     return Landing(broker.bootstrap, str(tmp_path / "lake" / "flights"), topics=(topic,))
 
 
@@ -79,7 +79,7 @@ def test_the_commit_has_the_logs_checksums(landing: Landing, topic: str) -> None
 
 
 def test_a_batch_that_is_in_the_table_is_skipped(landing: Landing, topic: str) -> None:
-    """Spark's commit failed after the table's: Spark comes with the same batch again, in the next run."""
+    """A batch that another run has landed before this one looked at the table."""
     produce(landing.bootstrap_servers, topic, [b"a", b"b"])
     with Run(landing) as first:
         ranges = first.plan()

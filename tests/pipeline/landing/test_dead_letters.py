@@ -1,4 +1,4 @@
-"""Dead letters: kept with the batch, brought away once, replayed once; whatever comes between two steps."""
+"""Dead letters are kept with their batch, delivered once and replayed once, whatever happens between two steps."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_replay_from_a_table(to_table: Landing, topic: str) -> None:
         job.batch()
     done = replay(wider)
     assert (done.landed, done.failed) == (0, 2)
-    # The records can't be mended, so the parser is: text for the column that was a number.
+    # The records can't be changed, so the schema is: text for the column that was a number.
     text = replace(to_table, table=to_table.table + "-text", schema="a STRING")
     run(text)
     assert sorted(one[0] for one in dead_in_table(text)) == [0, 1, 1, 2, 3]

@@ -1,4 +1,4 @@
-"""Values to columns: what fits, what doesn't, and that row n is record n whatever is among them."""
+"""Parsing of values: valid and invalid ones, and row n is always record n."""
 
 from __future__ import annotations
 

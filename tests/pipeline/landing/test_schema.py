@@ -1,4 +1,4 @@
-"""Columns from DDL and JSON Schema, and what joins with what."""
+"""Columns from DDL and JSON Schema, and schema evolution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job is told: everything that can't be right is said before anything is asked of a broker."""
+"""Settings of a job: every invalid one raises before any broker is asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole job, in Spark: what only a stream can show."""
+"""The whole job, in Spark."""
 
 from __future__ import annotations
 

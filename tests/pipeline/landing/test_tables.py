@@ -1,4 +1,4 @@
-"""Tables: commits that continue where the table ends, or not at all; the same of every format."""
+"""Tables accept only commits that continue where they end, in every format."""
 
 from __future__ import annotations
 

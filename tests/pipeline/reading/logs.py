@@ -1,4 +1,4 @@
-"""Logs made by hand, and what is to be read of them by ``ottla_protocol``'s decoder."""
+"""Logs made by hand, and their records by ``ottla_protocol``'s decoder."""
 
 from __future__ import annotations
 

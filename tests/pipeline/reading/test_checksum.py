@@ -64,7 +64,7 @@ def test_words_change_places() -> None:
 
 
 def test_it_never_changes() -> None:
-    """Checksums stand in tables that are held against the log years later."""
+    """Tables keep checksums for years, so the hash must never change."""
     records = [(b"key", b"value " * size, size) for size in range(300)] + [(None, None, 2**62)]
     assert Checksum.of(table(records)).to_text() == "301:ae6b04e100bb4ebf"
     assert NULL == 0x6A09E667F3BCC909

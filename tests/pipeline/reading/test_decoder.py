@@ -1,4 +1,4 @@
-"""The decoder gives what ``ottla_protocol`` gives, compiled or not, and refuses what it refuses."""
+"""The decoder, compiled or not, accepts and refuses the same as ``ottla_protocol``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ batches = st.tuples(
 
 
 def log_of(made: list[tuple[list[Any], int, bool, int]]) -> bytearray:
-    """Batches one behind the other; so many records at the end of each are gone as after a compaction."""
+    """Consecutive batches, with records missing at the end of each, as after compaction."""
     data = bytearray()
     offset = 3
     for rows, codec, log_append_time, gone in made:

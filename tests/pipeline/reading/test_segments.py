@@ -1,4 +1,4 @@
-"""Reading segment files: what is there, what went away meanwhile, and what isn't to be trusted."""
+"""Reading segment files: intact ones, ones that are deleted meanwhile, and untrusted ones."""
 
 from __future__ import annotations
 
@@ -130,9 +130,6 @@ def test_an_index_of_the_file_before(log: LogFolder) -> None:
     assert offsets(log.range(155, 200)) == [160, 170, 180, 190]
 
 
-# ---- trust
-
-
 def test_not_here(log: LogFolder, tmp_path: Path) -> None:
     three(log)
     good = log.range(0, 10)
@@ -169,9 +166,6 @@ def test_a_folder_without_permission(log: LogFolder) -> None:
         log.path.chmod(0o755)
 
 
-# ---- corruption
-
-
 @pytest.mark.parametrize("at", [8, 16, 17, 30, 61, 100])
 def test_corrupt_bytes(log: LogFolder, at: int) -> None:
     path = log.segment(0, [batch(0, 10), batch(10, 10), batch(20, 10)])
@@ -186,7 +180,7 @@ def test_corrupt_bytes(log: LogFolder, at: int) -> None:
 
 
 def test_every_byte_that_changes(log: LogFolder) -> None:
-    """What is read is right, or there is an error; but for the offset of the last batch, which nothing vouches for."""
+    """Damage never gives wrong records, only errors; except in the last batch's offset, which nothing covers."""
     path = log.segment(0, [batch(at, 3) for at in range(0, 12, 3)], index=False)
     good = path.read_bytes()
     last = len(good) // 4 * 3
@@ -208,9 +202,6 @@ def test_a_batch_of_nearly_all_memory(log: LogFolder) -> None:
     log.segment(0, [data])
     with pytest.raises(CorruptData, match="a record batch of 2147483659 bytes is cut off"):
         offsets(log.range(0, 10))
-
-
-# ---- transactions
 
 
 def test_aborted_records_and_markers_are_passed_over(log: LogFolder) -> None:
@@ -237,9 +228,6 @@ def test_aborted_records_and_markers_are_passed_over(log: LogFolder) -> None:
     (log.path / f"{15:020d}.txnindex").write_bytes(b"\0\1" + entry[2:])
     with pytest.raises(ReadError, match="an entry of version 1"):
         offsets(log.range(0, 22), isolation="read_committed")
-
-
-# ---- files that go, or are replaced, under the reader
 
 
 def chunks(log: LogFolder, range: OffsetRange, **given: Any) -> Iterator[list[int]]:

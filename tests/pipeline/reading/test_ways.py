@@ -239,7 +239,7 @@ def test_where_the_files_are_not_to_be_had(broker: BrokerProcess, new_topic: Cal
 def test_files_that_get_worse(
     tmp_path: Path, broker: BrokerProcess, new_topic: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Damaged files are left at the first doubt; what was read of them isn't read twice."""
+    """Reading leaves damaged files at the first doubt, without reading records twice."""
     t = new_topic(**SMALL)
     fill(broker, t, 3000)
     whole = planned(broker, t)

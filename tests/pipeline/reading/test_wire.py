@@ -1,4 +1,4 @@
-"""Reading over the wire from a broker that says what a test wants: leaders that move, logs that lose records."""
+"""Reading over the wire from a scripted broker: leaders that move, logs that lose records."""
 
 from __future__ import annotations
 
@@ -269,9 +269,6 @@ async def test_no_leader_ever(broker: LogBroker) -> None:
         await broker.read(client={"default.api.timeout.ms": "50"})
 
 
-# ---- records that have gone
-
-
 async def test_retention(broker: LogBroker, caplog: pytest.LogCaptureFixture) -> None:
     def trim() -> None:
         broker.start_offset = 55
@@ -375,9 +372,6 @@ async def test_a_topic_that_is_not_known_yet(broker: LogBroker) -> None:
     assert await reading == list(range(100))
 
 
-# ---- what comes
-
-
 async def test_compacted_batches(broker: LogBroker) -> None:
     for row in (0, 4, 9):
         records = decode_records(broker.log[row])
@@ -438,7 +432,7 @@ async def test_corrupt_batches(broker: LogBroker) -> None:
 
 
 async def test_every_byte_that_changes(broker: LogBroker) -> None:
-    """What is read is right, or there is an error, wherever in an answer a bit has flipped."""
+    """A flipped bit anywhere in a response never gives wrong records, only errors."""
     good = broker.log = [batch(at, 2) for at in range(0, 6, 2)]
     for row in range(3):
         for at in range(len(good[row])):
@@ -489,9 +483,6 @@ async def test_a_broker_that_sends_what_was_read(broker: LogBroker) -> None:
     broker.most = 1
     with pytest.raises(CorruptData, match="the broker sent batches up to 9 only"):
         await broker.read(20, 100)
-
-
-# ---- what is left behind
 
 
 async def test_a_reader_that_is_not_finished(broker: LogBroker) -> None:

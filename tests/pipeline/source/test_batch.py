@@ -177,9 +177,6 @@ def test_places_of_segments(
     assert range.segments is None
 
 
-# ---- what is asked of brokers
-
-
 def test_questions(
     asked: ClusterQueries, new_topic: Callable[..., str], new_name: Callable[..., str], put: Put, admin: Admin
 ) -> None:

@@ -1,4 +1,4 @@
-"""How Spark finds ``format("ottla")``: an import that is light, and that fails for nobody."""
+"""How Spark finds ``format("ottla")``: by a light import that never fails, or by ``register``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options: what is taken, what is refused, and with which words."""
+"""Options of readers: valid ones, invalid ones, and their messages."""
 
 from __future__ import annotations
 

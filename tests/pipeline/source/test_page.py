@@ -1,4 +1,4 @@
-"""The page on Spark: its programs do what it shows, and its tables say what the code says."""
+"""The page on Spark: its programs print what it shows, and its tables match the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``format("ottla")`` in Spark: batches, streams, and what a user is told when something is wrong."""
+"""``format("ottla")`` in Spark: batches, streams, and the errors that a user sees."""
 
 from __future__ import annotations
 
@@ -66,9 +66,6 @@ def said(error: BaseException) -> str:
     assert "Traceback" not in text, text
     assert "\tat " not in text, text
     return text
-
-
-# ---- batches
 
 
 def test_columns_and_types_are_those_of_sparks_connector(
@@ -205,9 +202,6 @@ def test_a_batch_that_can_not_be_decoded(
     headers = {name: value.decode() for name, value in records[0].headers}
     assert (headers["ottla.topic"], headers["ottla.partition"], headers["ottla.offset"]) == ("t", "0", "1")
     assert "checksum" in headers["ottla.error"]
-
-
-# ---- streams
 
 
 def test_a_stream_reads_each_record_once_over_restarts_and_tells_its_group(

@@ -1,4 +1,4 @@
-"""The stream reader as Spark calls it, without Spark: where batches end, what they read, what is committed."""
+"""The stream reader as Spark calls it, without Spark: ends of batches, their ranges, and group commits."""
 
 from __future__ import annotations
 

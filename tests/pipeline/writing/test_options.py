@@ -1,4 +1,4 @@
-"""Options of the writer: names, meanings, and what is said of wrong ones."""
+"""Options of writers: names, meanings, and messages for wrong ones."""
 
 from __future__ import annotations
 

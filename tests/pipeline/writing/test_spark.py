@@ -97,7 +97,7 @@ def sink(rows: DataFrame, broker: BrokerProcess, topic: str, checkpoint: Path) -
 
 
 def run(writer: DataStreamWriter) -> None:
-    """Until all that there was is written. Raises what the stream ended with."""
+    """Wait until everything is written. Raises the stream's error."""
     query = writer.start()
     try:
         assert query.awaitTermination(540)

@@ -1,4 +1,4 @@
-"""Tasks on a real broker, without Spark: what is written, and what is not written again."""
+"""Writing tasks on a real broker, without Spark: rows are written, and not written again."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def breaking(*batches: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def written_then_killed(sink: Sink, number: int, task: int, *values: str, attempt: int = 0) -> None:
-    """As a task that was killed when these rows had arrived: nobody heard of them."""
+    """Like a task that was killed after these rows arrived, before it reported them."""
     sink.write(number, task, batch(*values), attempt)
 
 

@@ -178,7 +178,7 @@ def test_errors_of_the_client_are_one_line(topic: str, task: Task) -> None:
 
 
 def once(writer: BatchWriter, *values: str, finish: bool = True) -> Counter[str]:
-    """A write of one task; what had been there already."""
+    """A write of one task; returns how many rows had been there already."""
     told = writer.write(rows(*values))
     if finish:
         writer.commit([told])
