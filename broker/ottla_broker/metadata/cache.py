@@ -128,7 +128,7 @@ class MetadataCache:
     Attributes:
         unreachable: live brokers whose process doesn't answer this one now.
         departed: brokers that left a moment ago; Metadata still names them.
-        doubtful: partitions that this broker may no longer lead, without knowing who does.
+        doubtful: partitions that this broker may no longer lead; it doesn't know which broker does.
         check_brokers: called before clients learn of leaders, to notice connections to other brokers that have closed
             but whose event waits behind the clients' requests.
     """
@@ -162,7 +162,7 @@ class MetadataCache:
             self._client_topics.pop(name, None)
 
     def client_topic(self, name: str) -> ClientTopic | None:
-        """The topic as clients see it. Only this says who leads; a leader in :class:`PartitionInfo` may be gone."""
+        """The topic as clients see it. Only this names leaders reliably; one in :class:`PartitionInfo` may be gone."""
         found = self._client_topics.get(name)
         if found is None:
             info = self._topics.get(name)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from ottla_broker.clock import Clock
 from ottla_protocol.errors import ErrorCode
 
-NOBODY = -1
+NO_CONTROLLER = -1
 _REGISTRATION_SECONDS = 10.0
 
 
@@ -25,7 +25,7 @@ class EpochFence:
     def __init__(self, clock: Clock, latest_controller_epoch: Callable[[], Awaitable[int]]) -> None:
         """``latest_controller_epoch`` reads the epoch of the last controller that was elected."""
         self._clock = clock
-        self.controller_id = NOBODY
+        self.controller_id = NO_CONTROLLER
         self.controller_epoch = 0
         self.registered = asyncio.Event()
         self._broker_epoch = -1
