@@ -35,6 +35,7 @@ NO_KEYS = {
     "isolation.level",
     "linger.ms",
     "security.protocol",
+    "ssl.ca.location",
     "transactional.id",
 }
 MIGRATION = ROOT / "docs/migration.md"
