@@ -30,6 +30,8 @@ _FROM_KAFKA: Final = {
 _TO_KAFKA: Final = {option: kafka for kafka, option in reversed(_FROM_KAFKA.items())}
 _TEXTS: Final = frozenset((bool, int, float, str, list))
 _WORDS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+# Kafka's values, and those of ssl_check_hostname, which `kafka_name` renames to the same option.
+_HOSTNAME_VALUES: Final = {"https": True, "none": False, "": False, **_WORDS}
 
 
 def kafka_name(name: str) -> str:
@@ -74,9 +76,9 @@ def read_options(
                     f"{shown(given)} is {text}; give certificates as PEM files, and PEM here"
                 )
         elif dotted == _HOSTNAME_CHECK:
-            if text not in ("", "https", "none"):
+            if text.lower() not in _HOSTNAME_VALUES:
                 raise ConfigurationError(f'{shown(given)} is {text!r}; it can be "https", or "" for no check')
-            read[name] = text == "https"
+            read[name] = _HOSTNAME_VALUES[text.lower()]
         elif name in types:
             read[name] = _value(shown(given), text, types[name])
         elif name not in others:

@@ -247,6 +247,23 @@ def test_tls() -> None:
         stream(kafka__security__protocol="SSL", kafka__ssl__endpoint__identification__algorithm="dns")
 
 
+def test_client_settings_in_python_s_spelling() -> None:
+    options = {
+        "kafka.security_protocol": "SSL",
+        "kafka.ssl_check_hostname": "false",
+        "kafka.request_timeout_ms": "5000",
+        "kafka.fetch_max_bytes": "1000",
+    }
+    made = resolve({**LEAST, **options}, stream=True)
+    assert made.client["request.timeout.ms"] == "5000"
+    assert made.client["fetch.max.bytes"] == "1000"
+    settings = ConnectionSettings(**kafka.client_options(made.client))
+    assert settings.request_timeout_ms == 5000
+    assert not settings.ssl_check_hostname
+    with pytest.raises(OptionError, match="did you mean"):
+        resolve({**LEAST, "kafka.request_timeout_m": "5"}, stream=True)
+
+
 def test_dead_letters_need_a_place_and_a_reason() -> None:
     need_dead_letter_topic(batch())
     need_dead_letter_topic(batch(onCorrupt="deadletter", deadLetterTopic="bad"))
