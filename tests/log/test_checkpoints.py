@@ -8,14 +8,13 @@ import pytest
 
 from ottla_broker.log import names
 from ottla_broker.log.checkpoints import (
-    CorruptCheckpointError,
     decode_offsets,
     decode_topic_id,
     encode_offsets,
     encode_topic_id,
     read_topic_id,
 )
-from ottla_broker.log.files import Files
+from ottla_broker.log.files import CorruptFileError, Files
 from ottla_broker.log.leader_epoch import LeaderEpochs
 
 OFFSETS = {("flights", 0): 336776, ("a.b_c-d", 12): 0}
@@ -41,7 +40,7 @@ def test_offset_checkpoints() -> None:
     ],
 )
 def test_damaged_checkpoints_name_their_file(data: bytes) -> None:
-    with pytest.raises(CorruptCheckpointError, match="the-file"):
+    with pytest.raises(CorruptFileError, match="the-file"):
         decode_offsets(data, "the-file")
 
 
@@ -55,7 +54,7 @@ def test_partition_metadata() -> None:
         b"version: 0\ntopic_id: AAEC",
         b"\xff",
     ):
-        with pytest.raises(CorruptCheckpointError):
+        with pytest.raises(CorruptFileError):
             decode_topic_id(data, "file")
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla_broker.log.files import Files
-from ottla_broker.log.index import CorruptIndexError, OffsetIndex, TimeIndex
+from ottla_broker.log.files import CorruptFileError, Files
+from ottla_broker.log.index import OffsetIndex, TimeIndex
 
 
 def test_an_offset_index_is_pairs_of_int32(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_keeping_fewer_entries_shortens_memory_and_file(tmp_path: Path, written:
 def test_an_index_that_contradicts_its_segment_is_found(tmp_path: Path, data: bytes, why: str) -> None:
     path = tmp_path / "0.index"
     path.write_bytes(data)
-    with pytest.raises(CorruptIndexError, match=why):
+    with pytest.raises(CorruptFileError, match=why):
         OffsetIndex(Files(), str(path), new=False).check(1000)
 
 
@@ -93,5 +93,5 @@ def test_an_index_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path) -> N
     path.write_bytes(bytes.fromhex("00000005 00000010"))
     index = OffsetIndex(Files(), str(path), new=False)
     path.write_bytes(b"")
-    with pytest.raises(CorruptIndexError):
+    with pytest.raises(CorruptFileError):
         index.floor(9)

@@ -8,8 +8,9 @@ from struct import pack
 import pytest
 from crc32c import crc32c
 
+from ottla_broker.log.files import CorruptFileError
 from ottla_broker.log.log import Log
-from ottla_broker.log.producer_state import CorruptSnapshotError, decode_snapshot
+from ottla_broker.log.producer_state import decode_snapshot
 from ottla_broker.log.validator import AppendInfo
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import read_header
@@ -126,7 +127,7 @@ def test_a_snapshot_is_kafkas_byte_for_byte(open_log: OpenLog, tmp_path: Path) -
     ],
 )
 def test_a_damaged_snapshot_is_found(data: bytes) -> None:
-    with pytest.raises(CorruptSnapshotError):
+    with pytest.raises(CorruptFileError):
         decode_snapshot(data)
 
 

@@ -20,14 +20,10 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ottla_broker.log.files import Files
+from ottla_broker.log.files import CorruptFileError, Files
 
 _VERSION: Final = "0"
 _UUID_BYTES: Final = 16
-
-
-class CorruptCheckpointError(Exception):
-    """A checkpoint file isn't in Kafka's format; the message names it."""
 
 
 def encode_lines(lines: list[str]) -> bytes:
@@ -36,21 +32,21 @@ def encode_lines(lines: list[str]) -> bytes:
 
 
 def decode_lines(data: bytes, path: str, fields: int) -> list[list[str]]:
-    """The entries, split into ``fields`` each; an empty file has none. Raises CorruptCheckpointError."""
+    """The entries, split into ``fields`` each; an empty file has none. Raises CorruptFileError."""
     try:
         lines = data.decode().splitlines()
     except UnicodeDecodeError:
-        raise CorruptCheckpointError(f"{path} is not text") from None
+        raise CorruptFileError(f"{path} is not text") from None
     if len(lines) < 2:
         return []
     if lines[0] != _VERSION:
-        raise CorruptCheckpointError(f"{path} has version {lines[0][:20]!r}, expected {_VERSION}")
+        raise CorruptFileError(f"{path} has version {lines[0][:20]!r}, expected {_VERSION}")
     entries = [line.split(" ") for line in lines[2:]]
     if lines[1] != str(len(entries)):
-        raise CorruptCheckpointError(f"{path} announces {lines[1][:20]!r} entries and has {len(entries)}")
+        raise CorruptFileError(f"{path} announces {lines[1][:20]!r} entries and has {len(entries)}")
     for entry in entries:
         if len(entry) != fields:
-            raise CorruptCheckpointError(f"{path} has a line of {len(entry)} fields, expected {fields}")
+            raise CorruptFileError(f"{path} has a line of {len(entry)} fields, expected {fields}")
     return entries
 
 
@@ -61,13 +57,13 @@ def encode_offsets(offsets: Mapping[tuple[str, int], int] | Iterable[tuple[tuple
 
 
 def decode_offsets(data: bytes, path: str) -> dict[tuple[str, int], int]:
-    """The offsets of a checkpoint. Raises CorruptCheckpointError."""
+    """The offsets of a checkpoint. Raises CorruptFileError."""
     try:
         return {
             (topic, int(number)): int(offset) for topic, number, offset in decode_lines(data, path, fields=3)
         }
     except ValueError:
-        raise CorruptCheckpointError(f"{path} has a line that is not topic, partition and offset") from None
+        raise CorruptFileError(f"{path} has a line that is not topic, partition and offset") from None
 
 
 def encode_topic_id(topic_id: bytes) -> bytes:
@@ -76,7 +72,7 @@ def encode_topic_id(topic_id: bytes) -> bytes:
 
 
 def decode_topic_id(data: bytes, path: str) -> bytes:
-    """The topic id in ``partition.metadata``. Raises CorruptCheckpointError."""
+    """The topic id in ``partition.metadata``. Raises CorruptFileError."""
     values = {}
     for line in data.decode("utf-8", "replace").splitlines():
         key, colon, value = line.partition(": ")
@@ -88,14 +84,14 @@ def decode_topic_id(data: bytes, path: str) -> bytes:
     except ValueError:
         topic_id = b""
     if values.get("version") != _VERSION or len(topic_id) != _UUID_BYTES:
-        raise CorruptCheckpointError(f"{path} does not hold a topic id in version {_VERSION}")
+        raise CorruptFileError(f"{path} does not hold a topic id in version {_VERSION}")
     return topic_id
 
 
 def read_topic_id(files: Files, path: str) -> bytes:
     """The topic id of a partition's folder; zeros without a file, or when a power cut left it empty.
 
-    Raises CorruptCheckpointError, OSError.
+    Raises CorruptFileError, OSError.
     """
     try:
         data = files.read_all(path)

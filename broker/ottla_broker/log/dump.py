@@ -10,14 +10,16 @@ Files are opened for reading only, so a dump may run beside the broker.
 from __future__ import annotations
 
 import os.path
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Any, Final
 
 from ottla_broker.log import names, txn_index
-from ottla_broker.log.checkpoints import CorruptCheckpointError, decode_lines, decode_offsets, decode_topic_id
-from ottla_broker.log.files import Files
-from ottla_broker.log.producer_state import CorruptSnapshotError, decode_snapshot
+from ottla_broker.log.checkpoints import decode_lines, decode_offsets, decode_topic_id
+from ottla_broker.log.files import CorruptFileError, Files
+from ottla_broker.log.index import OFFSET_ENTRY, TIME_ENTRY
+from ottla_broker.log.producer_state import decode_snapshot
 from ottla_broker.log.segment import LogSegment
 from ottla_protocol.records.batch import BatchHeader, CorruptRecordError, UnsupportedMagicError, crc_is_valid
 
@@ -31,8 +33,6 @@ OFFSET_CHECKPOINTS: Final = frozenset(
 )
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
-_OFFSET_ENTRY: Final = Struct(">ii")
-_TIME_ENTRY: Final = Struct(">qi")
 TEMPORARY: Final = (names.CLEANED, names.SWAP, names.DELETED)
 _UNPRINTABLE: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
 
@@ -176,18 +176,18 @@ def text(data: bytes | None) -> str | Entry | None:
 
 def dump_offset_index(files: Files, path: str) -> Iterator[Entry]:
     """The entries of an ``.index`` file. Raises OSError."""
-    base = base_offset_of(path)
-    for offset, position in index_entries(files.read_all(path), _OFFSET_ENTRY):
+    data, base = files.read_all(path), base_offset_of(path)
+    for offset, position in index_entries(data, OFFSET_ENTRY):
         yield {"kind": "index", "offset": base + offset, "position": position}
-    yield from _odd_bytes(files, path, _OFFSET_ENTRY)
+    yield from _odd_bytes(data, OFFSET_ENTRY)
 
 
 def dump_time_index(files: Files, path: str) -> Iterator[Entry]:
     """The entries of a ``.timeindex`` file. Raises OSError."""
-    base = base_offset_of(path)
-    for timestamp, offset in index_entries(files.read_all(path), _TIME_ENTRY):
+    data, base = files.read_all(path), base_offset_of(path)
+    for timestamp, offset in index_entries(data, TIME_ENTRY):
         yield {"kind": "timeindex", "timestamp": timestamp, "offset": base + offset}
-    yield from _odd_bytes(files, path, _TIME_ENTRY)
+    yield from _odd_bytes(data, TIME_ENTRY)
 
 
 def index_entries(data: bytes, entry: Struct) -> Iterator[tuple[int, int]]:
@@ -199,36 +199,27 @@ def index_entries(data: bytes, entry: Struct) -> Iterator[tuple[int, int]]:
         yield pair
 
 
-def _odd_bytes(files: Files, path: str, entry: Struct) -> Iterator[Entry]:
-    size = files.size(path)
-    if odd := size % entry.size:
-        yield {"kind": "damage", "position": size - odd, "problem": f"{odd} bytes that are not an entry"}
+def _odd_bytes(data: bytes, entry: Struct) -> Iterator[Entry]:
+    if odd := len(data) % entry.size:
+        yield {"kind": "damage", "position": len(data) - odd, "problem": f"{odd} bytes that are not an entry"}
 
 
 def dump_txn_index(files: Files, path: str) -> Iterator[Entry]:
     """The entries of a ``.txnindex`` file. Raises OSError."""
-    try:
-        for each in txn_index.read(files, path):
-            yield {
-                "kind": "txnindex",
-                "version": 0,
-                "producerId": each.producer_id,
-                "firstOffset": each.first_offset,
-                "lastOffset": each.last_offset,
-                "lastStableOffset": each.last_stable_offset,
-            }
-    except txn_index.CorruptTxnIndexError as error:
-        yield {"kind": "damage", "problem": str(error)}
+    for each in txn_index.read(files, path):
+        yield {
+            "kind": "txnindex",
+            "version": 0,
+            "producerId": each.producer_id,
+            "firstOffset": each.first_offset,
+            "lastOffset": each.last_offset,
+            "lastStableOffset": each.last_stable_offset,
+        }
 
 
 def dump_snapshot(files: Files, path: str) -> Iterator[Entry]:
     """The producers of a ``.snapshot`` file. Raises OSError."""
-    try:
-        producers = decode_snapshot(files.read_all(path))
-    except CorruptSnapshotError as error:
-        yield {"kind": "damage", "problem": str(error)}
-        return
-    for producer in producers:
+    for producer in decode_snapshot(files.read_all(path)):
         entry: Entry = {
             "kind": "producer",
             "producerId": producer.producer_id,
@@ -251,36 +242,20 @@ def dump_snapshot(files: Files, path: str) -> Iterator[Entry]:
 
 def dump_leader_epochs(files: Files, path: str) -> Iterator[Entry]:
     """The lines of a ``leader-epoch-checkpoint``. Raises OSError."""
-    try:
-        for epoch, start in decode_lines(files.read_all(path), path, fields=2):
-            yield {"kind": "leader epoch", "epoch": int(epoch), "startOffset": int(start)}
-    except (CorruptCheckpointError, ValueError) as error:
-        yield {"kind": "damage", "problem": str(error)}
+    for epoch, start in decode_lines(files.read_all(path), path, fields=2):
+        yield {"kind": "leader epoch", "epoch": int(epoch), "startOffset": int(start)}
 
 
 def dump_offset_checkpoint(files: Files, path: str) -> Iterator[Entry]:
     """The lines of an offset checkpoint of a data folder. Raises OSError."""
-    try:
-        for (topic, partition), offset in decode_offsets(files.read_all(path), path).items():
-            yield {"kind": "checkpoint", "topic": topic, "partition": partition, "offset": offset}
-    except CorruptCheckpointError as error:
-        yield {"kind": "damage", "problem": str(error)}
+    for (topic, partition), offset in decode_offsets(files.read_all(path), path).items():
+        yield {"kind": "checkpoint", "topic": topic, "partition": partition, "offset": offset}
 
 
 def dump_partition_metadata(files: Files, path: str) -> Iterator[Entry]:
     """The topic id in ``partition.metadata``. Raises OSError."""
-    from base64 import urlsafe_b64encode
-
-    try:
-        topic_id = decode_topic_id(files.read_all(path), path)
-    except CorruptCheckpointError as error:
-        yield {"kind": "damage", "problem": str(error)}
-        return
-    yield {
-        "kind": "partition metadata",
-        "version": 0,
-        "topicId": urlsafe_b64encode(topic_id).decode().rstrip("="),
-    }
+    topic_id = urlsafe_b64encode(decode_topic_id(files.read_all(path), path)).decode()
+    yield {"kind": "partition metadata", "version": 0, "topicId": topic_id.rstrip("=")}
 
 
 def dump_properties(files: Files, path: str) -> Iterator[Entry]:
@@ -316,7 +291,15 @@ def dump_file(
     if suffix == names.LOG:
         return dump_log(files, path, records=records, decode=decode)
     reader = _BY_NAME.get(name) or _BY_SUFFIX.get(suffix)
-    return reader(files, path) if reader is not None else None
+    return _with_damage(reader(files, path)) if reader is not None else None
+
+
+def _with_damage(entries: Iterator[Entry]) -> Iterator[Entry]:
+    """All entries; if the file can't be read any further, the last one says why."""
+    try:
+        yield from entries
+    except (CorruptFileError, ValueError) as error:
+        yield {"kind": "damage", "problem": str(error)}
 
 
 def as_line(entry: Entry) -> str:

@@ -27,6 +27,10 @@ _LOG_SHARE: Final = 2
 """Logs may use 1/2 of the process's descriptors; sockets, checkpoints and libraries need the rest."""
 
 
+class CorruptFileError(Exception):
+    """A file beside the ``.log`` files contradicts its format or its segment; the message says how."""
+
+
 class LockedError(Exception):
     """The lock file is held by another process."""
 

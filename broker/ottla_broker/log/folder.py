@@ -18,8 +18,8 @@ from typing import Final
 
 from ottla_broker.events import get_logger
 from ottla_broker.log import names
-from ottla_broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
-from ottla_broker.log.files import FileLock, Files, LockedError
+from ottla_broker.log.checkpoints import decode_offsets, encode_offsets
+from ottla_broker.log.files import CorruptFileError, FileLock, Files, LockedError
 
 _CLEAN_MARKER: Final = b'{"version":0,"brokerEpoch":-1}'
 _VERSIONS: Final = ("0", "1")
@@ -169,7 +169,7 @@ class DataFolder:
             return decode_offsets(self.files.read_all(path), path)
         except FileNotFoundError:
             return {}
-        except (CorruptCheckpointError, OSError) as error:
+        except (CorruptFileError, OSError) as error:
             _log.warning("checkpoint can't be read, going on without it", file=path, why=str(error))
             return {}
 

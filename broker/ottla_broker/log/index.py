@@ -26,15 +26,11 @@ from bisect import bisect_right
 from struct import Struct
 from typing import Final
 
-from ottla_broker.log.files import Files, LogFile
+from ottla_broker.log.files import CorruptFileError, Files, LogFile
 
-_OFFSET_ENTRY: Final = Struct(">ii")
-_TIME_ENTRY: Final = Struct(">qi")
+OFFSET_ENTRY: Final = Struct(">ii")
+TIME_ENTRY: Final = Struct(">qi")
 MAX_RELATIVE: Final = 2**31 - 1
-
-
-class CorruptIndexError(Exception):
-    """The index file contradicts itself or its segment, and must be rebuilt from the log."""
 
 
 class SparseIndex:
@@ -64,13 +60,13 @@ class SparseIndex:
         return len(self) * self._entry.size
 
     def entry(self, slot: int) -> tuple[int, int]:
-        """Key and value of the entry ``slot``, counted from 0. Raises CorruptIndexError, OSError."""
+        """Key and value of the entry ``slot``, counted from 0. Raises CorruptFileError, OSError."""
         if slot >= self._on_disk:
             return self._keys[slot - self._on_disk], self._values[slot - self._on_disk]
         size = self._entry.size
         data = self.file.read(slot * size, size)
         if len(data) != size:
-            raise CorruptIndexError(f"{self.file.path} is shorter than it was")
+            raise CorruptFileError(f"{self.file.path} is shorter than it was")
         key, value = self._entry.unpack(data)
         return key, value
 
@@ -89,7 +85,7 @@ class SparseIndex:
         return low - 1
 
     def floor(self, key: int) -> tuple[int, int] | None:
-        """The last pair whose key is at most ``key``. Raises CorruptIndexError, OSError."""
+        """The last pair whose key is at most ``key``. Raises CorruptFileError, OSError."""
         slot = self.floor_slot(key)
         return None if slot < 0 else self.entry(slot)
 
@@ -142,15 +138,15 @@ class SparseIndex:
         return b"".join(map(self._entry.pack, keys, values))
 
     def check(self, segment_size: int) -> None:
-        """Compare the file's length and last entry with the segment. Raises CorruptIndexError, OSError."""
+        """Compare the file's length and last entry with the segment. Raises CorruptFileError, OSError."""
         if self.file.size() % self._entry.size:
-            raise CorruptIndexError(f"{self.file.path} does not hold a whole number of entries")
+            raise CorruptFileError(f"{self.file.path} does not hold a whole number of entries")
         count = len(self)
         if not count:
             return
         key, value = self.entry(count - 1)
         if key < 0 or value < 0 or (count > 1 and (key, value) <= self.entry(0)):
-            raise CorruptIndexError(f"{self.file.path} ends in an entry that is out of order")
+            raise CorruptFileError(f"{self.file.path} ends in an entry that is out of order")
         self._check_last(value, segment_size)
 
     def _check_last(self, value: int, segment_size: int) -> None:
@@ -161,7 +157,7 @@ class OffsetIndex(SparseIndex):
     """Keys are relative offsets, values positions."""
 
     __slots__ = ()
-    _entry = _OFFSET_ENTRY
+    _entry = OFFSET_ENTRY
     _key_type = "i"
 
     def _encode(self, keys: array[int], values: array[int]) -> bytes:
@@ -174,7 +170,7 @@ class OffsetIndex(SparseIndex):
 
     def _check_last(self, value: int, segment_size: int) -> None:
         if value >= segment_size:
-            raise CorruptIndexError(
+            raise CorruptFileError(
                 f"{self.file.path} points past the end of its segment ({value} of {segment_size})"
             )
 
@@ -200,7 +196,7 @@ class TimeIndex(SparseIndex):
     """Keys are timestamps in ms, values relative offsets."""
 
     __slots__ = ()
-    _entry = _TIME_ENTRY
+    _entry = TIME_ENTRY
     _key_type = "q"
 
     def last(self) -> tuple[int, int] | None:

@@ -11,7 +11,8 @@ from bisect import bisect_left, bisect_right
 from typing import Final
 
 from ottla_broker.events import get_logger
-from ottla_broker.log.checkpoints import CorruptCheckpointError, decode_lines, encode_lines
+from ottla_broker.log.checkpoints import decode_lines, encode_lines
+from ottla_broker.log.files import CorruptFileError
 
 UNDEFINED_EPOCH: Final = -1
 UNDEFINED_OFFSET: Final = -1
@@ -35,7 +36,7 @@ class LeaderEpochs:
         """Read a checkpoint file; one that can't be read counts as none."""
         try:
             entries = [(int(epoch), int(start)) for epoch, start in decode_lines(data, path, fields=2)]
-        except (CorruptCheckpointError, ValueError) as error:
+        except (CorruptFileError, ValueError) as error:
             _log.warning(
                 "leader epoch checkpoint can't be read, epochs are read from the batches",
                 file=path,

@@ -26,8 +26,8 @@ from ottla_broker.events import get_logger
 from ottla_broker.log import names, txn_index
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.environment import LogEnvironment
-from ottla_broker.log.files import Files
-from ottla_broker.log.index import MAX_RELATIVE, CorruptIndexError
+from ottla_broker.log.files import CorruptFileError, Files
+from ottla_broker.log.index import MAX_RELATIVE
 from ottla_broker.log.leader_epoch import LeaderEpochs
 from ottla_broker.log.producer_state import ProducerStates
 from ottla_broker.log.segment import LogSegment
@@ -213,9 +213,9 @@ class _Recovery:
                 if stem + names.OFFSET_INDEX not in found or stem + names.TIME_INDEX not in found:
                     if not segment.size:
                         continue
-                    raise CorruptIndexError("index file missing")
+                    raise CorruptFileError("index file missing")
                 segment.check_indexes()
-            except CorruptIndexError as error:
+            except CorruptFileError as error:
                 _log.warning(
                     "index rebuilt", partition=self.name, segment=segment.base_offset, why=str(error)
                 )

@@ -21,9 +21,10 @@ from typing import Final
 
 from ottla_broker.events import get_logger
 from ottla_broker.log import names, txn_index
-from ottla_broker.log.checkpoints import CorruptCheckpointError, encode_topic_id, read_topic_id
+from ottla_broker.log.checkpoints import encode_topic_id, read_topic_id
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.environment import LogEnvironment
+from ottla_broker.log.files import CorruptFileError
 from ottla_broker.log.flush import FlushJob
 from ottla_broker.log.leader_epoch import LeaderEpochs
 from ottla_broker.log.producer_state import ProducerStates
@@ -171,7 +172,7 @@ class Log:
             path = f"{self.path}/{names.PARTITION_METADATA}"
             try:
                 topic_id = read_topic_id(self.environment.files, path)
-            except (CorruptCheckpointError, OSError) as error:
+            except (CorruptFileError, OSError) as error:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}") from error
             self._topic_id = topic_id
         return topic_id
@@ -484,7 +485,7 @@ class Log:
             self.log_start_offset = min(self.log_start_offset, offset)
             self.epochs.truncate_from_end(offset)
             self._reload_producers(now_ms)
-        except (OSError, CorruptRecordError, txn_index.CorruptTxnIndexError) as error:
+        except (OSError, CorruptRecordError, CorruptFileError) as error:
             raise self.fail(f"truncation to {offset} failed: {error}") from error
         _log.info("log truncated", topic=self.topic, partition=self.partition, end_offset=offset)
         return True

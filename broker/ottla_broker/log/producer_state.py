@@ -33,7 +33,7 @@ from typing import Final, NamedTuple
 
 from ottla_broker.events import get_logger
 from ottla_broker.log import names
-from ottla_broker.log.files import Files
+from ottla_broker.log.files import CorruptFileError, Files
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import BatchHeader
 from ottla_protocol.records.crc import crc32c
@@ -66,10 +66,6 @@ class EndedTransaction(NamedTuple):
     first_offset: int
     marker_offset: int
     aborted: bool
-
-
-class CorruptSnapshotError(Exception):
-    """The snapshot's bytes are damaged."""
 
 
 @dataclass(slots=True, eq=False)
@@ -109,17 +105,17 @@ def encode_snapshot(entries: list[ProducerEntry]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> list[ProducerEntry]:
-    """The producers of a snapshot file. Raises CorruptSnapshotError."""
+    """The producers of a snapshot file. Raises CorruptFileError."""
     try:
         version, crc, count = _HEADER.unpack_from(data)
         if version != _VERSION:
-            raise CorruptSnapshotError(f"version {version}, expected {_VERSION}")
+            raise CorruptFileError(f"version {version}, expected {_VERSION}")
         if crc != crc32c(data[_CRC_END:]):
-            raise CorruptSnapshotError("the checksum does not match")
+            raise CorruptFileError("the checksum does not match")
         if count < 0 or _HEADER.size + count * _ENTRY.size > len(data):
-            raise CorruptSnapshotError(f"{count} entries in {len(data)} bytes")
+            raise CorruptFileError(f"{count} entries in {len(data)} bytes")
     except StructError:
-        raise CorruptSnapshotError(f"only {len(data)} bytes") from None
+        raise CorruptFileError(f"only {len(data)} bytes") from None
     entries = []
     for slot in range(count):
         fields = _ENTRY.unpack_from(data, _HEADER.size + slot * _ENTRY.size)
@@ -333,7 +329,7 @@ class ProducerStates:
             offset = self.snapshots[-1]
             try:
                 entries = decode_snapshot(self._files.read_all(self.path(offset)))
-            except (CorruptSnapshotError, FileNotFoundError) as error:
+            except (CorruptFileError, FileNotFoundError) as error:
                 _log.warning(
                     "producer snapshot damaged, going back to an older one",
                     file=self.path(offset),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from ottla_broker.log.files import FileSlice
-from ottla_broker.log.index import CorruptIndexError
+from ottla_broker.log.files import CorruptFileError, FileSlice
 from ottla_broker.log.segment import LogSegment
 from ottla_broker.log.segment_list import SegmentList
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -100,7 +99,7 @@ class LogReader:
             return FileSlice(segment.file, position, size)
         except CorruptRecordError as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}") from error
-        except CorruptIndexError as error:
+        except CorruptFileError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: {error}") from error
         except OSError as error:
             raise log.storage_error("the log could not be read", error) from error

@@ -16,8 +16,8 @@ from typing import Final
 
 from ottla_broker.log import names
 from ottla_broker.log.config import LogConfig
-from ottla_broker.log.files import Files, LogFile
-from ottla_broker.log.index import MAX_RELATIVE, CorruptIndexError, OffsetIndex, SparseIndex, TimeIndex
+from ottla_broker.log.files import CorruptFileError, Files, LogFile
+from ottla_broker.log.index import MAX_RELATIVE, OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, SparseIndex, TimeIndex
 from ottla_protocol.records.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -34,8 +34,6 @@ _SCAN_BYTES: Final = 16 * 1024
 _LEGACY_OVERHEAD: Final = 14
 _LAST_OLD_MAGIC: Final = 1
 CHUNK_BYTES: Final = 1 << 20
-_OFFSET_ENTRY: Final = 8
-_TIME_ENTRY: Final = 12
 
 
 class LogSegment:
@@ -143,11 +141,11 @@ class LogSegment:
     def check_indexes(self) -> None:
         """Compare the indexes with the segment.
 
-        Raises CorruptIndexError (a missing file is one too), OSError.
+        Raises CorruptFileError (a missing file is one too), OSError.
         """
         for kind in (names.OFFSET_INDEX, names.TIME_INDEX):
             if not self.files.exists(self.path(kind)):
-                raise CorruptIndexError(f"{self.path(kind)} is missing")
+                raise CorruptFileError(f"{self.path(kind)} is missing")
         self.offset_index.check(self.size)
         self.time_index.check(self.size)
 
@@ -271,8 +269,8 @@ class LogSegment:
             return True
         if self._index_entries_left < 0:
             self._index_entries_left = min(
-                config.segment_index_bytes // _OFFSET_ENTRY - len(self.offset_index),
-                config.segment_index_bytes // _TIME_ENTRY - 1 - len(self.time_index),
+                config.segment_index_bytes // OFFSET_ENTRY.size - len(self.offset_index),
+                config.segment_index_bytes // TIME_ENTRY.size - 1 - len(self.time_index),
             )
         if self._index_entries_left <= 0:
             return True

@@ -84,7 +84,7 @@ class SegmentList:
     def truncate_to(self, offset: int, now_ms: int) -> Sequence[LogSegment]:
         """Remove all batches from ``offset`` on, which isn't below all; returns the segments that are left over.
 
-        Raises CorruptRecordError, CorruptTxnIndexError too.
+        Raises CorruptRecordError, CorruptFileError too.
         """
         count = bisect_right(self.base_offsets, offset)
         kept, removed = self.all[:count], self.all[count:]

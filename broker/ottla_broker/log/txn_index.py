@@ -17,6 +17,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.log import names
+from ottla_broker.log.files import CorruptFileError
 
 if TYPE_CHECKING:
     from ottla_broker.log.files import Files
@@ -37,29 +38,25 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-class CorruptTxnIndexError(Exception):
-    """The file's bytes are not whole entries."""
-
-
 def encode(aborted: Iterable[AbortedTransaction]) -> bytes:
     """The bytes of the file."""
     return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in aborted)
 
 
 def decode(data: bytes) -> list[AbortedTransaction]:
-    """The entries of a file. Raises CorruptTxnIndexError."""
+    """The entries of a file. Raises CorruptFileError."""
     if len(data) % ENTRY_SIZE:
-        raise CorruptTxnIndexError(f"{len(data)} bytes are not a whole number of entries of {ENTRY_SIZE}")
+        raise CorruptFileError(f"{len(data)} bytes are not a whole number of entries of {ENTRY_SIZE}")
     entries: list[AbortedTransaction] = []
     for version, *fields in _ENTRY.iter_unpack(data):
         if version != _VERSION:
-            raise CorruptTxnIndexError(f"entry {len(entries)} has version {version}, expected {_VERSION}")
+            raise CorruptFileError(f"entry {len(entries)} has version {version}, expected {_VERSION}")
         entries.append(AbortedTransaction(*fields))
     return entries
 
 
 def read(files: Files, path: str) -> list[AbortedTransaction]:
-    """The entries of the file at ``path``; none without a file. Raises CorruptTxnIndexError, OSError."""
+    """The entries of the file at ``path``; none without a file. Raises CorruptFileError, OSError."""
     try:
         data = files.read_all(path)
     except FileNotFoundError:
@@ -86,7 +83,7 @@ def clear(segment: LogSegment) -> None:
 
 
 def truncate_to(segment: LogSegment, offset: int) -> None:
-    """Remove the entries of markers at or after ``offset``. Raises OSError, CorruptTxnIndexError."""
+    """Remove the entries of markers at or after ``offset``. Raises OSError, CorruptFileError."""
     path = segment.path(names.TXN_INDEX)
     entries = read(segment.files, path)
     kept = [entry for entry in entries if entry.last_offset < offset]

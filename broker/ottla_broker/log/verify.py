@@ -25,11 +25,10 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla_broker.log import names, txn_index
-from ottla_broker.log.checkpoints import CorruptCheckpointError, decode_lines, decode_offsets, decode_topic_id
+from ottla_broker.log.checkpoints import decode_lines, decode_offsets, decode_topic_id
 from ottla_broker.log.dump import (
     OFFSET_CHECKPOINTS,
     TEMPORARY,
@@ -40,8 +39,10 @@ from ottla_broker.log.dump import (
     open_segment,
     plain_name,
 )
+from ottla_broker.log.files import CorruptFileError
+from ottla_broker.log.index import MAX_RELATIVE, OFFSET_ENTRY, TIME_ENTRY
 from ottla_broker.log.leader_epoch import LeaderEpochs
-from ottla_broker.log.producer_state import CorruptSnapshotError, decode_snapshot
+from ottla_broker.log.producer_state import decode_snapshot
 from ottla_protocol.records.batch import (
     BatchHeader,
     CorruptRecordError,
@@ -52,9 +53,8 @@ from ottla_protocol.records.batch import (
 if TYPE_CHECKING:
     from ottla_broker.log.files import Files
 
-_OFFSET_ENTRY: Final = Struct(">ii")
-_TIME_ENTRY: Final = Struct(">qi")
-_MOST_RELATIVE: Final = 2**31 - 1
+Problem = tuple[int | None, str]
+"""A position in the file in bytes, None for the whole file, and what is wrong there."""
 
 
 class Finding(NamedTuple):
@@ -78,6 +78,11 @@ class Tally:
     batches: int = 0
     records: int = 0
     findings: int = 0
+
+    def finding(self, file: str, position: int | None, problem: str) -> Finding:
+        """A finding, counted."""
+        self.findings += 1
+        return Finding(file, position, problem)
 
 
 class SegmentMap:
@@ -110,8 +115,8 @@ class SegmentMap:
         self.end_offset = header.last_offset + 1
 
 
-def verify_log(files: Files, path: str, found: SegmentMap, tally: Tally) -> Iterator[Finding]:
-    """Findings about a ``.log`` file; its batches are added to ``found``. Raises OSError."""
+def verify_log(files: Files, path: str, found: SegmentMap, tally: Tally) -> Iterator[Problem]:
+    """Problems of a ``.log`` file; its batches are added to ``found``. Raises OSError."""
     segment = open_segment(files, path)
     good = 0
     try:
@@ -119,14 +124,12 @@ def verify_log(files: Files, path: str, found: SegmentMap, tally: Tally) -> Iter
             good = position + header.size
             tally.batches += 1
             for problem in _batch_problems(header, batch, found, tally):
-                yield Finding(path, position, problem)
+                yield position, problem
             found.add(position, header)
     except CorruptRecordError as error:
         if not isinstance(error, UnsupportedMagicError) or not is_zero_from(segment, good):
             left = segment.size - good
-            yield Finding(
-                path, good, f"no batch can be read here, {left} bytes before the file's end: {error}"
-            )
+            yield good, f"no batch can be read here, {left} bytes before the file's end: {error}"
 
 
 def _batch_problems(header: BatchHeader, batch: memoryview, found: SegmentMap, tally: Tally) -> Iterator[str]:
@@ -134,7 +137,7 @@ def _batch_problems(header: BatchHeader, batch: memoryview, found: SegmentMap, t
     first, last = header.base_offset, header.last_offset
     if first < found.end_offset:
         yield f"offset {first} where {found.end_offset} or more has to follow"
-    if last < first or last - base > _MOST_RELATIVE:
+    if last < first or last - base > MAX_RELATIVE:
         yield f"offsets {first} to {last} do not fit a segment that begins at {base}"
     if not crc_is_valid(batch, 0, header):
         yield f"the checksum of the batch with offsets {first} to {last} does not match its bytes"
@@ -166,109 +169,80 @@ def _record_problems(header: BatchHeader, batch: memoryview, tally: Tally) -> It
             yield f"the batch says its largest timestamp is {header.max_timestamp}, its records say {largest}"
 
 
-def verify_offset_index(files: Files, path: str, found: SegmentMap) -> Iterator[Finding]:
-    """Findings about an ``.index`` file, compared with its segment's batches. Raises OSError."""
-    yield from _whole_entries(files, path, _OFFSET_ENTRY)
+def verify_offset_index(files: Files, path: str, found: SegmentMap) -> Iterator[Problem]:
+    """Problems of an ``.index`` file, compared with its segment's batches. Raises OSError."""
     previous = (-1, -1)
-    for number, (relative, position) in enumerate(index_entries(files.read_all(path), _OFFSET_ENTRY)):
-        at = number * _OFFSET_ENTRY.size
+    data = files.read_all(path)
+    yield from _whole_entries(data, OFFSET_ENTRY.size)
+    for number, (relative, position) in enumerate(index_entries(data, OFFSET_ENTRY)):
+        at = number * OFFSET_ENTRY.size
         if relative <= previous[0] or position <= previous[1]:
-            yield Finding(path, at, f"entry ({relative}, {position}) does not grow from {previous}")
+            yield at, f"entry ({relative}, {position}) does not grow from {previous}"
         previous = (relative, position)
         offset = found.base_offset + relative
         row = bisect_left(found.positions, position)
+        last = bisect_left(found.last_offsets, offset)
         if row == len(found.positions) or found.positions[row] != position:
-            yield Finding(path, at, f"points at position {position}, where no batch begins")
+            yield at, f"points at position {position}, where no batch begins"
         elif offset < found.first_offsets[row]:
-            yield Finding(
-                path,
-                at,
-                f"offset {offset} lies before the batch at {position}, of {found.first_offsets[row]}",
-            )
-        elif not _is_last_offset(found, offset):
-            yield Finding(path, at, f"offset {offset} is not the last one of a batch")
+            yield at, f"offset {offset} lies before the batch at {position}, of {found.first_offsets[row]}"
+        elif last == len(found.last_offsets) or found.last_offsets[last] != offset:
+            yield at, f"offset {offset} is not the last one of a batch"
 
 
-def _is_last_offset(found: SegmentMap, offset: int) -> bool:
-    row = bisect_left(found.last_offsets, offset)
-    return row < len(found.last_offsets) and found.last_offsets[row] == offset
-
-
-def verify_time_index(files: Files, path: str, found: SegmentMap) -> Iterator[Finding]:
-    """Findings about a ``.timeindex`` file, compared with its segment's batches. Raises OSError."""
-    yield from _whole_entries(files, path, _TIME_ENTRY)
+def verify_time_index(files: Files, path: str, found: SegmentMap) -> Iterator[Problem]:
+    """Problems of a ``.timeindex`` file, compared with its segment's batches. Raises OSError."""
     previous = (-1, -1)
-    for number, (timestamp, relative) in enumerate(index_entries(files.read_all(path), _TIME_ENTRY)):
-        at = number * _TIME_ENTRY.size
+    data = files.read_all(path)
+    yield from _whole_entries(data, TIME_ENTRY.size)
+    for number, (timestamp, relative) in enumerate(index_entries(data, TIME_ENTRY)):
+        at = number * TIME_ENTRY.size
         if timestamp <= previous[0] or relative < previous[1]:
-            yield Finding(path, at, f"entry ({timestamp}, {relative}) does not grow from {previous}")
+            yield at, f"entry ({timestamp}, {relative}) does not grow from {previous}"
         previous = (timestamp, relative)
         offset = found.base_offset + relative
         row = bisect_left(found.last_offsets, offset)
         if row == len(found.last_offsets) or offset < found.first_offsets[row]:
-            yield Finding(path, at, f"offset {offset} is in no batch")
+            yield at, f"offset {offset} is in no batch"
         elif found.timestamps[row] != timestamp:
-            yield Finding(
-                path,
-                at,
-                f"says offset {offset} has timestamp {timestamp}, its batch has {found.timestamps[row]}",
-            )
+            yield at, f"says offset {offset} has timestamp {timestamp}, its batch has {found.timestamps[row]}"
         elif found.largest_timestamps[row] != timestamp:
-            yield Finding(
-                path,
-                at,
-                f"the largest timestamp up to offset {offset} is {found.largest_timestamps[row]}",
-            )
+            yield at, f"the largest timestamp up to offset {offset} is {found.largest_timestamps[row]}"
 
 
-def _whole_entries(files: Files, path: str, entry: Struct) -> Iterator[Finding]:
-    size = files.size(path)
-    if odd := size % entry.size:
-        yield Finding(path, size - odd, f"{odd} bytes at the end are not a whole entry of {entry.size}")
+def _whole_entries(data: bytes, size: int) -> Iterator[Problem]:
+    if odd := len(data) % size:
+        yield len(data) - odd, f"{odd} bytes at the end are not a whole entry of {size}"
 
 
-def verify_txn_index(files: Files, path: str, found: SegmentMap) -> Iterator[Finding]:
-    """Findings about a ``.txnindex`` file. Raises OSError."""
-    try:
-        entries = txn_index.read(files, path)
-    except txn_index.CorruptTxnIndexError as error:
-        yield Finding(path, None, str(error))
-        return
+def verify_txn_index(files: Files, path: str, found: SegmentMap) -> Iterator[Problem]:
+    """Problems of a ``.txnindex`` file. Raises OSError, CorruptFileError."""
     previous = -1
-    for number, entry in enumerate(entries):
+    for number, entry in enumerate(txn_index.read(files, path)):
         at = number * txn_index.ENTRY_SIZE
         if entry.last_offset <= previous or entry.first_offset > entry.last_offset:
-            yield Finding(
-                path, at, f"transaction {entry.first_offset} to {entry.last_offset} behind {previous}"
-            )
+            yield at, f"transaction {entry.first_offset} to {entry.last_offset} behind {previous}"
         if not found.base_offset <= entry.last_offset < found.end_offset:
-            yield Finding(path, at, f"the marker at offset {entry.last_offset} is not in this segment")
+            yield at, f"the marker at offset {entry.last_offset} is not in this segment"
         previous = entry.last_offset
 
 
-def verify_snapshot(files: Files, path: str) -> Iterator[Finding]:
-    """Findings about a ``.snapshot`` file. Raises OSError."""
-    try:
-        producers = decode_snapshot(files.read_all(path))
-    except CorruptSnapshotError as error:
-        yield Finding(path, None, str(error))
-        return
+def verify_snapshot(files: Files, path: str) -> Iterator[Problem]:
+    """Problems of a ``.snapshot`` file. Raises OSError, CorruptFileError."""
     end = base_offset_of(path)
-    for producer in producers:
+    for producer in decode_snapshot(files.read_all(path)):
         for batch in producer.batches[-1:]:
             if batch.last_offset >= end:
-                yield Finding(
-                    path,
+                yield (
                     None,
                     f"producer {producer.producer_id} has a batch at {batch.last_offset}, not below {end}",
                 )
 
 
-def verify_leader_epochs(files: Files, path: str, segments: list[SegmentMap]) -> Iterator[Finding]:
-    """Findings about a ``leader-epoch-checkpoint``, compared with the batches. Raises OSError.
+def verify_leader_epochs(files: Files, path: str, segments: list[SegmentMap]) -> Iterator[Problem]:
+    """Problems of a ``leader-epoch-checkpoint``, compared with the batches. Raises OSError.
 
-    Epochs above the file's last one are no finding: it is written before the recovery point passes them, not
-    before.
+    Epochs above the file's last one are no problem: it is written before the recovery point passes them, not before.
     """
     epochs = LeaderEpochs()
     previous = (-1, -1)
@@ -276,58 +250,48 @@ def verify_leader_epochs(files: Files, path: str, segments: list[SegmentMap]) ->
         lines = [
             (int(epoch), int(start)) for epoch, start in decode_lines(files.read_all(path), path, fields=2)
         ]
-    except (CorruptCheckpointError, ValueError) as error:
-        yield Finding(path, None, f"is not a checkpoint of leader epochs: {error}")
+    except (CorruptFileError, ValueError) as error:
+        yield None, f"is not a checkpoint of leader epochs: {error}"
         return
     for epoch, start in lines:
         if epoch <= previous[0] or start <= previous[1]:
-            yield Finding(path, None, f"epoch {epoch} from offset {start} does not grow from {previous}")
+            yield None, f"epoch {epoch} from offset {start} does not grow from {previous}"
         previous = (epoch, start)
         epochs.assign(epoch, start)
-    in_log = -1
     for segment in segments:
-        for epoch, offset, position in segment.epochs:
-            file = f"{os.path.dirname(path)}/{names.segment_name(segment.base_offset)}{names.LOG}"
-            if epoch < in_log:
-                yield Finding(
-                    file, position, f"leader epoch {epoch} at offset {offset} behind epoch {in_log}"
-                )
-            in_log = max(in_log, epoch)
+        for epoch, offset, _ in segment.epochs:
             said = epochs.epoch_at(offset)
             # Offsets before the first entry lie below the log start offset; their entries were removed with it.
             if said >= 0 and 0 <= epoch <= epochs.latest and said != epoch:
-                yield Finding(path, None, f"says epoch {said} for offset {offset}, whose batch has {epoch}")
+                yield None, f"says epoch {said} for offset {offset}, whose batch has {epoch}"
 
 
-def verify_checkpoint(files: Files, path: str) -> Iterator[Finding]:
-    """Findings about an offset checkpoint or ``partition.metadata``. Raises OSError."""
+def verify_checkpoint(files: Files, path: str) -> Iterator[Problem]:
+    """Problems of an offset checkpoint or ``partition.metadata``. Raises OSError, CorruptFileError."""
     data = files.read_all(path)
-    try:
-        if plain_name(path) == names.PARTITION_METADATA:
-            decode_topic_id(data, path)
-            return
-        for (topic, partition), offset in decode_offsets(data, path).items():
-            if offset < 0 or partition < 0:
-                yield Finding(path, None, f"offset {offset} for {topic}-{partition}")
-    except CorruptCheckpointError as error:
-        yield Finding(path, None, str(error))
+    if plain_name(path) == names.PARTITION_METADATA:
+        decode_topic_id(data, path)
+        return
+    for (topic, partition), offset in decode_offsets(data, path).items():
+        if offset < 0 or partition < 0:
+            yield None, f"offset {offset} for {topic}-{partition}"
 
 
-def verify_properties(files: Files, path: str) -> Iterator[Finding]:
-    """Findings about ``meta.properties``. Raises OSError."""
+def verify_properties(files: Files, path: str) -> Iterator[Problem]:
+    """Problems of ``meta.properties``. Raises OSError."""
     values = {entry["key"]: entry["value"] for entry in dump_properties(files, path)}
     if values.get("version") not in ("0", "1"):
-        yield Finding(path, None, f"version {values.get('version')!r}, known are 0 and 1")
+        yield None, f"version {values.get('version')!r}, known are 0 and 1"
     for key in ("broker.id", "node.id"):
         if not values.get(key, "0").isdigit():
-            yield Finding(path, None, f"{key} is not a number: {values[key]!r}")
+            yield None, f"{key} is not a number: {values[key]!r}"
 
 
 def verify_partition(files: Files, folder: str, tally: Tally) -> Iterator[Finding]:
     """Findings about a partition's folder with all its files. Raises OSError."""
     found = sorted(name for name in files.names(folder) if not name.endswith(TEMPORARY))
     segments: dict[int, SegmentMap] = {}
-    end = 0
+    end = latest_epoch = -1
     for name in found:
         base = names.offset_of(name)
         if base is not None and name.endswith(names.LOG):
@@ -335,50 +299,50 @@ def verify_partition(files: Files, folder: str, tally: Tally) -> Iterator[Findin
             segment = segments[base] = SegmentMap(base)
             yield from _counted(files, path, tally, verify_log(files, path, segment, tally))
             if base < end:
-                yield from _counted(
-                    files,
-                    None,
-                    tally,
-                    [Finding(path, 0, f"the segment before this one ends at offset {end}")],
-                )
+                yield tally.finding(path, 0, f"the segment before this one ends at offset {end}")
             end = max(end, segment.end_offset)
+            for epoch, offset, position in segment.epochs:
+                if epoch < latest_epoch:
+                    problem = f"leader epoch {epoch} at offset {offset} behind epoch {latest_epoch}"
+                    yield tally.finding(path, position, problem)
+                latest_epoch = max(latest_epoch, epoch)
     for name in found:
         path = f"{folder}/{name}"
         if name.endswith(names.INDEX_SUFFIXES):
-            findings = _verify_index(files, path, segments.get(base_offset_of(path)))
+            problems = _verify_index(files, path, segments.get(base_offset_of(path)))
         elif name == names.LEADER_EPOCHS:
-            findings = verify_leader_epochs(files, path, [segments[base] for base in sorted(segments)])
+            problems = verify_leader_epochs(files, path, [segments[base] for base in sorted(segments)])
         elif name.endswith(names.LOG):
             continue
         else:
             yield from verify_file(files, path, tally) or ()
             continue
-        yield from _counted(files, path, tally, findings)
+        yield from _counted(files, path, tally, problems)
 
 
 def verify_file(files: Files, path: str, tally: Tally) -> Iterator[Finding] | None:
     """Findings about one file, chosen by its name; None for a name that no file of a log has. Raises OSError.
 
-    An index is held against the ``.log`` file beside it.
+    An index is compared with the ``.log`` file beside it.
     """
     name = plain_name(path)
     suffix = os.path.splitext(name)[1]
-    findings: Iterator[Finding]
+    problems: Iterator[Problem]
     if suffix == names.LOG:
-        findings = verify_log(files, path, SegmentMap(base_offset_of(path)), tally)
+        problems = verify_log(files, path, SegmentMap(base_offset_of(path)), tally)
     elif suffix in names.INDEX_SUFFIXES:
-        findings = _verify_index(files, path, _segment_beside(files, path))
+        problems = _verify_index(files, path, _segment_beside(files, path))
     elif suffix == names.SNAPSHOT:
-        findings = verify_snapshot(files, path)
+        problems = verify_snapshot(files, path)
     elif name == names.LEADER_EPOCHS:
-        findings = verify_leader_epochs(files, path, [])
+        problems = verify_leader_epochs(files, path, [])
     elif name == names.META_PROPERTIES:
-        findings = verify_properties(files, path)
+        problems = verify_properties(files, path)
     elif name in OFFSET_CHECKPOINTS or name == names.PARTITION_METADATA:
-        findings = verify_checkpoint(files, path)
+        problems = verify_checkpoint(files, path)
     else:
         return None
-    return _counted(files, path, tally, findings)
+    return _counted(files, path, tally, problems)
 
 
 def _segment_beside(files: Files, path: str) -> SegmentMap | None:
@@ -392,9 +356,9 @@ def _segment_beside(files: Files, path: str) -> SegmentMap | None:
     return found
 
 
-def _verify_index(files: Files, path: str, found: SegmentMap | None) -> Iterator[Finding]:
+def _verify_index(files: Files, path: str, found: SegmentMap | None) -> Iterator[Problem]:
     if found is None:
-        yield Finding(path, None, "an index without its segment")
+        yield None, "an index without its segment"
         return
     verify = {
         names.OFFSET_INDEX: verify_offset_index,
@@ -404,11 +368,12 @@ def _verify_index(files: Files, path: str, found: SegmentMap | None) -> Iterator
     yield from verify(files, path, found)
 
 
-def _counted(files: Files, path: str | None, tally: Tally, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Pass ``findings`` on, counting them and, if given, the file."""
-    if path is not None:
-        tally.files += 1
-        tally.bytes += files.size(path)
-    for finding in findings:
-        tally.findings += 1
-        yield finding
+def _counted(files: Files, path: str, tally: Tally, problems: Iterable[Problem]) -> Iterator[Finding]:
+    """The problems of a file as findings; counts them and the file."""
+    tally.files += 1
+    tally.bytes += files.size(path)
+    try:
+        for position, problem in problems:
+            yield tally.finding(path, position, problem)
+    except CorruptFileError as error:
+        yield tally.finding(path, None, str(error))

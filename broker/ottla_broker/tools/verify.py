@@ -48,28 +48,20 @@ def _verify_folder(files: Files, folder: str, tally: Tally) -> Iterator[Finding]
 def _verify_one(files: Files, path: str, tally: Tally, *, named: bool) -> Iterator[Finding]:
     """Verify one file. A file that the user ``named`` must be one that the broker writes."""
     if os.path.basename(path) == _JOURNAL:
-        findings: Iterator[Finding] | None = _verify_journal(path, tally)
+        yield from _guarded(path, tally, _verify_journal(path, tally))
     elif not os.path.exists(path):
-        findings = _found(tally, Finding(path, None, "does not exist"))
-    else:
-        findings = verify_file(files, path, tally)
-    if findings is None:
-        findings = (
-            _found(tally, Finding(path, None, "is not a file of a log or a store")) if named else iter(())
-        )
-    yield from _guarded(path, tally, findings)
+        yield tally.finding(path, None, "does not exist")
+    elif (findings := verify_file(files, path, tally)) is not None:
+        yield from _guarded(path, tally, findings)
+    elif named:
+        yield tally.finding(path, None, "is not a file of a log or a store")
 
 
 def _guarded(path: str, tally: Tally, findings: Iterator[Finding]) -> Iterator[Finding]:
     try:
         yield from findings
     except OSError as error:
-        yield from _found(tally, Finding(error.filename or path, None, f"cannot be read: {error.strerror}"))
-
-
-def _found(tally: Tally, finding: Finding) -> Iterator[Finding]:
-    tally.findings += 1
-    yield finding
+        yield tally.finding(error.filename or path, None, f"cannot be read: {error.strerror}")
 
 
 def _verify_journal(path: str, tally: Tally) -> Iterator[Finding]:
@@ -82,7 +74,7 @@ def _verify_journal(path: str, tally: Tally) -> Iterator[Finding]:
     try:
         loaded = load(Path(path))
     except StoreError as error:
-        yield from _found(tally, Finding(path, None, str(error)))
+        yield tally.finding(path, None, str(error))
         return
     tally.files += 1
     tally.bytes += loaded.end
@@ -92,8 +84,8 @@ def _verify_journal(path: str, tally: Tally) -> Iterator[Finding]:
             for _ in decode_changes(payload):
                 tally.records += 1
         except ValueError as error:
-            yield from _found(tally, Finding(path, position, str(error)))
+            yield tally.finding(path, position, str(error))
         position += FRAME.size + len(payload)
     if loaded.cut:
         text = f"{loaded.cut} bytes of an incomplete frame; the next start removes them"
-        yield from _found(tally, Finding(path, loaded.end, text))
+        yield tally.finding(path, loaded.end, text)

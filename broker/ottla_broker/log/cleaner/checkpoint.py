@@ -10,7 +10,8 @@ import os.path
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.events import get_logger
-from ottla_broker.log.checkpoints import CorruptCheckpointError, decode_offsets, encode_offsets
+from ottla_broker.log.checkpoints import decode_offsets, encode_offsets
+from ottla_broker.log.files import CorruptFileError
 from ottla_broker.log.log import NOT_TRUNCATED
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class CleanerCheckpoints:
             return decode_offsets(self._files.read_all(path), path)
         except FileNotFoundError:
             return {}
-        except (CorruptCheckpointError, OSError) as error:
+        except (CorruptFileError, OSError) as error:
             _log.warning(
                 "the cleaner's checkpoint cannot be read, logs are cleaned from their start", why=str(error)
             )

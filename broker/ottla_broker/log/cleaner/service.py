@@ -281,7 +281,7 @@ class LogCleaner:
         return end, work.stats
 
     def _aborted(self, paths: list[str]) -> list[AbortedTransaction]:
-        """The aborted transactions of some segments; on a thread. Raises CorruptTxnIndexError, OSError."""
+        """The aborted transactions of some segments; on a thread. Raises CorruptFileError, OSError."""
         from ottla_broker.log import txn_index
 
         return [each for path in paths for each in txn_index.read(self._logs.files, path)]
