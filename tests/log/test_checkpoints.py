@@ -100,10 +100,10 @@ def test_folder_names(folder: str, partition: tuple[str, int] | None) -> None:
 
 def test_names_of_deleted_folders_fit() -> None:
     unique = "0123456789abcdef0123456789abcdef"
-    name = names.deleted_folder("t" * 249, 10, unique)
+    name = names.renamed_folder("t" * 249, 10, unique, names.DELETE_FOLDER)
     assert len(name) == 255
     assert names.is_deleted_folder(name)
-    assert names.deleted_folder("flights", 1, unique) == f"flights-1.{unique}-delete"
+    assert names.renamed_folder("flights", 1, unique, names.DELETE_FOLDER) == f"flights-1.{unique}-delete"
     for other in ("flights-delete", "my-delete", "flights-1.x-delete", f"flights.{unique}-delete"):
         assert not names.is_deleted_folder(other)
 

@@ -15,7 +15,7 @@ from ottla_broker.clock import SystemClock
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.manager import LogManager
 from ottla_broker.replica.environment import ReplicaEnvironment
-from ottla_broker.replica.fetcher import FetcherSettings
+from ottla_broker.replica.fetcher import Fetcher, FetcherSettings
 from ottla_broker.replica.fetcher_manager import FetcherManager
 from ottla_broker.replica.manager import ReplicaManager
 from ottla_broker.replica.partition import Partition, Role
@@ -58,14 +58,10 @@ class Bench:
         self.heard = Heard()
         self.replicas = ReplicaManager(ReplicaEnvironment(ME, self.logs, clock, propose=lambda _: None))
         self.replicas.share_with_cluster()
+        failed = self.replicas.partition_failed
         self.fetchers = self.replicas.fetchers = FetcherManager(
-            ME,
-            clock,
-            settings=FetcherSettings(),
-            per_leader=1,
-            broker_epoch=lambda: 1,
-            connect=self._connect,
-            on_disk_error=self.replicas.partition_failed,
+            1,
+            lambda leader: Fetcher(leader, ME, lambda: 1, self._connect, FetcherSettings(), clock, failed),
         )
         self.changes = ReplicaStateChanges(self.replicas, self.fetchers, self.logs)
         self.replicas.listeners.append(self.heard)

@@ -36,7 +36,7 @@ from ottla_broker.metadata.epoch_fencing import EpochFence
 from ottla_broker.network.peer import Peers
 from ottla_broker.replica.alter_partition import AlterPartitionManager
 from ottla_broker.replica.environment import ReplicaEnvironment
-from ottla_broker.replica.fetcher import FetcherSettings
+from ottla_broker.replica.fetcher import Fetcher, FetcherSettings
 from ottla_broker.replica.fetcher_manager import FetcherManager
 from ottla_broker.replica.leader_lease import DOUBT_SECONDS, LeaderLease
 from ottla_broker.replica.manager import ReplicaManager
@@ -161,22 +161,26 @@ class ClusterMember:
         self.replicas.share_with_cluster()
         self.replicas.leader_quota = self._replication_quota("leader")
         self._follower_quota = self._replication_quota("follower")
+        fetcher_settings = FetcherSettings(
+            wait_max_ms=config.replica_fetch_wait_max_ms,
+            min_bytes=config.replica_fetch_min_bytes,
+            max_bytes=config.replica_fetch_max_bytes,
+            response_max_bytes=config.replica_fetch_response_max_bytes,
+            backoff_ms=config.replica_fetch_backoff_ms,
+            socket_timeout_ms=config.replica_socket_timeout_ms,
+        )
         self._fetchers = self.replicas.fetchers = FetcherManager(
-            number,
-            self._clock,
-            settings=FetcherSettings(
-                wait_max_ms=config.replica_fetch_wait_max_ms,
-                min_bytes=config.replica_fetch_min_bytes,
-                max_bytes=config.replica_fetch_max_bytes,
-                response_max_bytes=config.replica_fetch_response_max_bytes,
-                backoff_ms=config.replica_fetch_backoff_ms,
-                socket_timeout_ms=config.replica_socket_timeout_ms,
+            config.num_replica_fetchers,
+            lambda leader: Fetcher(
+                leader,
+                number,
+                self._broker_epoch,
+                self._links.to_leader,
+                fetcher_settings,
+                self._clock,
+                self.replicas.partition_failed,
+                self._follower_quota,
             ),
-            per_leader=config.num_replica_fetchers,
-            broker_epoch=self._broker_epoch,
-            connect=self._links.to_leader,
-            on_disk_error=self.replicas.partition_failed,
-            quota=self._follower_quota,
         )
         self._apply_rates()
         self.on_broker_configs.append(self._apply_rates)

@@ -288,6 +288,8 @@ class Log:
         if config.message_timestamp_type != "CreateTime":
             header = set_log_append_time(view, 0, header, now_ms)
             append_time = now_ms
+        if len(view) > config.segment_bytes:
+            raise self._too_large(len(view))
         assign_offset(view, 0, first, leader_epoch)
         timestamp = header.max_timestamp
         self._write(view, first, last, timestamp, last, now_ms)
@@ -309,30 +311,36 @@ class Log:
     def _append_several(self, view: memoryview, leader_epoch: int, now_ms: int) -> AppendInfo:
         """Append a coordinator's batches: checked one by one, written in one piece."""
         config = self.config
-        first = next_offset = self.log_end_offset
-        batches: list[tuple[int, BatchHeader]] = []
+        next_offset = self.log_end_offset
+        batches: list[BatchHeader] = []
         position = 0
+        if len(view) > config.segment_bytes:
+            raise self._too_large(len(view))
         while position < len(view):
             header = check_batch(view, position, config, self.name)
             self.producers.check(header, header.last_sequence, from_client=False)
             if config.log_append_time:
                 header = set_log_append_time(view, position, header, now_ms)
             assign_offset(view, position, next_offset, leader_epoch)
-            batches.append(
-                (position, header._replace(base_offset=next_offset, partition_leader_epoch=leader_epoch))
-            )
+            batches.append(header._replace(base_offset=next_offset, partition_leader_epoch=leader_epoch))
             next_offset += header.last_offset_delta + 1
             position += header.size
-        self._write_batches(view, [header for _, header in batches], now_ms)
-        self._replay(view, [header for _, header in batches])
+        self._write_batches(view, batches, now_ms)
+        self._replay(view, batches)
+        return self._stored(batches, now_ms if config.log_append_time else -1)
+
+    def _stored(self, headers: list[BatchHeader], append_time: int) -> AppendInfo:
+        """How the batches were stored that the log ends with now."""
+        due = self.log_end_offset - self.recovery_point >= self.config.flush_messages
+        first, size = headers[0].base_offset, sum(header.size for header in headers)
         return AppendInfo(
-            first,
-            next_offset - 1,
-            now_ms if config.log_append_time else -1,
-            self.log_start_offset,
-            len(view),
-            False,
-            next_offset - self.recovery_point >= config.flush_messages,
+            first, headers[-1].last_offset, append_time, self.log_start_offset, size, flush_due=due
+        )
+
+    def _too_large(self, size: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"{self.name}: {size} bytes are more than a segment takes ({self.config.segment_bytes})",
         )
 
     def append_as_follower(self, records: memoryview | bytearray) -> AppendInfo:
@@ -361,15 +369,7 @@ class Log:
         if not headers:
             return AppendInfo(self.log_end_offset, self.log_end_offset - 1, -1, self.log_start_offset, 0)
         self._write_as_follower(view[:end], headers)
-        return AppendInfo(
-            headers[0].base_offset,
-            next_offset - 1,
-            -1,
-            self.log_start_offset,
-            end,
-            False,
-            next_offset - self.recovery_point >= config.flush_messages,
-        )
+        return self._stored(headers, -1)
 
     def _write_as_follower(self, view: memoryview, headers: list[BatchHeader]) -> None:
         """Write in pieces that fit into a segment; a batch larger than a segment, which the leader allowed, alone."""
@@ -383,7 +383,7 @@ class Log:
                 size += headers[until].size
                 until += 1
             part = view[position : position + size]
-            self._write_batches(part, headers[at:until], now_ms, any_size=True)
+            self._write_batches(part, headers[at:until], now_ms)
             self._replay(part, headers[at:until])
             position += size
             at = until
@@ -397,40 +397,24 @@ class Log:
                 txn_index.add_ended(self.active, ended, self.producers)
             position += header.size
 
-    def _write_batches(
-        self, view: memoryview, headers: list[BatchHeader], now_ms: int, any_size: bool = False
-    ) -> None:
+    def _write_batches(self, view: memoryview, headers: list[BatchHeader], now_ms: int) -> None:
         newest = max(headers, key=lambda header: header.max_timestamp)
         first, last = headers[0].base_offset, headers[-1].last_offset
-        self._write(view, first, last, newest.max_timestamp, newest.last_offset, now_ms, any_size)
+        self._write(view, first, last, newest.max_timestamp, newest.last_offset, now_ms)
         for header in headers:
             if header.partition_leader_epoch != self.epochs.latest:
                 self.epochs.assign(header.partition_leader_epoch, header.base_offset)
 
     def _write(
-        self,
-        view: memoryview,
-        first: int,
-        last: int,
-        timestamp: int,
-        timestamp_offset: int,
-        now_ms: int,
-        any_size: bool = False,
+        self, view: memoryview, first: int, last: int, timestamp: int, timestamp_offset: int, now_ms: int
     ) -> None:
         """Put whole batches into the active segment or, where it is full, into a new one."""
-        config = self.config
-        size = len(view)
-        if size > config.segment_bytes and not any_size:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"{self.name}: {size} bytes are more than a segment takes ({config.segment_bytes})",
-            )
-        segments = self._segments
+        config, segments = self.config, self._segments
         try:
             if segments.is_torn:
                 segments.remove_torn()
             segment = segments.active
-            if segment.must_roll(config, size, timestamp, last, now_ms):
+            if segment.must_roll(config, len(view), timestamp, last, now_ms):
                 segment = self._roll(first, now_ms)
             segment.append(view, last, timestamp, timestamp_offset, config.index_interval_bytes)
         except OSError as error:
@@ -474,6 +458,8 @@ class Log:
         if offset <= self._segments.base_offsets[0]:
             self.truncate_fully_and_start_at(offset)
             return True
+        from ottla_broker.log.loader import rebuild_producers
+
         now_ms = self.environment.now_ms()
         self.lowest_truncation = min(self.lowest_truncation, offset)
         try:
@@ -484,17 +470,12 @@ class Log:
             self.recovery_point = min(self.recovery_point, offset)
             self.log_start_offset = min(self.log_start_offset, offset)
             self.epochs.truncate_from_end(offset)
-            self._reload_producers(now_ms)
+            self.producers.load(self.log_start_offset, offset, now_ms)
+            rebuild_producers(self.producers, self.segments, offset)
         except (OSError, CorruptRecordError, CorruptFileError) as error:
             raise self.fail(f"truncation to {offset} failed: {error}") from error
         _log.info("log truncated", topic=self.topic, partition=self.partition, end_offset=offset)
         return True
-
-    def _reload_producers(self, now_ms: int) -> None:
-        from ottla_broker.log.loader import rebuild_producers
-
-        self.producers.load(self.log_start_offset, self.log_end_offset, now_ms)
-        rebuild_producers(self.producers, self.segments, self.log_end_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove all records and begin at ``offset``. Raises KafkaError: KAFKA_STORAGE_ERROR."""
@@ -533,7 +514,7 @@ class Log:
         """Remove the segments that the topic's retention doesn't keep; how many. Raises KafkaError, OSError."""
         from ottla_broker.log.retention import expired_segments
 
-        expired, reason = expired_segments(
+        count, reason = expired_segments(
             self.segments,
             self.config,
             now_ms,
@@ -541,12 +522,8 @@ class Log:
             log_end_offset=self.log_end_offset,
             committed_offset=self.committed_offset(),
         )
-        if expired:
-            self._delete_segments(expired, reason, now_ms)
-        return expired
-
-    def _delete_segments(self, count: int, reason: str, now_ms: int) -> None:
-        """Remove the first ``count`` segments, rolling first if that is all; readers keep what they have open."""
+        if not count:
+            return 0
         if count == len(self.segments):
             self.roll(now_ms)
         try:
@@ -570,6 +547,7 @@ class Log:
             start_offset=start,
             reason=reason,
         )
+        return count
 
     def _remove_files(self, segments: Sequence[LogSegment]) -> None:
         """Remove segments' files and snapshots. Raises OSError."""

@@ -267,25 +267,18 @@ class LogManager:
 
         Readers keep what they have open. Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
-        key = (topic, partition)
-        log = self._logs.pop(key, None)
+        log = self._logs.get((topic, partition))
         if log is None:
             return
-        folder = self._folder_of(log)
-        unique = f"{self._random.getrandbits(_UNIQUE_BITS):032x}"
-        deleted_path = f"{folder.path}/{names.deleted_folder(topic, partition, unique)}"
-        log.failure = f"{log.name}: the partition was deleted"
-        folder.log_count -= 1
-        self._high_watermarks.pop(key, None)
-        self._partitions[topic].discard(partition)
-        self._forgotten.add(key)
+        path = self._renamed_path(log, names.DELETE_FOLDER)
+        self._drop(log, "the partition was deleted")
         try:
-            self.files.rename(log.path, deleted_path)
+            self.files.rename(log.path, path)
         except OSError as error:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: can't be removed: {error}"
             ) from error
-        self._later(log.config.file_delete_delay_ms, self._removal(deleted_path))
+        self._later(log.config.file_delete_delay_ms, self._removal(path))
 
     def set_aside(self, topic: str, partition: int) -> str | None:
         """Rename the folder of a partition that belongs to no topic, so that its name can be used again.
@@ -293,13 +286,10 @@ class LogManager:
         The folder is kept for the operator to judge; Kafka calls it stray. Returns its new path, None where there was
         no such partition. Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
-        key = (topic, partition)
-        log = self._logs.get(key)
+        log = self._logs.get((topic, partition))
         if log is None:
             return None
-        folder = self._folder_of(log)
-        unique = f"{self._random.getrandbits(_UNIQUE_BITS):032x}"
-        path = f"{folder.path}/{names.stray_folder(topic, partition, unique)}"
+        path = self._renamed_path(log, names.STRAY_FOLDER)
         try:
             if log.is_open:
                 log.close()
@@ -309,13 +299,22 @@ class LogManager:
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{log.name}: the folder of an unknown topic is in the way: {error}",
             ) from error
-        log.failure = f"{log.name}: the folder was set aside"
-        del self._logs[key]
-        folder.log_count -= 1
-        self._high_watermarks.pop(key, None)
-        self._partitions[topic].discard(partition)
-        self._forgotten.add(key)
+        self._drop(log, "the folder was set aside")
         return path
+
+    def _renamed_path(self, log: Log, suffix: str) -> str:
+        unique = f"{self._random.getrandbits(_UNIQUE_BITS):032x}"
+        name = names.renamed_folder(log.topic, log.partition, unique, suffix)
+        return f"{self._folder_of(log).path}/{name}"
+
+    def _drop(self, log: Log, why: str) -> None:
+        key = (log.topic, log.partition)
+        log.failure = f"{log.name}: {why}"
+        del self._logs[key]
+        self._folder_of(log).log_count -= 1
+        self._high_watermarks.pop(key, None)
+        self._partitions[log.topic].discard(log.partition)
+        self._forgotten.add(key)
 
     def update_config(self, topic: str, config: LogConfig) -> None:
         """Apply another config to all logs of a topic."""

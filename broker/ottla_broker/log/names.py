@@ -69,23 +69,15 @@ def partition_of(folder: str) -> tuple[str, int] | None:
     return topic, int(number)
 
 
-def deleted_folder(topic: str, partition: int, unique: str) -> str:
-    """The name of a folder that waits for its removal; a topic too long for it loses its end, as in Kafka."""
-    return _renamed_folder(topic, f"-{partition}.{unique}{DELETE_FOLDER}")
-
-
-def stray_folder(topic: str, partition: int, unique: str) -> str:
-    """The name under which the folder of an unknown topic is kept."""
-    return _renamed_folder(topic, f"-{partition}.{unique}{STRAY_FOLDER}")
+def renamed_folder(topic: str, partition: int, unique: str, suffix: str) -> str:
+    """The name of a folder that is deleted or set aside; a topic too long for it loses its end, as in Kafka."""
+    end = f"-{partition}.{unique}{suffix}"
+    return topic[: MAX_FOLDER_NAME - len(end)] + end
 
 
 def future_folder(topic: str, partition: int) -> str:
     """The longest form of the name that a moving replica has in its new folder; the topic isn't shortened for it."""
     return f"{topic}-{partition}.{'0' * _UNIQUE_LENGTH}{FUTURE_FOLDER}"
-
-
-def _renamed_folder(topic: str, suffix: str) -> str:
-    return topic[: MAX_FOLDER_NAME - len(suffix)] + suffix
 
 
 def is_deleted_folder(folder: str) -> bool:

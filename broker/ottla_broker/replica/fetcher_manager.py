@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from zlib import crc32
 
-from ottla_broker.clock import Clock
-from ottla_broker.replica.fetcher import Fetcher, FetcherSettings, Leader
+from ottla_broker.replica.fetcher import Fetcher
 from ottla_broker.replica.partition import Partition
-from ottla_broker.replica.replication_quota import ReplicationQuota
-from ottla_protocol.errors import KafkaError
 
 
 class FetcherManager:
     """Owned by the loop thread."""
 
-    def __init__(
-        self,
-        broker_id: int,
-        clock: Clock,
-        *,
-        settings: FetcherSettings,
-        per_leader: int,
-        broker_epoch: Callable[[], int],
-        connect: Callable[[int], Awaitable[Leader]],
-        on_disk_error: Callable[[Partition, KafkaError], None],
-        quota: ReplicationQuota | None = None,
-    ) -> None:
-        """``per_leader`` is ``num.replica.fetchers``; ``connect`` opens a connection or raises ConnectionError."""
-        self._broker_id = broker_id
-        self._clock = clock
-        self._settings = settings
-        self._per_leader = max(1, per_leader)
-        self._broker_epoch = broker_epoch
-        self._connect = connect
-        self._on_disk_error = on_disk_error
-        self._quota = quota
+    def __init__(self, per_leader: int, make: Callable[[int], Fetcher]) -> None:
+        """``per_leader`` is ``num.replica.fetchers``; ``make`` returns a new fetcher of a leader."""
+        self._per_leader = per_leader
+        self._make = make
         # By leader and share of its partitions.
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._is_adding = True
@@ -47,16 +27,7 @@ class FetcherManager:
         share = (crc32(partition.topic.encode()) * 31 + partition.partition) % self._per_leader
         fetcher = self._fetchers.get((partition.leader, share))
         if fetcher is None:
-            fetcher = self._fetchers[partition.leader, share] = Fetcher(
-                partition.leader,
-                self._broker_id,
-                self._broker_epoch,
-                self._connect,
-                self._settings,
-                self._clock,
-                self._on_disk_error,
-                self._quota,
-            )
+            fetcher = self._fetchers[partition.leader, share] = self._make(partition.leader)
         fetcher.add(partition)
 
     def remove(self, topic: str, partition: int) -> None:

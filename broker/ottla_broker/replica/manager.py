@@ -20,7 +20,9 @@ from ottla_broker.replica.partition import Partition, Role
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from ottla_broker.replica.fetcher_manager import FetcherManager
     from ottla_broker.replica.replication_quota import ReplicationQuota
+    from ottla_broker.replica.selector import RackAwareSelector
 
 _log = get_logger()
 
@@ -30,25 +32,9 @@ class ReplicaListener(Protocol):
 
     def on_leader(self, partition: Partition) -> None:
         """This broker leads ``partition`` from now on."""
-        ...
 
     def on_stop(self, topic: str, partition: int) -> None:
         """This broker no longer leads it."""
-        ...
-
-
-class ReplicaSelector(Protocol):
-    """Chooses the replica that a consumer reads from (KIP-392)."""
-
-    def choose(self, partition: Partition, rack: str, offset: int) -> int | None:
-        """The broker for a consumer in ``rack`` that is at ``offset``; ``None``: this one, the leader."""
-        ...
-
-
-class Fetchers(Protocol):
-    """Fetches the partitions that this broker follows: :class:`.fetcher_manager.FetcherManager`."""
-
-    def remove(self, topic: str, partition: int) -> None: ...
 
 
 class ReplicaManager:
@@ -66,9 +52,9 @@ class ReplicaManager:
     def __init__(self, environment: ReplicaEnvironment) -> None:
         self.broker_id = environment.broker_id
         self.listeners: list[ReplicaListener] = []
-        self.selector: ReplicaSelector | None = None
+        self.selector: RackAwareSelector | None = None
         self.leader_quota: ReplicationQuota | None = None
-        self.fetchers: Fetchers | None = None
+        self.fetchers: FetcherManager | None = None
         self.on_folder_failed: list[Callable[[str, Sequence[Partition]], None]] = []
         self.on_all_failed: Callable[[], None] = lambda: None
         self._environment = environment
