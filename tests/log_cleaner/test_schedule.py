@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ottla_broker.log.cleaner import CleanerSettings
-from ottla_broker.log.cleaner.grouping import Measured, group_sizes
+from ottla_broker.log.cleaner.grouping import group_segments
 from ottla_broker.log.cleaner.schedule import cleanable, dirtiest, first_dirty_offset
+from ottla_broker.log.config import LogConfig
 from ottla_broker.log.log import Log
 
 from .conftest import START_MS, Broker, append, pairs, roll
@@ -173,6 +176,20 @@ async def test_the_rest_of_the_policy_compact_and_delete(broker: Broker) -> None
     assert pairs(log) == [(4, b"other", b"x")]
 
 
+def measured(base_offset: int, size: int, index_size: int, time_index_size: int) -> Any:
+    return SimpleNamespace(
+        base_offset=base_offset,
+        size=size,
+        offset_index=SimpleNamespace(byte_size=index_size),
+        time_index=SimpleNamespace(byte_size=time_index_size),
+    )
+
+
+def groups(segments: list[Any], segment_bytes: int, index_bytes: int, end_offset: int) -> list[int]:
+    config = LogConfig(segment_bytes=segment_bytes, segment_index_bytes=index_bytes)
+    return [len(group) for group in group_segments(segments, config, end_offset)]
+
+
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
@@ -184,17 +201,17 @@ async def test_the_rest_of_the_policy_compact_and_delete(broker: Broker) -> None
     ],
 )
 def test_groups_stay_within_segment_bytes(sizes: list[int], expected: list[int]) -> None:
-    segments = [Measured(number * 10, size, 8, 12) for number, size in enumerate(sizes)]
-    assert group_sizes(segments, 100, 1000, len(sizes) * 10) == expected
+    segments = [measured(number * 10, size, 8, 12) for number, size in enumerate(sizes)]
+    assert groups(segments, 100, 1000, len(sizes) * 10) == expected
 
 
 def test_groups_stay_within_the_index_and_its_relative_offsets() -> None:
     far = 2**31
-    assert group_sizes([Measured(0, 1, 8, 12), Measured(1, 1, 8, 12)], 100, 15, 2) == [1, 1]
-    assert group_sizes([Measured(0, 1, 8, 12), Measured(1, 1, 8, 12)], 100, 23, 2) == [1, 1]
-    assert group_sizes([Measured(0, 1, 0, 0), Measured(5, 1, 0, 0)], 100, 100, far) == [2]
-    assert group_sizes([Measured(0, 1, 0, 0), Measured(5, 1, 0, 0)], 100, 100, far + 1) == [1, 1]
-    assert group_sizes([Measured(0, 1, 0, 0), Measured(5, 0, 0, 0)], 100, 100, far + 1) == [2]
+    assert groups([measured(0, 1, 8, 12), measured(1, 1, 8, 12)], 100, 15, 2) == [1, 1]
+    assert groups([measured(0, 1, 8, 12), measured(1, 1, 8, 12)], 100, 23, 2) == [1, 1]
+    assert groups([measured(0, 1, 0, 0), measured(5, 1, 0, 0)], 100, 100, far) == [2]
+    assert groups([measured(0, 1, 0, 0), measured(5, 1, 0, 0)], 100, 100, far + 1) == [1, 1]
+    assert groups([measured(0, 1, 0, 0), measured(5, 0, 0, 0)], 100, 100, far + 1) == [2]
 
 
 async def test_another_backoff_applies_at_once(broker: Broker) -> None:

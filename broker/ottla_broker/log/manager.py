@@ -187,21 +187,20 @@ class LogManager:
         """Open the logs on threads; one that can't be opened is out of use, the others go on."""
         from concurrent.futures import ThreadPoolExecutor
 
-        def recover(log: Log) -> None:
-            try:
-                log.open()
-            except KafkaError as error:
-                log.failure = error.message
-                _log.error(
-                    "log cannot be opened", topic=log.topic, partition=log.partition, why=error.message
-                )
+        def recover(share: Iterable[Log]) -> None:
+            for log in share:
+                try:
+                    log.open()
+                except KafkaError as error:
+                    log.failure = why = error.message
+                    _log.error("log cannot be opened", topic=log.topic, partition=log.partition, why=why)
 
         loop = asyncio.get_running_loop()
         workers = self._recovery_threads * len(self.folders)
         with ThreadPoolExecutor(workers, thread_name_prefix="ottla-recovery") as pool:
             # One future per log would cost more than opening most of them.
             shares = [logs[number::workers] for number in range(workers)]
-            await asyncio.gather(*(loop.run_in_executor(pool, _for_each, recover, share) for share in shares))
+            await asyncio.gather(*(loop.run_in_executor(pool, recover, share) for share in shares))
 
     def get(self, topic: str, partition: int) -> Log | None:
         """The log of a partition, open or not; None when this broker has none."""
@@ -429,8 +428,3 @@ class LogManager:
                     folder.mark_clean_stop()
         except OSError as error:
             _log.error("the stop was not clean, the next start recovers", why=str(error))
-
-
-def _for_each(function: Callable[[Log], None], logs: list[Log]) -> None:
-    for log in logs:
-        function(log)

@@ -97,12 +97,15 @@ class LogReader:
                     del known[next(iter(known))]
                 known[next_offset] = (segment, position + size)
             return FileSlice(segment.file, position, size)
-        except CorruptRecordError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}") from error
-        except CorruptFileError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: {error}") from error
+        except (CorruptRecordError, CorruptFileError) as error:
+            raise self._error(error) from error
         except OSError as error:
             raise log.storage_error("the log could not be read", error) from error
+
+    def _error(self, error: Exception) -> KafkaError:
+        damaged = isinstance(error, CorruptRecordError)
+        code = ErrorCode.CORRUPT_MESSAGE if damaged else ErrorCode.KAFKA_STORAGE_ERROR
+        return KafkaError(code, f"{self._log.name}: {error}")
 
     def _locate(self, offset: int) -> tuple[LogSegment, int] | None:
         """Segment and position of the first batch that ends at or after ``offset``; None at the end of the log."""
@@ -169,10 +172,8 @@ class LogReader:
                         found = _first_in_batch(header, batch, timestamp_ms, start)
                         if found is not None:
                             return found
-        except CorruptRecordError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}") from error
-        except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: {error}") from error
+        except (CorruptRecordError, CorruptFileError, OSError) as error:
+            raise self._error(error) from error
         return None
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
@@ -195,10 +196,8 @@ class LogReader:
             for _, header, batch in newest.batches(newest.position_below(last_offset)):
                 if header.max_timestamp == largest and header.last_offset >= start:
                     return _newest_in_batch(header, batch, start)
-        except CorruptRecordError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}: {error}") from error
-        except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.name}: {error}") from error
+        except (CorruptRecordError, CorruptFileError, OSError) as error:
+            raise self._error(error) from error
         return None
 
 

@@ -253,16 +253,16 @@ class Fetcher:
         if not by_id:
             version = min(version, _BY_ID_SINCE - 1)
         positions: dict[Key, _Position] = {}
-        exceeded = self._quota is not None and self._quota.exceeded
+        quota = self._quota if self._quota is not None and self._quota.exceeded else None
         for key, each in ready.items():
-            if exceeded and not each.in_sync and self._is_throttled(key):
+            if quota is not None and not each.in_sync and quota.is_throttled(*key):
                 continue
             try:
                 positions[key] = self._position_of(each)
             except KafkaError as error:
                 self._disk_error(each.partition, error)
         if not positions:
-            if exceeded:
+            if quota is not None:
                 await self._wait(self._settings.backoff_ms / 1000)
             return
         session = self._session.request(positions, by_id=by_id)
@@ -291,11 +291,7 @@ class Fetcher:
         for key, data in answers.items():
             followed = ready[key]
             # The partition may have been removed, added again or moved to another epoch meanwhile.
-            if (
-                self._followed.get(key) is not followed
-                or followed.partition.leader_epoch != positions[key].leader_epoch
-                or followed.partition.role is not Role.FOLLOWER
-            ):
+            if not self._still_follows(followed, positions[key].leader_epoch):
                 continue
             flushed = await self._apply(connection, followed, data)
             if flushed is not None:
@@ -324,9 +320,6 @@ class Fetcher:
         )
         for followed in ready.values():
             self._pause(followed)
-
-    def _is_throttled(self, key: Key) -> bool:
-        return self._quota is not None and self._quota.is_throttled(*key)
 
     @staticmethod
     def _position_of(followed: _Followed) -> _Position:
@@ -415,10 +408,9 @@ class Fetcher:
                     self._truncate(followed, data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
                 else:
                     records = memoryview(b"") if data.records is None else data.records
-                    if len(records) and self._quota is not None:
-                        key = (partition.topic, partition.partition)
-                        if self._is_throttled(key):
-                            self._quota.record(len(records))
+                    quota, key = self._quota, (partition.topic, partition.partition)
+                    if len(records) and quota is not None and quota.is_throttled(*key):
+                        quota.record(len(records))
                     flushed = partition.append_from_leader(
                         records, data.high_watermark, data.log_start_offset
                     )

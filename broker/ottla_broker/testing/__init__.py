@@ -21,7 +21,3 @@ def __getattr__(name: str) -> object:
     value = getattr(import_module("ottla_broker.testing.embedded"), name)
     globals()[name] = value
     return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -31,7 +31,6 @@ LOG_LINES: Final = 30
 _PROGRAM = """import json, sys
 spec = json.loads(sys.argv[1])
 sys.path[:] = spec["path"]
-from ottla_broker.ephemeral import FOLDER_PREFIX, HOST
 from ottla_broker.testing.child import main
 main(spec)
 """

@@ -94,40 +94,31 @@ def record_bytes(header: BatchHeader, batch: memoryview) -> bytes:
     return bytes(decompress(header.codec, batch[HEADER_SIZE:]))
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class BatchFilter:
-    """The rules above for one cleaning of one log. Used by one thread."""
+    """The rules above for one cleaning of one log. Used by one thread.
 
-    def __init__(
-        self,
-        offsets: OffsetMap,
-        *,
-        now_ms: int,
-        delete_retention_ms: int,
-        round_end: int,
-        last_records: Mapping[int, LastRecord],
-        transactions: CleanedTransactions,
-        pace: Pace,
-        stats: CleaningStats,
-    ) -> None:
-        """``round_end`` is the first offset this cleaning must not touch; ``last_records`` is by producer id."""
-        self._offsets = offsets
-        self._now_ms = now_ms
-        self._delete_retention_ms = delete_retention_ms
-        self._round_end = round_end
-        self._last_records = last_records
-        self._transactions = transactions
-        self._pace = pace
-        self._stats = stats
+    ``round_end`` is the first offset this cleaning must not touch; ``last_records`` is by producer id.
+    """
+
+    offsets: OffsetMap
+    now_ms: int
+    delete_retention_ms: int
+    round_end: int
+    last_records: Mapping[int, LastRecord]
+    transactions: CleanedTransactions
+    pace: Pace
+    stats: CleaningStats
 
     def filter(self, header: BatchHeader, batch: memoryview) -> KeptBatch | None:
         """The part of a batch that stays; None when all of it is removed. Raises CorruptRecordError."""
-        stats = self._stats
+        stats = self.stats
         stats.bytes_read += header.size
         stats.records_read += header.record_count
         data = record_bytes(header, batch)
         if header.is_control:
             kept, wants_horizon = self._keep_control(header, data)
-        elif self._transactions.on_data(header):
+        elif self.transactions.on_data(header):
             kept, wants_horizon = [], False
         else:
             kept, wants_horizon = self._keep_data(header, data)
@@ -138,7 +129,7 @@ class BatchFilter:
             if len(kept) == header.record_count and not wants_horizon:
                 result = KeptBatch(batch, header.max_timestamp, changed=False)
             else:
-                horizon = self._now_ms + self._delete_retention_ms if wants_horizon else None
+                horizon = self.now_ms + self.delete_retention_ms if wants_horizon else None
                 result = rebuild(header, data, kept, horizon)
         elif self._must_stay_when_empty(header):
             result = empty_batch(header)
@@ -150,9 +141,9 @@ class BatchFilter:
 
     def _keep_data(self, header: BatchHeader, data: bytes) -> tuple[list[RecordSpan], bool]:
         """The records that stay, and whether a tombstone among them has to wait for a horizon."""
-        offsets, pace, base = self._offsets, self._pace, header.base_offset
+        offsets, pace, base = self.offsets, self.pace, header.base_offset
         horizon = header.delete_horizon_ms
-        tombstones_go = horizon is not None and horizon <= self._now_ms
+        tombstones_go = horizon is not None and horizon <= self.now_ms
         kept = []
         has_tombstone = False
         for number, record in enumerate(walk(data, header.record_count), start=1):
@@ -161,7 +152,7 @@ class BatchFilter:
             offset = base + record.offset_delta
             if offset <= offsets.latest_offset:
                 if record.key is None:
-                    self._stats.keyless += 1
+                    self.stats.keyless += 1
                     continue
                 if offset < offsets.get(record.key):
                     continue
@@ -175,16 +166,16 @@ class BatchFilter:
     def _keep_control(self, header: BatchHeader, data: bytes) -> tuple[list[RecordSpan], bool]:
         """The marker, if it stays, and whether it has to wait for a horizon."""
         records = list(walk(data, header.record_count))
-        may_go = self._transactions.on_control(header, records[0].key if records else None)
+        may_go = self.transactions.on_control(header, records[0].key if records else None)
         horizon = header.delete_horizon_ms
-        if may_go and horizon is not None and horizon <= self._now_ms:
+        if may_go and horizon is not None and horizon <= self.now_ms:
             return [], False
         return records, may_go
 
     def _must_stay_when_empty(self, header: BatchHeader) -> bool:
-        if header.last_offset + 1 == self._round_end:
+        if header.last_offset + 1 == self.round_end:
             return True
-        last = self._last_records.get(header.producer_id) if header.producer_id >= 0 else None
+        last = self.last_records.get(header.producer_id) if header.producer_id >= 0 else None
         if last is None:
             return False
         if last.last_data_offset is None:

@@ -8,45 +8,38 @@ within an index entry's int32. Source: ``groupSegmentsBySize`` in Kafka's Cleane
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING
 
-_MOST_RELATIVE: Final = 2**31 - 1
+from ottla_broker.log.index import MAX_RELATIVE
 
-
-class Measured(NamedTuple):
-    """A segment as grouping measures it; sizes in bytes."""
-
-    base_offset: int
-    size: int
-    index_size: int
-    time_index_size: int
+if TYPE_CHECKING:
+    from ottla_broker.log.config import LogConfig
+    from ottla_broker.log.segment import LogSegment
 
 
-def group_sizes(
-    segments: Sequence[Measured], segment_bytes: int, index_bytes: int, end_offset: int
-) -> list[int]:
-    """How many of ``segments``, in order, each group has; the sum is the number of segments.
+def group_segments(
+    segments: Sequence[LogSegment], config: LogConfig, end_offset: int
+) -> list[list[LogSegment]]:
+    """``segments`` in groups of neighbours; one that is too large by itself is a group.
 
-    ``end_offset`` is the base offset after the last segment. A segment that is too large by itself is a group.
+    ``end_offset`` is the base offset after the last segment.
     """
     ends = [*(each.base_offset for each in segments), end_offset][1:]
-    groups: list[int] = []
-    base = size = index_size = time_index_size = 0
+    groups: list[list[LogSegment]] = []
+    size = index_size = time_index_size = 0
     for segment, end in zip(segments, ends, strict=True):
-        fits = (
-            bool(groups)
-            and size + segment.size <= segment_bytes
-            and index_size + segment.index_size <= index_bytes
-            and time_index_size + segment.time_index_size <= index_bytes
-            and (segment.size == 0 or end - 1 - base <= _MOST_RELATIVE)
-        )
-        if fits:
-            groups[-1] += 1
-        else:
-            groups.append(1)
-            base = segment.base_offset
-            size = index_size = time_index_size = 0
         size += segment.size
-        index_size += segment.index_size
-        time_index_size += segment.time_index_size
+        index_size += segment.offset_index.byte_size
+        time_index_size += segment.time_index.byte_size
+        if (
+            groups
+            and size <= config.segment_bytes
+            and max(index_size, time_index_size) <= config.segment_index_bytes
+            and (not segment.size or end - 1 - groups[-1][0].base_offset <= MAX_RELATIVE)
+        ):
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+            size = segment.size
+            index_size, time_index_size = segment.offset_index.byte_size, segment.time_index.byte_size
     return groups

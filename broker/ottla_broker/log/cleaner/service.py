@@ -124,7 +124,7 @@ class LogCleaner:
             self._pauses.discard(pause)
 
     async def _clean_dirtiest(self) -> bool:
-        """Clean one log, or find that it can't be cleaned; False when no log is due."""
+        """Clean a log, or find that it can't be cleaned; False when none is due."""
         chosen = dirtiest(self._candidates())
         if chosen is None:
             return False
@@ -230,6 +230,7 @@ class LogCleaner:
     async def _run(self, chosen: Cleanable) -> tuple[int, CleaningStats]:
         """Clean the chosen stretch; returns the first offset that is still dirty, and the counts."""
         from ottla_broker.log.cleaner.filter import BatchFilter
+        from ottla_broker.log.cleaner.grouping import group_segments
         from ottla_broker.log.cleaner.offset_map import OffsetMap
         from ottla_broker.log.cleaner.transactions import CleanedTransactions
         from ottla_broker.log.cleaner.work import CleaningWork, pin
@@ -262,10 +263,11 @@ class LogCleaner:
         end = max(chosen.first_dirty, work.offsets.latest_offset + 1)
 
         transactions = CleanedTransactions(aborted)
-        for group in self._groups([each for each in sealed if each.base_offset < end], chosen):
+        dirty = [each for each in sealed if each.base_offset < end]
+        for group in group_segments(dirty, config, chosen.first_uncleanable):
             self._check_current(log, group)
             rules = BatchFilter(
-                work.offsets,
+                offsets=work.offsets,
                 now_ms=now_ms,
                 delete_retention_ms=config.delete_retention_ms,
                 round_end=chosen.first_uncleanable,
@@ -285,22 +287,6 @@ class LogCleaner:
         from ottla_broker.log import txn_index
 
         return [each for path in paths for each in txn_index.read(self._logs.files, path)]
-
-    def _groups(self, segments: list[LogSegment], chosen: Cleanable) -> list[list[LogSegment]]:
-        from ottla_broker.log.cleaner.grouping import Measured, group_sizes
-
-        config = chosen.log.config
-        measured = [
-            Measured(each.base_offset, each.size, each.offset_index.byte_size, each.time_index.byte_size)
-            for each in segments
-        ]
-        groups, start = [], 0
-        for size in group_sizes(
-            measured, config.segment_bytes, config.segment_index_bytes, chosen.first_uncleanable
-        ):
-            groups.append(segments[start : start + size])
-            start += size
-        return groups
 
     def _swap(self, log: Log, cleaned: LogSegment, old: list[LogSegment]) -> None:
         """Replace ``old`` by ``cleaned``, unless the log has changed meanwhile."""

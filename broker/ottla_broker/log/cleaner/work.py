@@ -7,6 +7,7 @@ file, held open even if it is renamed, and the output is a segment that isn't pa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla_broker.log import names
@@ -46,29 +47,21 @@ def control_key(header: BatchHeader, batch: memoryview) -> bytes | None:
     return next((record.key for record in walk(record_bytes(header, batch), header.record_count)), None)
 
 
+@dataclass(slots=True, eq=False)
 class CleaningWork:
-    """One cleaning of one log. Its methods are called one after the other, each on a background thread."""
+    """One cleaning of one log. Its methods are called one after the other, each on a background thread.
 
-    def __init__(
-        self,
-        files: Files,
-        directory: str,
-        config: LogConfig,
-        offsets: OffsetMap,
-        pace: Pace,
-        *,
-        first_dirty: int,
-        chunk_bytes: int,
-    ) -> None:
-        """Reads ``chunk_bytes`` at a time, but larger batches whole."""
-        self.offsets = offsets
-        self.stats = CleaningStats()
-        self.pace = pace
-        self._files = files
-        self._directory = directory
-        self._config = config
-        self._first_dirty = first_dirty
-        self._chunk_bytes = chunk_bytes
+    It reads ``chunk_bytes`` at a time, but larger batches whole.
+    """
+
+    files: Files
+    directory: str
+    config: LogConfig
+    offsets: OffsetMap
+    pace: Pace
+    first_dirty: int
+    chunk_bytes: int
+    stats: CleaningStats = field(default_factory=CleaningStats)
 
     def read_keys(self, source: Source, position: int, transactions: CleanedTransactions) -> bool:
         """Put the keys of a dirty segment into the offset map, from the batch at ``position`` on.
@@ -76,8 +69,8 @@ class CleaningWork:
         True when the map is full: this cleaning then ends where the map does. Raises CorruptRecordError, OSError,
         CleaningAbortedError.
         """
-        offsets, pace, first_dirty = self.offsets, self.pace, self._first_dirty
-        for _, header, batch in source.segment.batches(position, chunk=self._chunk_bytes):
+        offsets, pace, first_dirty = self.offsets, self.pace, self.first_dirty
+        for _, header, batch in source.segment.batches(position, chunk=self.chunk_bytes):
             pace.moved(header.size)
             pace.worked(min(header.record_count, RECORDS_A_TURN))
             if header.is_control:
@@ -113,7 +106,7 @@ class CleaningWork:
         markers = len(transactions.retained)
         try:
             for source in group:
-                for position, header, batch in source.segment.batches(chunk=self._chunk_bytes):
+                for position, header, batch in source.segment.batches(chunk=self.chunk_bytes):
                     self.pace.moved(header.size)
                     self.pace.worked(min(header.record_count, RECORDS_A_TURN))
                     kept = rules.filter(header, batch)
@@ -134,20 +127,18 @@ class CleaningWork:
 
     def _create(self, base_offset: int) -> LogSegment:
         """An empty ``.cleaned`` segment, after removing what an earlier attempt left."""
-        LogSegment(self._files, self._directory, base_offset, suffix=names.CLEANED).unlink()
-        return LogSegment.create(
-            self._files, self._directory, base_offset, self._config, suffix=names.CLEANED
-        )
+        LogSegment(self.files, self.directory, base_offset, suffix=names.CLEANED).unlink()
+        return LogSegment.create(self.files, self.directory, base_offset, self.config, suffix=names.CLEANED)
 
     def _copy(self, source: Source, end: int, output: LogSegment) -> None:
         """Copy the batches below position ``end``, all of which stay as they are."""
-        for _, header, batch in source.segment.batches(0, end, chunk=self._chunk_bytes):
+        for _, header, batch in source.segment.batches(0, end, chunk=self.chunk_bytes):
             self.pace.worked()
             self._append(output, header, KeptBatch(batch, header.max_timestamp, changed=False))
 
     def _append(self, output: LogSegment, header: BatchHeader, kept: KeptBatch) -> None:
         last = header.last_offset
-        output.append(kept.data, last, kept.max_timestamp, last, self._config.index_interval_bytes)
+        output.append(kept.data, last, kept.max_timestamp, last, self.config.index_interval_bytes)
         self.pace.moved(len(kept.data))
 
     def _finish(
@@ -157,9 +148,9 @@ class CleaningWork:
         output.seal()
         retained = transactions.retained[markers:]
         if retained:
-            self._files.write_all(output.path(names.TXN_INDEX), encode_txn_index(retained))
+            self.files.write_all(output.path(names.TXN_INDEX), encode_txn_index(retained))
         output.file.sync()
         for path in output.sync_paths():
-            self._files.sync_path(path)
-        self._files.set_modified_ms(output.path(names.LOG), modified_ms)
+            self.files.sync_path(path)
+        self.files.set_modified_ms(output.path(names.LOG), modified_ms)
         self.stats.segments += 1
