@@ -10,7 +10,7 @@ import json
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 from types import TracebackType
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from .landing import BatchDone
-
-Offsets = Mapping[str, Mapping[int, int]]
-"""Topic to partition to the offset of the next record."""
+    from .landing.ledger import OffsetsByTopic
 
 # Seconds over which rates are computed: long enough for steady rates, short enough to follow.
 _WINDOW = 30.0
@@ -120,7 +118,7 @@ class JobProgress:
         return max(self.lag / offsets - (self.clock() - self._past[-1][0]), 0.0)
 
 
-def _flat(offsets: Offsets) -> dict[tuple[str, int], int]:
+def _flat(offsets: OffsetsByTopic) -> dict[tuple[str, int], int]:
     return {
         (topic, partition): offset for topic, parts in offsets.items() for partition, offset in parts.items()
     }
