@@ -65,12 +65,8 @@ class Flushable(Protocol):
     def fail(self, why: str) -> KafkaError: ...
 
 
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    """One log's waiters; exists while it has any."""
-
-    target: int = 0
-    waiters: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
+_Waiters = list[tuple[int, asyncio.Future[None]]]
+"""The end offsets that a log's callers wait for."""
 
 
 class Flusher:
@@ -78,7 +74,8 @@ class Flusher:
 
     def __init__(self, background: Background) -> None:
         self._background = background
-        self._waiting: dict[Flushable, _Waiting] = {}
+        # The logs whose fsync is under way.
+        self._waiting: dict[Flushable, _Waiters] = {}
 
     def request(self, log: Flushable, end_offset: int) -> asyncio.Future[None]:
         """A future that is done when everything below ``end_offset`` is on the device.
@@ -91,13 +88,13 @@ class Flusher:
         elif end_offset <= log.recovery_point:
             future.set_result(None)
         else:
-            waiting = self._waiting.get(log)
-            if waiting is None:
-                waiting = self._waiting[log] = _Waiting()
-                waiting.waiters.append((end_offset, future))
-                self._start(log, waiting)
+            waiters = self._waiting.get(log)
+            if waiters is not None:
+                waiters.append((end_offset, future))
             else:
-                waiting.waiters.append((end_offset, future))
+                waiters = [(end_offset, future)]
+                self._start(log, waiters)
+                self._waiting[log] = waiters
         return future
 
     def start(self, log: Flushable) -> None:
@@ -111,17 +108,16 @@ class Flusher:
     async def idle(self) -> None:
         """Wait until no fsync is under way."""
         while self._waiting:
-            futures = [future for waiting in self._waiting.values() for _, future in waiting.waiters]
+            futures = [future for waiters in self._waiting.values() for _, future in waiters]
             await asyncio.wait(futures)
             await asyncio.sleep(0)
 
-    def _start(self, log: Flushable, waiting: _Waiting) -> None:
+    def _start(self, log: Flushable, waiters: _Waiters) -> None:
         job = log.prepare_flush()
-        waiting.target = job.end_offset
         task = self._background.run(job.run)
-        task.add_done_callback(lambda done: self._finished(log, waiting, job, done))
+        task.add_done_callback(lambda done: self._finished(log, waiters, job, done))
 
-    def _finished(self, log: Flushable, waiting: _Waiting, job: FlushJob, done: asyncio.Future[None]) -> None:
+    def _finished(self, log: Flushable, waiters: _Waiters, job: FlushJob, done: asyncio.Future[None]) -> None:
         error: KafkaError | None = None
         if done.cancelled():
             error = KafkaError(
@@ -132,7 +128,7 @@ class Flusher:
         else:
             log.flushed_to(job)
         left = []
-        for end_offset, future in waiting.waiters:
+        for end_offset, future in waiters:
             if future.done():
                 continue
             if error is not None:
@@ -145,10 +141,10 @@ class Flusher:
                 future.set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why))
             else:
                 left.append((end_offset, future))
-        waiting.waiters = left
+        waiters[:] = left
         if left:
             try:
-                self._start(log, waiting)
+                self._start(log, waiters)
             except KafkaError as refused:
                 # The partition was deleted meanwhile, or its files can't be opened: no waiter may wait for ever.
                 for _, future in left:

@@ -296,7 +296,7 @@ class _Recovery:
         """
         segment.clear_indexes()
         if replay:
-            txn_index.clear(segment)
+            segment.files.unlink(segment.path(names.TXN_INDEX))
         interval = self.config.index_interval_bytes
         next_offset = segment.base_offset
         highest = segment.base_offset + MAX_RELATIVE

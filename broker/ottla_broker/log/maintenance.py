@@ -75,47 +75,33 @@ class LogMaintenance:
 
     async def run(self) -> None:
         """Maintain the logs until cancelled."""
-        intervals = self._intervals
+        intervals, first_ms = self._intervals, self._intervals.initial_delay_ms
         await asyncio.gather(
-            self._every(lambda: intervals.retention_ms, self.retain, intervals.initial_delay_ms),
+            self._every(lambda: intervals.retention_ms, self.retain, first_ms),
             self._every(self._flush_interval, self.flush, 0),
-            self._every(
-                lambda: intervals.recovery_point_ms,
-                self.checkpoint_recovery_points,
-                intervals.initial_delay_ms,
-            ),
-            self._every(
-                lambda: intervals.log_start_ms, self.checkpoint_log_starts, intervals.initial_delay_ms
-            ),
-            self._every(lambda: intervals.producers_ms, self.expire_producers, intervals.initial_delay_ms),
+            self._every(lambda: intervals.recovery_point_ms, self.checkpoint_recovery_points, first_ms),
+            self._every(lambda: intervals.log_start_ms, self.checkpoint_log_starts, first_ms),
+            self._every(lambda: intervals.producers_ms, self.expire_producers, first_ms),
         )
 
     async def _every(
         self, interval_ms: Callable[[], int], task: Callable[[], Awaitable[None]], first_ms: int
     ) -> None:
         """Run a task after ``first_ms`` and then at every interval, as Kafka's scheduler does."""
-        await self._sleep(first_ms / 1000)
+        await self._clock.sleep(first_ms / 1000)
         while True:
             try:
                 await task()
             except (KafkaError, OSError) as error:
                 _log.error("maintenance of logs failed", why=str(error))
-            await self._sleep(min(interval_ms() / 1000, _LONGEST_SLEEP_SECONDS))
-
-    async def _sleep(self, seconds: float) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        timer = self._clock.call_later(seconds, _wake, future)
-        try:
-            await future
-        finally:
-            timer.cancel()
+            await self._clock.sleep(min(interval_ms() / 1000, _LONGEST_SLEEP_SECONDS))
 
     async def _for_each(self, task: Callable[[Log], object]) -> None:
         """Run a task for each log that still exists; a log that fails doesn't stop the others."""
         began = self._clock.monotonic()
         for number, log in enumerate(self._logs.logs()):
             if number % _LOGS_PER_CLOCK_CHECK == 0 and self._clock.monotonic() - began > _SLICE_SECONDS:
-                await self._sleep(_PAUSE_SECONDS)
+                await self._clock.sleep(_PAUSE_SECONDS)
                 began = self._clock.monotonic()
             if log.failure is None and self._logs.get(log.topic, log.partition) is log:
                 try:
@@ -131,11 +117,12 @@ class LogMaintenance:
     async def retain(self) -> None:
         """Remove the segments that retention doesn't keep, in every log."""
         now_ms = self._clock.now_ms()
-        await self._for_each(lambda log: self._retain(log, now_ms))
 
-    def _retain(self, log: Log, now_ms: int) -> None:
-        if log.is_open or self._has_data(log):
-            log.open().delete_old_segments(now_ms)
+        def retain(log: Log) -> None:
+            if log.is_open or self._has_data(log):
+                log.open().delete_old_segments(now_ms)
+
+        await self._for_each(retain)
 
     def _has_data(self, log: Log) -> bool:
         """Whether a closed log has records: an empty one stays closed."""
@@ -196,8 +183,3 @@ class LogMaintenance:
                 log.producers.remove_expired(now_ms)
 
         await self._for_each(expire)
-
-
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

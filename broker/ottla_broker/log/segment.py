@@ -16,7 +16,7 @@ from typing import Final
 
 from ottla_broker.log import names
 from ottla_broker.log.config import LogConfig
-from ottla_broker.log.files import CorruptFileError, Files, LogFile
+from ottla_broker.log.files import Files, LogFile
 from ottla_broker.log.index import MAX_RELATIVE, OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, SparseIndex, TimeIndex
 from ottla_protocol.records.batch import (
     HEADER_SIZE,
@@ -139,13 +139,7 @@ class LogSegment:
         return index
 
     def check_indexes(self) -> None:
-        """Compare the indexes with the segment.
-
-        Raises CorruptFileError (a missing file is one too), OSError.
-        """
-        for kind in (names.OFFSET_INDEX, names.TIME_INDEX):
-            if not self.files.exists(self.path(kind)):
-                raise CorruptFileError(f"{self.path(kind)} is missing")
+        """Compare the indexes, whose files exist, with the segment. Raises CorruptFileError, OSError."""
         self.offset_index.check(self.size)
         self.time_index.check(self.size)
 

@@ -77,11 +77,6 @@ def add_ended(segment: LogSegment, ended: EndedTransaction, producers: ProducerS
     index.close()
 
 
-def clear(segment: LogSegment) -> None:
-    """Remove the index before its segment is scanned again. Raises OSError."""
-    segment.files.unlink(segment.path(names.TXN_INDEX))
-
-
 def truncate_to(segment: LogSegment, offset: int) -> None:
     """Remove the entries of markers at or after ``offset``. Raises OSError, CorruptFileError."""
     path = segment.path(names.TXN_INDEX)

@@ -44,7 +44,7 @@ class RecordsRefused(KafkaError):
         self.records = records
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class AppendInfo:
     """How a batch was stored.
 

@@ -18,7 +18,6 @@ from ottla_broker.replica.partition import Partition, Role
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
-    LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
@@ -264,27 +263,19 @@ def _differ(one: bytes, other: bytes) -> bool:
 
 def _changes(request: LeaderAndIsrRequest) -> Iterator[_Change]:
     """A request's partitions, whichever way its version groups them."""
-    for state in request.ungrouped_partition_states:
-        yield _change(state.topic_name, ZERO_UUID, state)
+    named = [(each.topic_name, ZERO_UUID, each) for each in request.ungrouped_partition_states]
     for topic in request.topic_states:
-        for state in topic.partition_states:
-            yield _change(topic.topic_name, topic.topic_id, state)
-
-
-def _change(topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState) -> _Change:
-    return _Change(
-        topic,
-        topic_id,
-        state.partition_index,
-        LeaderState(
-            state.controller_epoch,
-            state.leader,
-            state.leader_epoch,
-            state.isr,
-            state.partition_epoch,
-            state.replicas,
-        ),
-    )
+        named += [(topic.topic_name, topic.topic_id, each) for each in topic.partition_states]
+    for name, topic_id, each in named:
+        state = LeaderState(
+            each.controller_epoch,
+            each.leader,
+            each.leader_epoch,
+            each.isr,
+            each.partition_epoch,
+            each.replicas,
+        )
+        yield _Change(name, topic_id, each.partition_index, state)
 
 
 def _stops(request: StopReplicaRequest) -> Iterator[tuple[str, int, int, bool]]:
