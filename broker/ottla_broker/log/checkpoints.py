@@ -89,10 +89,7 @@ def decode_topic_id(data: bytes, path: str) -> bytes:
 
 
 def read_topic_id(files: Files, path: str) -> bytes:
-    """The topic id of a partition's folder; zeros without a file, or when a power cut left it empty.
-
-    Raises CorruptFileError, OSError.
-    """
+    """The topic id of a folder; zeros without a file, or with an empty one. Raises CorruptFileError, OSError."""
     try:
         data = files.read_all(path)
     except FileNotFoundError:

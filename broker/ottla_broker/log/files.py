@@ -61,10 +61,7 @@ class LogFile:
         self._tracked = False
 
     def descriptor(self) -> Descriptor:
-        """An open descriptor; keep the object while you use its number.
-
-        Raises OSError, FileNotFoundError for a file that was removed: reading doesn't create it again.
-        """
+        """An open descriptor; keep the object while you use its number. Raises OSError; never creates the file."""
         self._recent = True
         return self._descriptor or self._files.open_descriptor(self)
 
@@ -91,10 +88,7 @@ class LogFile:
         return b"".join(parts)
 
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        """Write all of ``data`` at ``position``.
-
-        Raises OSError, after which any part of it may have been written.
-        """
+        """Write all of ``data`` at ``position``. Raises OSError, after which any part may have been written."""
         descriptor = self.descriptor()
         written = os.pwrite(descriptor.fd, data, position)
         if written != len(data):

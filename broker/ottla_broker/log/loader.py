@@ -66,10 +66,7 @@ def load(
     recovery_point: int,
     clean: bool,
 ) -> Loaded:
-    """Open the folder of partition ``name``; the offsets are what the checkpoints say.
-
-    Raises OSError, CorruptRecordError.
-    """
+    """Open a partition's folder; the offsets are what the checkpoints say. Raises OSError, CorruptRecordError."""
     files = environment.files
     now_ms = environment.now_ms()
     found = _finish_interrupted(files, path, name, set(files.names(path)))
@@ -125,10 +122,7 @@ def load(
 
 
 def rebuild_producers(producers: ProducerStates, segments: Sequence[LogSegment], end: int) -> None:
-    """Replay the batches from where the producers' state ends to ``end``.
-
-    Raises OSError, CorruptRecordError.
-    """
+    """Replay the batches from where the producers' state ends to ``end``. Raises OSError, CorruptRecordError."""
     for number, segment in enumerate(segments):
         start = producers.end_offset
         if start >= end:
@@ -238,10 +232,7 @@ class _Recovery:
         return self.segments[-1].next_offset()
 
     def recover_from(self, recovery_point: int) -> bool:
-        """Scan the segments that reach above the recovery point, and truncate at the first damage.
-
-        True if any was scanned.
-        """
+        """Scan segments that reach above the recovery point, and truncate at the first damage; True if any does."""
         segments = self.segments
         first = 0
         while first + 1 < len(segments) and segments[first + 1].base_offset <= recovery_point:

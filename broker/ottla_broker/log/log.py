@@ -178,10 +178,7 @@ class Log:
         return topic_id
 
     def assign_topic_id(self, topic_id: bytes) -> None:
-        """Give a log that has none its topic's id.
-
-        Raises KafkaError: INCONSISTENT_TOPIC_ID when it has another, KAFKA_STORAGE_ERROR.
-        """
+        """Give a log that has none its topic's id. Raises KafkaError: INCONSISTENT_TOPIC_ID when it has another."""
         if topic_id == self.topic_id:
             return
         if self.topic_id != _NO_TOPIC_ID:
@@ -447,10 +444,7 @@ class Log:
         return segment
 
     def truncate_to(self, offset: int) -> bool:
-        """Truncate the log so that it ends at ``offset``; True when that removed anything.
-
-        Raises KafkaError: KAFKA_STORAGE_ERROR.
-        """
+        """Truncate the log to end at ``offset``; True when that removed anything. Raises KafkaError."""
         if offset >= self.log_end_offset:
             # No records to remove, but maybe an epoch in which this broker led and wrote nothing.
             self.epochs.truncate_from_end(self.log_end_offset)
@@ -558,10 +552,7 @@ class Log:
             self._has_new_files = True
 
     def replace_segments(self, new: Sequence[LogSegment], old: Sequence[LogSegment]) -> None:
-        """Replace segments by compacted ones: see :meth:`.segment_list.SegmentList.replace`.
-
-        Raises KafkaError: KAFKA_STORAGE_ERROR.
-        """
+        """Replace segments by compacted ones: see :meth:`.SegmentList.replace`. Raises KafkaError."""
         try:
             self.reader.forget_positions()
             self._segments.replace(new, old, self.config.file_delete_delay_ms)
@@ -573,10 +564,7 @@ class Log:
             raise self.fail(f"the swap of compacted segments failed: {error}") from error
 
     def prepare_flush(self) -> FlushJob:
-        """The job that brings everything appended so far to the device; :meth:`flushed_to` records that it is done.
-
-        Raises KafkaError: KAFKA_STORAGE_ERROR.
-        """
+        """The job that brings all to the device; :meth:`flushed_to` records that it is done. Raises KafkaError."""
         job = FlushJob(self.environment.files, self.log_end_offset, self._truncations)
         active = self.active
         try:
@@ -602,10 +590,7 @@ class Log:
         self.last_flush_ms = self.environment.now_ms()
 
     def flush(self) -> None:
-        """Block until everything appended is on the device; on the event loop use :meth:`flushed`.
-
-        Raises KafkaError: KAFKA_STORAGE_ERROR.
-        """
+        """Block until all is on the device; on the event loop use :meth:`flushed`. Raises KafkaError."""
         if self.failure is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
         self._run(self.prepare_flush())

@@ -262,10 +262,7 @@ class LogManager:
         return False
 
     def delete(self, topic: str, partition: int) -> None:
-        """Remove a partition: its folder is renamed now and removed after file.delete.delay.ms.
-
-        Readers keep what they have open. Raises KafkaError: KAFKA_STORAGE_ERROR.
-        """
+        """Rename a partition's folder now and remove it after file.delete.delay.ms, for readers. Raises KafkaError."""
         log = self._logs.get((topic, partition))
         if log is None:
             return
@@ -368,10 +365,7 @@ class LogManager:
         folder.write_offsets(name, offsets, generation)
 
     async def write_high_watermarks(self, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Write replication-offset-checkpoint; partitions that are not given keep their offset.
-
-        Raises KafkaError: KAFKA_STORAGE_ERROR.
-        """
+        """Write replication-offset-checkpoint; partitions not given keep their offset. Raises KafkaError."""
         known = self._high_watermarks
         known.update(offsets)
         try:

@@ -215,10 +215,7 @@ class ProducerStates:
             entry.txn_first_offset = first_offset
 
     def replay(self, header: BatchHeader, batch: memoryview) -> EndedTransaction | None:
-        """Record a batch found in the log or sent by a leader, which can't be refused.
-
-        Raises CorruptRecordError for a control batch whose marker can't be read.
-        """
+        """Record a batch of the log or a leader. Raises CorruptRecordError for a marker that can't be read."""
         ended = None
         if header.producer_id >= 0:
             if header.is_control:

@@ -136,10 +136,7 @@ class LogReader:
     def scan_batches(
         self, start: int, end: int | None = None, chunk_bytes: int = 1 << 20
     ) -> Iterator[memoryview]:
-        """All batches with offsets in ``[start, end)``, as runs of whole batches of about ``chunk_bytes``.
-
-        Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
-        """
+        """All batches in ``[start, end)``, as runs of whole ones of about ``chunk_bytes``. Raises KafkaError."""
         log = self._log
         offset = max(start, log.log_start_offset)
         end = log.log_end_offset if end is None else min(end, log.log_end_offset)
@@ -177,10 +174,7 @@ class LogReader:
         return None
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp from the log start offset on; None without one.
-
-        Raises KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
-        """
+        """The first record with the largest timestamp from the log start on; None without one. Raises KafkaError."""
         log = self._log
         start = log.log_start_offset
         try:

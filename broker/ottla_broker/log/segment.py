@@ -104,10 +104,7 @@ class LogSegment:
         now_ms: int = 0,
         jitter_ms: int = 0,
     ) -> LogSegment:
-        """A new, empty segment with its files on disk; leftovers under the same names are emptied.
-
-        Raises OSError.
-        """
+        """A new, empty segment with its files on disk; leftovers of the same names are emptied. Raises OSError."""
         segment = cls(
             files, directory, base_offset, suffix=suffix, new=True, now_ms=now_ms, jitter_ms=jitter_ms
         )
@@ -310,10 +307,7 @@ class LogSegment:
         self._index_entries_left -= 1
 
     def truncate_to(self, offset: int, now_ms: int) -> bool:
-        """Remove the batch that holds ``offset`` and all after it; True when that removed anything.
-
-        Raises OSError, CorruptRecordError when a batch before the offset is damaged.
-        """
+        """Remove the batch with ``offset`` and all after it; True if any. Raises OSError, CorruptRecordError."""
         found = self.find(offset)
         relative = offset - self.base_offset
         index = self.offset_index
@@ -398,10 +392,7 @@ class LogSegment:
         return None
 
     def next_offset(self) -> int:
-        """The offset after the segment's last batch, or its base offset when it is empty.
-
-        Raises CorruptRecordError, OSError.
-        """
+        """The offset after the last batch, or the base offset without any. Raises CorruptRecordError, OSError."""
         index = self.offset_index
         position = index.entry(len(index) - 1)[1] if len(index) else 0
         last = self.base_offset - 1

@@ -109,10 +109,7 @@ class ReplicaManager:
         return made
 
     def create(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> Partition:
-        """Add a partition that this broker didn't have, with a new log if it has none; it has no role yet.
-
-        Raises KafkaError: KAFKA_STORAGE_ERROR when the log can't be made.
-        """
+        """Add a partition, with a new log if it has none; it has no role yet. Raises KafkaError."""
         if not self._logs.has(topic, partition):
             self._logs.create(topic, partition, topic_id, config)
         made = self._partitions[topic, partition] = Partition(topic, partition, topic_id, self._environment)

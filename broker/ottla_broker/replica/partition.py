@@ -312,10 +312,7 @@ class Partition:
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
     def append(self, records: memoryview, now_ms: int) -> AppendInfo:
-        """Append a producer's batch.
-
-        Raises KafkaError: as :meth:`ottla_broker.log.log.Log.append`, or this broker doesn't lead.
-        """
+        """Append a producer's batch. Raises KafkaError: as :meth:`.Log.append`, or this broker doesn't lead."""
         self.check_leader()
         info = self.log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=True)
         if not info.duplicate:

@@ -122,10 +122,7 @@ class OffsetMap:
         self.latest_offset = -1
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Set the last offset of ``key``; offsets come in rising order.
-
-        False when the key is new and doesn't fit: the map is unchanged.
-        """
+        """Set the last offset of ``key``, in rising order; False when the key is new and doesn't fit."""
         first: int
         second: int
         first, second = _HALVES.unpack(blake2b(key, digest_size=_HASH_BYTES).digest())
