@@ -20,6 +20,7 @@ import resource
 import shutil
 import threading
 from collections import deque
+from contextlib import suppress
 from typing import Final
 
 _PERMISSIONS: Final = 0o644
@@ -75,17 +76,7 @@ class LogFile:
         """Up to ``size`` bytes from ``position``; fewer only at the end of the file. Raises OSError."""
         descriptor = self.descriptor()
         data = os.pread(descriptor.fd, size, position)
-        if len(data) == size or not data:
-            return data
-        parts = [data]
-        got = len(data)
-        while got < size:
-            data = os.pread(descriptor.fd, size - got, position + got)
-            if not data:
-                break
-            parts.append(data)
-            got += len(data)
-        return b"".join(parts)
+        return data if len(data) == size else _read_on(descriptor.fd, data, size, position)
 
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
         """Write all of ``data`` at ``position``. Raises OSError, after which any part may have been written."""
@@ -156,13 +147,17 @@ class FileSlice:
     def read(self) -> bytes:
         """The bytes themselves. Raises OSError."""
         fd = self._descriptor.fd
-        data = os.pread(fd, self.size, self.position)
-        while len(data) < self.size:
-            more = os.pread(fd, self.size - len(data), self.position + len(data))
-            if not more:
-                break
-            data += more
-        return data
+        return _read_on(fd, os.pread(fd, self.size, self.position), self.size, self.position)
+
+
+def _read_on(fd: int, data: bytes, size: int, position: int) -> bytes:
+    """``data``, which was read at ``position``, and what is missing of ``size`` bytes, unless the file ends before."""
+    while 0 < len(data) < size:
+        more = os.pread(fd, size - len(data), position + len(data))
+        if not more:
+            break
+        data += more
+    return data
 
 
 class FileLock:
@@ -284,10 +279,8 @@ class Files:
 
     def unlink(self, path: str) -> None:
         """Remove a file; one that doesn't exist is fine. Raises OSError."""
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(path)
-        except FileNotFoundError:
-            return
 
     def make_folder(self, path: str) -> None:
         """Create a folder with its parents; one that exists is fine. Raises OSError."""
@@ -295,10 +288,8 @@ class Files:
 
     def remove_folder(self, path: str) -> None:
         """Remove a folder with its contents. Raises OSError."""
-        try:
+        with suppress(FileNotFoundError):
             shutil.rmtree(path)
-        except FileNotFoundError:
-            return
 
     def space(self, path: str) -> tuple[int, int]:
         """``(total, usable)`` bytes of the volume that holds ``path``."""

@@ -15,7 +15,7 @@ from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 if TYPE_CHECKING:
     from ottla_broker.store.journal import Change
 
-_JOURNAL: Final = "ottla-store.journal"
+JOURNAL: Final = "ottla-store.journal"
 
 
 class UnknownFileError(Exception):
@@ -37,7 +37,7 @@ def dump(path: str, *, records: bool = False, group_records: bool = False) -> It
         raise UnknownFileError(f"{path} is a folder: name the files in it")
     if not os.path.exists(path):
         raise UnknownFileError(f"{path} does not exist")
-    if os.path.basename(path) == _JOURNAL:
+    if os.path.basename(path) == JOURNAL:
         return _dump_journal(path)
     entries = dump_file(files, path, records=records, decode=_decoder_for(path, group_records=group_records))
     if entries is None:

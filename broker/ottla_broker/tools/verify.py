@@ -5,14 +5,12 @@ from __future__ import annotations
 import os.path
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Final
 
 from ottla_broker.log import names
 from ottla_broker.log.dump import OFFSET_CHECKPOINTS
 from ottla_broker.log.files import Files
 from ottla_broker.log.verify import Finding, Tally, verify_file, verify_partition
-
-_JOURNAL: Final = "ottla-store.journal"
+from ottla_broker.tools.dump import JOURNAL
 
 
 def verify(path: str, tally: Tally) -> Iterator[Finding]:
@@ -40,14 +38,14 @@ def _verify_folder(files: Files, folder: str, tally: Tally) -> Iterator[Finding]
         elif name in OFFSET_CHECKPOINTS or name in (
             names.META_PROPERTIES,
             names.PARTITION_METADATA,
-            _JOURNAL,
+            JOURNAL,
         ):
             yield from _verify_one(files, path, tally, named=False)
 
 
 def _verify_one(files: Files, path: str, tally: Tally, *, named: bool) -> Iterator[Finding]:
     """Verify one file. A file that the user ``named`` must be one that the broker writes."""
-    if os.path.basename(path) == _JOURNAL:
+    if os.path.basename(path) == JOURNAL:
         yield from _guarded(path, tally, _verify_journal(path, tally))
     elif not os.path.exists(path):
         yield tally.finding(path, None, "does not exist")
