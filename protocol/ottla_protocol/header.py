@@ -94,7 +94,10 @@ def parse_request_header(data: Buffer) -> tuple[RequestHeader, int]:
     elif length != -1:
         raise ProtocolError(f"request header: the length of the client id is {length}")
     if 0 <= api_key <= 75 and version >= _FIRST_FLEXIBLE[api_key]:
-        position = _skip_tagged_fields(data, position, "request header")
+        if position < len(data) and not data[position]:
+            position += 1
+        else:
+            position = _skip_tagged_fields(data, position, "request header")
     return RequestHeader(api_key, version, correlation_id, client_id), position
 
 

@@ -114,6 +114,8 @@ def test_only_the_brokers_listener_has_brokers() -> None:
 
 
 class DenyAll(Authorizer):
+    open_operations = frozenset()
+
     def __init__(self) -> None:
         super().__init__(None)
 

@@ -10,7 +10,7 @@ before its handler runs. Other handlers call :meth:`.context.RequestContext.auth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -54,7 +54,8 @@ DENIED: Final[Mapping[AclResource, ErrorCode]] = {
 }
 """The error for an operation that isn't allowed."""
 
-Rules = Mapping[AclResource, AclOperation]
+Rules = Mapping[AclResource, AclOperation | None]
+"""The operation that an API needs on each type of resource; None needs no check."""
 
 _TOPIC, _GROUP, _CLUSTER = AclResource.TOPIC, AclResource.GROUP, AclResource.CLUSTER
 _TRANSACTIONAL_ID = AclResource.TRANSACTIONAL_ID
@@ -151,7 +152,13 @@ GATES: Final[Mapping[int, Gate]] = {
 
 
 class Authorizer:
-    """Decides every operation; the place for access control lists (Kafka's ``Authorizer``)."""
+    """Decides every operation; the place for access control lists (Kafka's ``Authorizer``).
+
+    Attributes:
+        open_operations: allowed for every client on every resource, so that requests skip the check.
+    """
+
+    open_operations: Collection[AclOperation] = frozenset(AclOperation) - {_CLUSTER_ACTION}
 
     def __init__(self, inter_broker_listener: str | None) -> None:
         """``None``: this broker stands alone, and no other broker may send it requests."""
@@ -161,4 +168,8 @@ class Authorizer:
         self, client: ClientConnection, operation: AclOperation, resource: AclResource, name: str
     ) -> bool:
         """Whether a client may do ``operation`` to the resource called ``name``."""
-        return operation is not _CLUSTER_ACTION or client.listener == self._inter_broker_listener
+        return operation in self.open_operations or client.listener == self._inter_broker_listener
+
+    def checked(self, rules: Rules) -> Rules:
+        """The rules without the operations that need no check."""
+        return {type_: None if needed in self.open_operations else needed for type_, needed in rules.items()}

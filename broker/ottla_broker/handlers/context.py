@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla_broker.handlers.authorization import CLUSTER_NAME, DENIED, AclResource, Rules
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from ottla_broker.replica.partition import Partition
 
 
+_TOPIC: Final = AclResource.TOPIC
+
+
 class RequestContext:
     """One request's client, version, and the services that its handler may use.
 
     Attributes:
-        rules: the operations that the API needs; see :mod:`.authorization`.
+        rules: the operations that the API needs and that are checked; see :mod:`.authorization`.
     """
 
     __slots__ = ("client_id", "connection", "correlation_id", "rules", "services", "version")
@@ -40,7 +43,10 @@ class RequestContext:
 
     def authorize(self, resource: AclResource, name: str = CLUSTER_NAME) -> bool:
         """Whether the client may do this API's operation on the resource called ``name``."""
-        return self.services.authorizer.authorize(self.connection, self.rules[resource], resource, name)
+        operation = self.rules[resource]
+        return operation is None or self.services.authorizer.authorize(
+            self.connection, operation, resource, name
+        )
 
     def check(self, resource: AclResource, name: str = CLUSTER_NAME) -> None:
         """Raise KafkaError, e.g. TOPIC_AUTHORIZATION_FAILED, unless :meth:`authorize` allows it."""
@@ -53,10 +59,11 @@ class RequestContext:
         Raises:
             KafkaError: TOPIC_AUTHORIZATION_FAILED, or as :meth:`find_partition`.
         """
-        if replica_id < 0:
-            self.check(AclResource.TOPIC, topic)
-        elif not self.authorize(AclResource.CLUSTER):
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if replica_id >= 0:
+            if not self.authorize(AclResource.CLUSTER):
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        elif self.rules[_TOPIC] is not None:
+            self.check(_TOPIC, topic)
         return self.find_partition(topic, index)
 
     def find_partition(self, topic: str, index: int) -> Partition:

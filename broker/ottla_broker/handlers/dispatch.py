@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla_broker.events import get_logger
 from ottla_broker.handlers import Served
 from ottla_broker.handlers.api_versions import unsupported
-from ottla_broker.handlers.authorization import CLUSTER_NAME, DENIED, GATES, RULES
+from ottla_broker.handlers.authorization import CLUSTER_NAME, DENIED, GATES, RULES, Authorizer, Gate
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply
@@ -82,22 +82,19 @@ class Route:
 
     __slots__ = ("api_key", "decode", "flexible", "gate", "handle", "in_parts", "rules")
 
-    def __init__(self, served: Served, api_key: int, version: int) -> None:
+    def __init__(self, served: Served, api_key: int, version: int, authorizer: Authorizer) -> None:
         module = import_module(f"ottla_broker.handlers.{served.module}")
         self.api_key = api_key
         self.decode: Decode = request_class(api_key, version).decode
         self.handle: Handle = module.handle
-        self.rules = RULES[api_key]
+        self.rules = authorizer.checked(RULES[api_key])
         self.gate = GATES.get(api_key)
         self.flexible = response_header_is_flexible(api_key, version)
         # Only a fetch's response holds slices of files.
         self.in_parts = api_key == _FETCH
 
-    def refusal(self, context: RequestContext, request: Any) -> Any:
-        """The response to a request that isn't allowed; None: it is, or its handler checks each of its parts."""
-        gate = self.gate
-        if gate is None:
-            return None
+    def refusal(self, gate: Gate, context: RequestContext, request: Any) -> Any:
+        """The response to a request that doesn't pass its gate; None: it does."""
         name = CLUSTER_NAME if gate.name_field is None else getattr(request, gate.name_field)
         if context.authorize(gate.resource, name):
             return None
@@ -144,15 +141,21 @@ class Dispatcher:
         context = RequestContext(
             self._services, route.rules, version, header.client_id, connection, header.correlation_id
         )
-        received = (len(frame), 0.0 if self.on_request is None else self._services.clock.monotonic())
+        since = 0.0 if self.on_request is None else self._services.clock.monotonic()
         try:
-            answer = route.refusal(context, request) or route.handle(context, request)
-            if hasattr(answer, "__await__"):
+            if route.gate is None:
+                answer = route.handle(context, request)
+            else:
+                answer = route.refusal(route.gate, context, request) or route.handle(context, request)
+            if not isinstance(answer, PendingResponse):
+                if not hasattr(answer, "__await__"):
+                    parts = None if answer is None else self._encode(route, context, answer)
+                    if self.on_request is not None:
+                        self._report(route, context, len(frame), since, parts)
+                    return parts
                 answer = self._run(answer)
-            if isinstance(answer, PendingResponse):
-                answer.encode = partial(self._encode_pending, route, context, received)
-                return answer
-            return self._finish(route, context, received, answer)
+            answer.encode = partial(self._encode_pending, route, context, len(frame), since)
+            return answer
         except CloseConnection:
             raise  # the handler closes the connection: produce with acks=0 has no response for an error
         except Exception as error:
@@ -169,7 +172,7 @@ class Dispatcher:
             raise CloseConnection(f"{_name(api_key)} is not an API that this broker serves")
         if not served.min_version <= version <= served.max_version:
             return None
-        route = Route(served, api_key, version)
+        route = Route(served, api_key, version, self._services.authorizer)
         joined = self._services.joined
         if joined is None or joined.is_set() or api_key not in _CLUSTER_APIS:
             self._routes[api_key, version] = route
@@ -202,27 +205,23 @@ class Dispatcher:
             f" {served.max_version} are ({ErrorCode.UNSUPPORTED_VERSION.name})"
         )
 
-    def _finish(
-        self, route: Route, context: RequestContext, received: tuple[int, float], response: Any
-    ) -> Parts | None:
-        """Encode a response and report its request. ``received``: the request's bytes, and when it was complete."""
-        parts = None if response is None else self._encode(route, context, response)
-        if self.on_request is not None:
-            size, since = received
-            connection = context.connection
-            self.on_request(
-                RequestRecord(
-                    route.api_key,
-                    context.version,
-                    connection.principal,
-                    context.client_id,
-                    connection.listener,
-                    size,
-                    -1 if parts is None else sum(map(len, parts)) - 4,  # type: ignore[arg-type]
-                    self._services.clock.monotonic() - since,
-                )
+    def _report(
+        self, route: Route, context: RequestContext, size: int, since: float, parts: Parts | None
+    ) -> None:
+        assert self.on_request is not None
+        connection = context.connection
+        self.on_request(
+            RequestRecord(
+                route.api_key,
+                context.version,
+                connection.principal,
+                context.client_id,
+                connection.listener,
+                size,
+                -1 if parts is None else sum(map(len, parts)) - 4,  # type: ignore[arg-type]
+                self._services.clock.monotonic() - since,
             )
-        return parts
+        )
 
     def _encode(self, route: Route, context: RequestContext, response: Any) -> Parts:
         version, correlation_id = context.version, context.correlation_id
@@ -240,12 +239,15 @@ class Dispatcher:
         return [_pack_header(len(body) + 4, correlation_id) + body]
 
     def _encode_pending(
-        self, route: Route, context: RequestContext, received: tuple[int, float], response: Any
+        self, route: Route, context: RequestContext, size: int, since: float, response: Any
     ) -> Parts | None:
         try:
             if isinstance(response, BaseException):
                 raise response
-            return self._finish(route, context, received, response)
+            parts = None if response is None else self._encode(route, context, response)
+            if self.on_request is not None:
+                self._report(route, context, size, since, parts)
+            return parts
         except CloseConnection:
             raise
         except Exception as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from ottla_broker.replica.fetch_session import FetchContext, FetchPartition
@@ -40,6 +40,7 @@ class Fetch:
         "_any_replica",
         "_context",
         "_ctx",
+        "_find",
         "_max_bytes",
         "_rack",
         "_read_committed",
@@ -55,6 +56,7 @@ class Fetch:
     def __init__(self, ctx: RequestContext, request: FetchRequest, context: FetchContext) -> None:
         services = ctx.services
         self._ctx = ctx
+        self._find: Callable[[str, int], Partition] = ctx.partition
         self._version = ctx.version
         self._context = context
         self._max_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
@@ -110,9 +112,9 @@ class Fetch:
 
     def _partition(self, spec: FetchPartition) -> Partition:
         """The partition to read. Raises KafkaError if it isn't here, or has another topic id."""
-        services = self._ctx.services
         name = spec.name
         if name is None:
+            services = self._ctx.services
             # An id is resolved once, so that a new topic of the same name is noticed.
             topic_id = spec.topic
             if isinstance(topic_id, bytes):
@@ -126,9 +128,6 @@ class Fetch:
         if isinstance(spec.topic, bytes) and spec.topic != partition.topic_id:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
         return partition
-
-    def _find(self, topic: str, index: int) -> Partition:
-        return self._ctx.partition(topic, index)
 
     def _diverges(self, spec: FetchPartition, answer: PartitionData, partition: Partition) -> bool:
         """Whether the reader's log diverges from this one; the response then says where both may still agree.

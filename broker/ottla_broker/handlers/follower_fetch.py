@@ -34,6 +34,8 @@ class FollowerFetch(Fetch):
         self, ctx: RequestContext, request: FetchRequest, context: FetchContext, replica_id: int
     ) -> None:
         super().__init__(ctx, request, context)
+        # The whole request needs CLUSTER_ACTION, and no topic anything.
+        self._find = ctx.find_partition
         self._replica_id = replica_id
         self._registered = replica_id in ctx.services.metadata.brokers
         self._epoch = request.replica_state.replica_epoch
@@ -82,9 +84,6 @@ class FollowerFetch(Fetch):
                 if answer.records and quota.is_throttled(spec.name or "", spec.partition):
                     quota.record(len(answer.records))
         return super().response()
-
-    def _find(self, topic: str, index: int) -> Partition:
-        return self._ctx.find_partition(topic, index)
 
     def _read_partition(
         self, spec: FetchPartition, answer: PartitionData, left: int, min_one: bool

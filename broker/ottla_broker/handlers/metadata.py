@@ -11,13 +11,14 @@ encoding.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from copy import copy
 
 from ottla_broker.controller.api import ZERO_ID
 from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log.names import is_topic_name
-from ottla_broker.metadata.cache import TopicInfo
+from ottla_broker.metadata.cache import ClientTopic
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.metadata import (
@@ -34,8 +35,9 @@ def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | 
     metadata.check_brokers()
     wanted = request.topics
     if wanted is None or (ctx.version == 0 and not wanted):
-        infos = [info for info in metadata.topics() if ctx.authorize(AclResource.TOPIC, info.name)]
-        return _respond(ctx, request, [_topic(ctx, request, info) for info in infos])
+        allowed = (info.name for info in metadata.topics() if ctx.authorize(AclResource.TOPIC, info.name))
+        found = [metadata.client_topic(name) for name in allowed]
+        return _respond(ctx, request, [_topic(request, topic) for topic in found if topic is not None])
     if ctx.version < 12 and any(topic.name is None or topic.topic_id != ZERO_ID for topic in wanted):
         return _respond(ctx, request, [_refused(ctx, topic) for topic in wanted])
     ids = dict.fromkeys(topic.topic_id for topic in wanted if topic.topic_id != ZERO_ID)
@@ -86,18 +88,12 @@ def _respond(
     )
 
 
-def _topic(ctx: RequestContext, request: MetadataRequest, info: TopicInfo) -> MetadataResponseTopic:
-    topic = ctx.services.metadata.client_topic(info.name)
-    assert topic is not None
-    return MetadataResponseTopic(
-        name=info.name,
-        topic_id=info.topic_id,
-        is_internal=info.internal,
-        partitions=topic.response,
-        topic_authorized_operations=(
-            TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
-        ),
-    )
+def _topic(request: MetadataRequest, topic: ClientTopic) -> MetadataResponseTopic:
+    response = topic.response
+    if request.include_topic_authorized_operations:
+        response = copy(response)
+        response.topic_authorized_operations = TOPIC_OPERATIONS
+    return response
 
 
 def _by_name(
@@ -110,9 +106,9 @@ def _by_name(
         return _failed(request, ErrorCode.INVALID_REQUEST, None)
     if not ctx.authorize(AclResource.TOPIC, name):
         return _failed(request, ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
-    info = ctx.services.metadata.topic(name)
-    if info is not None:
-        return _topic(ctx, request, info)
+    topic = ctx.services.metadata.client_topic(name)
+    if topic is not None:
+        return _topic(request, topic)
     if not is_topic_name(name):
         return _failed(request, ErrorCode.INVALID_TOPIC_EXCEPTION, name)
     code = (errors or {}).get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -122,7 +118,7 @@ def _by_name(
 def _by_id(ctx: RequestContext, request: MetadataRequest, topic_id: bytes) -> MetadataResponseTopic:
     info = ctx.services.metadata.topic_by_id(topic_id)
     if info is not None and ctx.authorize(AclResource.TOPIC, info.name):
-        return _topic(ctx, request, info)
+        return _by_name(ctx, request, info.name)
     return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
 
 

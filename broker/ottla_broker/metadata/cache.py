@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ottla_protocol.errors import ErrorCode
-from ottla_protocol.messages.metadata import MetadataResponsePartition
+from ottla_protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
 if TYPE_CHECKING:
     from ottla_broker.log.config import LogConfig
@@ -96,18 +96,19 @@ class ClientTopic:
         self.leaders: Mapping[int, int] = {
             index: each.leader if has_leader(each) else NO_LEADER for index, each in info.partitions.items()
         }
-        self._response: list[MetadataResponsePartition] | None = None
+        self._response: MetadataResponseTopic | None = None
 
     def error(self, index: int) -> int:
         """The error code that clients get with a partition: LEADER_NOT_AVAILABLE, or NONE."""
         return _NONE if self.leaders[index] >= 0 else _LEADER_NOT_AVAILABLE
 
     @property
-    def response(self) -> list[MetadataResponsePartition]:
-        """The partitions as Metadata answers them; made once, because most requests ask for many."""
+    def response(self) -> MetadataResponseTopic:
+        """The topic as Metadata answers it; made once, because most requests ask for many partitions."""
         found = self._response
         if found is None:
-            found = self._response = [
+            info = self.info
+            partitions = [
                 MetadataResponsePartition(
                     error_code=self.error(index),
                     partition_index=index,
@@ -117,8 +118,11 @@ class ClientTopic:
                     isr_nodes=list(each.isr),
                     offline_replicas=list(each.offline),
                 )
-                for index, each in self.info.partitions.items()
+                for index, each in info.partitions.items()
             ]
+            found = self._response = MetadataResponseTopic(
+                name=info.name, topic_id=info.topic_id, is_internal=info.internal, partitions=partitions
+            )
         return found
 
 

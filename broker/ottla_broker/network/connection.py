@@ -233,8 +233,6 @@ class Connection:
                     f"a frame of {size} bytes was announced, allowed are 0 to {largest} (socket.request.max.bytes)"
                     + _other_protocol(size)
                 )
-            if self._must_hold:
-                break
             stop = position + 4 + size
             if stop > end:
                 if size + 4 > len(self.processor.scratch) - 4 or end - position > 4096:
@@ -249,17 +247,18 @@ class Connection:
                 return
             turn -= 1
             self._handle(data[position + 4 : stop])
-            if self.closed:
-                return
             position = stop
+            if self._must_hold:
+                if self.closed:
+                    return
+                self._hold_reading()
+                break
         if position < end:
             self._held = bytes(data[position:end])
             if position or not self._begun:
                 self._begun = self.last_active
         else:
             self._begun = 0.0
-        if self._must_hold:
-            self._hold_reading()
 
     def is_stalled(self, now: float) -> bool:
         """Whether the client has begun a frame and isn't sending the rest."""

@@ -340,8 +340,12 @@ class Partition:
             self._pending_flushes += 1
             self.log.flushed(end).add_done_callback(lambda future: self._on_flushed(end, future))
         elif not self._pending_flushes:
-            self._led().own_end = end
-            self._advance_high_watermark()
+            leadership = self._led()
+            leadership.own_end = end
+            if leadership.followers:
+                self._advance_high_watermark()
+            else:
+                self._move_high_watermark(end)
         if self._follower_fetches:
             for fetch in list(self._follower_fetches):
                 fetch.grow(info.size)
