@@ -142,6 +142,11 @@ def test_a_controller_cut_off_from_zookeeper_resigns(cluster: Cluster, proxy: Pr
     assert "ZooKeeper doesn't answer" in cluster.brokers[CUT].log()
     proxy.release()
     cluster.wait_complete()
+    # Every broker must name the same controller: a client asks any of them.
+    wait_for(
+        lambda: len({cluster.metadata(number).controller_id for number in cluster.brokers}) == 1,
+        "one controller",
+    )
     create(cluster, "t")
     produce(cluster, "t", ["a"])
 
