@@ -18,11 +18,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.filterwarnings(f"ignore::{what}"))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _collect_what_they_left() -> Iterator[None]:
-    """Collect garbage here, where their warnings are ignored, and not during another test."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Collect a module's garbage here, where the clients' warnings are ignored, and not during another test.
+
+    Not in a fixture: until the teardown's end, pytest keeps the log records of the test. Their tracebacks keep the
+    sockets that kafka-python leaves open when a broker refuses its connections.
+    """
     yield
-    gc.collect()
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
 
 
 @pytest.fixture(params=KITS, ids=[kit.name for kit in KITS])
