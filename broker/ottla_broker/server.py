@@ -84,7 +84,7 @@ class Broker:
             intervals=_intervals(config),
         )
         # Undo the steps of the start, last first.
-        self._stopping: list[Callable[[], Awaitable[None]]] = []
+        self._stopping: list[Callable[[], Awaitable[None] | None]] = []
         self._loaded = False
         self._quotas = ConnectionQuotas(
             config.max_connections, config.max_connections_per_ip, config.connection_limits
@@ -106,7 +106,7 @@ class Broker:
             raise
 
     async def _start(self) -> None:
-        self._stopping.append(self._close_background)
+        self._stopping.append(self.background.close)
         sockets = self._bind()
         self.logs.lock()
         self._stopping.append(self._close_logs)
@@ -124,7 +124,7 @@ class Broker:
         store = EmbeddedStore.open(config.data_dirs, self.background)
         self._stopping.append(store.close)
         self.replicas = ReplicaManager(ReplicaEnvironment(config.broker_id, self.logs, self.clock))
-        self._stopping.append(self._checkpoint_last)
+        self._stopping.append(self.replicas.checkpoint_high_watermarks)
         controller = StandaloneController(
             config, store, self.metadata, self.replicas, self.logs, self.clock, self.random
         )
@@ -154,7 +154,7 @@ class Broker:
         self.replicas = member.replicas
         member.replicas.on_all_failed = partial(_halt, "all data folders have failed")
         member.on_failed = partial(_halt, "it can't rejoin its cluster")
-        self._stopping.append(self._checkpoint_last)
+        self._stopping.append(self.replicas.checkpoint_high_watermarks)
         self.controller = member.controller
         self._start_groups(member.controller_requests.on_topic_deleted, member.on_broker_configs)
         self._start_maintenance(member.on_broker_configs)
@@ -168,7 +168,7 @@ class Broker:
         config = self.config
         sockets: list[socket.socket] = []
 
-        async def close_sockets() -> None:
+        def close_sockets() -> None:
             for sock in sockets:
                 sock.close()
 
@@ -202,7 +202,7 @@ class Broker:
         on_topic_deleted.append(self.groups.on_partitions_deleted)
         on_broker_configs.append(self._update_connection_limits)
         self.groups.start()
-        self._stopping.append(self._stop_groups)
+        self._stopping.append(self.groups.stop)
 
     def _start_maintenance(self, on_broker_configs: list[Callable[[], None]]) -> None:
         """Start the log's background tasks, checkpoints of high watermarks, and compaction."""
@@ -322,7 +322,8 @@ class Broker:
         while self._stopping:
             step = self._stopping.pop()
             try:
-                await step()
+                if (ending := step()) is not None:
+                    await ending
             except Exception as error:
                 # The other parts must be closed anyway.
                 _log.error(
@@ -336,9 +337,6 @@ class Broker:
         self.replicas.answer_fetches()
         await asyncio.gather(*(acceptor.drain(DRAIN_SECONDS) for acceptor in self._acceptors))
 
-    async def _stop_groups(self) -> None:
-        self.groups.stop()
-
     async def _close_logs(self) -> None:
         if self._loaded:
             await self.logs.close()
@@ -346,12 +344,6 @@ class Broker:
             # A clean-shutdown marker would vouch for logs that were never loaded.
             for folder in self.logs.folders:
                 folder.unlock()
-
-    async def _checkpoint_last(self) -> None:
-        await self.replicas.checkpoint_high_watermarks()
-
-    async def _close_background(self) -> None:
-        self.background.close()
 
 
 def _halt(why: str) -> None:

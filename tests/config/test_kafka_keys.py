@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ottla_broker.config.broker import all_keys, supported_keys
-from ottla_broker.config.model import LIST, LONG, LONG_MAX, READ_ONLY, SUPPORTED, Key, format_value
+from ottla_broker.config.broker import BrokerConfig, all_keys
+from ottla_broker.config.model import LIST, LONG, LONG_MAX, READ_ONLY, SUPPORTED, Key, format_value, keys_of
 from ottla_broker.config.topics import SYNONYMS, TOPIC_KEYS
 
 ROWS = [
@@ -58,7 +58,7 @@ def test_own_defaults_are_documented() -> None:
 
 
 def test_update_modes_are_kafkas() -> None:
-    for name, key in supported_keys().items():
+    for name, key in keys_of(BrokerConfig).items():
         if key.mode != READ_ONLY and name not in DYNAMIC_ONLY:
             assert KAFKA["broker", name][2] == key.mode, name
 
@@ -96,7 +96,7 @@ def test_every_supported_key_is_used() -> None:
     through_topics = {synonym.name for synonyms in SYNONYMS.values() for synonym in synonyms}
     unread = [
         key.name
-        for key in supported_keys().values()
+        for key in keys_of(BrokerConfig).values()
         if key.effect == SUPPORTED
         and key.name not in through_topics
         and re.search(rf"\.{key.attribute}\b", sources) is None

@@ -15,7 +15,6 @@ from tests.support.waiting import until
 
 from ottla_broker.clock import SystemClock
 from ottla_broker.config import BrokerConfig
-from ottla_broker.controller.cluster.channel import LinkError
 from ottla_broker.controller.cluster.cluster_controller import ClusterController
 from ottla_broker.controller.cluster.context import Context
 from ottla_broker.controller.cluster.controller import ActiveController
@@ -23,6 +22,7 @@ from ottla_broker.controller.cluster.controller_election import ControllerElecti
 from ottla_broker.controller.config_admin import check_topic
 from ottla_broker.handlers import IN_CLUSTERS, SERVED
 from ottla_broker.metadata.cache import MetadataCache, PartitionInfo, TopicInfo
+from ottla_broker.network.peer import PeerUnreachableError
 from ottla_broker.store.api import Create, Delete, StoreFailedError, UnknownOutcomeError
 from ottla_broker.store.keys import (
     PERSISTENT_PATHS,
@@ -188,7 +188,7 @@ class FakeLink:
 
     async def submit(self, request: Any, *, timeout: float, version: int | None = None) -> Any:
         if self.closed:
-            raise LinkError("closed")
+            raise ConnectionError("closed")
         assert version is not None
         asked = type(request).decode(request.encode(version), version)
         if self._broker.silent:
@@ -198,7 +198,7 @@ class FakeLink:
                 async with asyncio.timeout(timeout):
                     await pending
             except TimeoutError:
-                raise LinkError("no answer") from None
+                raise ConnectionError("no answer") from None
         else:
             await asyncio.sleep(0)
         answer = self._broker.take(asked)
@@ -210,7 +210,7 @@ class FakeLink:
         self.closed = True
         for pending in self._pending:
             if not pending.done():
-                pending.set_exception(LinkError("the connection broke"))
+                pending.set_exception(ConnectionError("the connection broke"))
         if self.on_close is not None:
             self.on_close(None)
 
@@ -305,7 +305,7 @@ class FakeCluster:
         broker = self.brokers[broker_id]
         await asyncio.sleep(0)
         if not broker.up:
-            raise LinkError("connection refused", refused=True)
+            raise PeerUnreachableError("connection refused", refused=True)
         return FakeLink(broker)
 
     async def until(self, check: Callable[[], Awaitable[object]], timeout: float = 60.0) -> None:

@@ -7,7 +7,6 @@ the node again. Kafka: ``ZkConfigManager``, ``DynamicConfigManager``.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
@@ -16,13 +15,12 @@ from typing import Final
 from ottla_broker.controller.cluster.persistence import ClusterStore
 from ottla_broker.controller.topic_store import usable
 from ottla_broker.events import get_logger
-from ottla_broker.store.api import NodeExistsError, NoNodeError, StoreError, StoreEvent, Watch
+from ottla_broker.store.api import NodeExistsError, NoNodeError, StoreError, Watch
 from ottla_broker.store.keys import BadNodeError, ConfigChangeNode, ConfigNode
 
 _log = get_logger()
 
-CHANGES: Final = "/config/changes"
-_PREFIX: Final = "config_change_"
+CHANGES: Final = ConfigChangeNode.PARENT
 _KEPT: Final = 500
 """How many notifications to keep. A broker that missed an older one has restarted and read everything."""
 
@@ -120,7 +118,7 @@ class ClusterConfigs:
 
     def start(self) -> None:
         """Start to follow changes."""
-        self._watch = self._store.watch(CHANGES, self._on_change)
+        self._watch = self._store.watch(CHANGES, lambda _: self._wake.set())
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._wake.set()
 
@@ -131,9 +129,6 @@ class ClusterConfigs:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-
-    def _on_change(self, event: StoreEvent) -> None:
-        self._wake.set()
 
     async def _run(self) -> None:
         while True:
@@ -146,7 +141,7 @@ class ClusterConfigs:
 
     async def _numbers(self) -> dict[int, str]:
         names = await self._store.children(CHANGES)
-        found = (re.fullmatch(rf"{_PREFIX}([0-9]+)", name) for name in names)
+        found = (re.fullmatch("config_change_([0-9]+)", name) for name in names)
         return {int(match[1]): match[0] for match in found if match is not None}
 
     async def _read_changes(self) -> None:
@@ -169,8 +164,7 @@ class ClusterConfigs:
             data, _ = await self._store.get(path)
         except NoNodeError:
             return
-        entity = _entity(path, data)
-        kind, _, name = entity.partition("/")
+        kind, _, name = ConfigChangeNode.decode(path, data).partition("/")
         if kind not in (ConfigNode.TOPICS, ConfigNode.BROKERS):
             return  # settings of users, clients and more, for Kafka's brokers in this cluster
         settings = await self.in_force(kind, name)
@@ -185,14 +179,3 @@ def _decode(path: str, data: bytes) -> dict[str, str]:
     except BadNodeError as error:
         _log.error("settings can't be read and are ignored", reason=str(error))
         return {}
-
-
-def _entity(path: str, data: bytes) -> str:
-    """``topics/T`` of a notification in version 2; version 1 has separate fields for type and name."""
-    try:
-        found = json.loads(data)
-        if "entity_path" in found:
-            return str(found["entity_path"])
-        return f"{found['entity_type']}/{found['entity_name']}"
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadNodeError(f"{path}: is not a notification of a change") from error

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.clock import Clock
 from ottla_broker.cluster.configs import ClusterConfigs, Settings
-from ottla_broker.cluster.reconcile import Reading, deleted, strays
+from ottla_broker.cluster.reconcile import deleted, strays
+from ottla_broker.controller.cluster.persistence import ClusterStore
 from ottla_broker.events import get_logger
 from ottla_broker.log.names import MAX_TOPIC_NAME, is_topic_name
 from ottla_broker.metadata.cache import BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
@@ -52,6 +54,7 @@ _FAREWELL_SECONDS: Final = 3.0
 names; it then loses the new leaders in the same response, and asks again only a second later."""
 
 
+@dataclass(eq=False)
 class ControllerRequests:
     """Owned by the loop thread. Handles one request at a time, so that none overtakes another.
 
@@ -60,38 +63,27 @@ class ControllerRequests:
         on_brokers: called when the live brokers have changed.
         on_leaders: called after LeaderAndIsr is carried out, with the epoch of the registration it was meant for.
         joined: set once a controller has sent this broker the cluster's metadata.
+
+    ``log_config`` turns a topic's settings into the config in force; ``set_address`` gets brokers' addresses.
     """
 
-    def __init__(
-        self,
-        fence: EpochFence,
-        metadata: MetadataCache,
-        replicas: ReplicaManager,
-        changes: ReplicaStateChanges,
-        configs: ClusterConfigs,
-        log_config: Callable[[Settings], LogConfig],
-        set_address: Callable[[int, str, int], None],
-        store: Reading,
-        clock: Clock,
-    ) -> None:
-        """``log_config`` turns a topic's settings into the config in force; ``set_address`` gets brokers' addresses."""
-        self._fence = fence
-        self._metadata = metadata
-        self._replicas = replicas
-        self._changes = changes
-        self._configs = configs
-        self._log_config = log_config
-        self._set_address = set_address
-        self._store = store
-        self._clock = clock
-        # The epochs of the controller and of this broker's registration in which no deletion was missed.
-        self._caught_up = (-1, -1)
-        self._turn = asyncio.Lock()
-        self._updated = asyncio.Event()
-        self.joined = asyncio.Event()
-        self.on_topic_deleted: list[Callable[[str, Sequence[int]], None]] = []
-        self.on_brokers: list[Callable[[], None]] = []
-        self.on_leaders: Callable[[int], None] = lambda broker_epoch: None
+    _fence: EpochFence
+    _metadata: MetadataCache
+    _replicas: ReplicaManager
+    _changes: ReplicaStateChanges
+    _configs: ClusterConfigs
+    _log_config: Callable[[Settings], LogConfig]
+    _set_address: Callable[[int, str, int], None]
+    _store: ClusterStore
+    _clock: Clock
+    # The epochs of the controller and of this broker's registration in which no deletion was missed.
+    _caught_up: tuple[int, int] = field(default=(-1, -1), init=False)
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _updated: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    joined: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    on_topic_deleted: list[Callable[[str, Sequence[int]], None]] = field(default_factory=list, init=False)
+    on_brokers: list[Callable[[], None]] = field(default_factory=list, init=False)
+    on_leaders: Callable[[int], None] = field(default_factory=lambda: lambda broker_epoch: None, init=False)
 
     async def leader_and_isr(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
         async with self._turn:

@@ -5,18 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.events import get_logger
-from ottla_broker.store.api import (
-    BadVersionError,
-    NodeExistsError,
-    NoNodeError,
-    StoreError,
-    StoreFailedError,
-)
-from ottla_broker.store.keys import (
-    BadNodeError,
-    BrokerIdNode,
-    BrokerRegistration,
-)
+from ottla_broker.store.api import BadVersionError, NodeExistsError, NoNodeError, StoreError, StoreFailedError
+from ottla_broker.store.keys import BadNodeError, BrokerIdNode, BrokerRegistration
 
 if TYPE_CHECKING:
     from ottla_broker.store.zookeeper import ZooKeeperStore
@@ -56,7 +46,7 @@ async def register(store: ZooKeeperStore, broker_id: int, registration: BrokerRe
         try:
             await store.create(path, data, ephemeral=True)
         except NodeExistsError:
-            if await _is_mine(store, path):
+            if await store.ephemeral_owner(path) == store.session_id:
                 break
             await _remove_stale(store, broker_id, path, registration)
             continue
@@ -66,10 +56,6 @@ async def register(store: ZooKeeperStore, broker_id: int, registration: BrokerRe
         raise StoreError(f"{path} disappeared right after it was created")
     _log.info("registered", broker=broker_id, epoch=epoch, endpoints=list(registration.endpoints))
     return epoch
-
-
-async def _is_mine(store: ZooKeeperStore, path: str) -> bool:
-    return await store.ephemeral_owner(path) == store.session_id
 
 
 async def _remove_stale(

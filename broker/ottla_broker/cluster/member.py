@@ -14,26 +14,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.cluster.configs import ClusterConfigs, Settings
 from ottla_broker.cluster.controller_requests import ControllerRequests
-from ottla_broker.cluster.identity import (
-    generate_broker_id,
-    register,
-)
+from ottla_broker.cluster.identity import generate_broker_id, register
 from ottla_broker.cluster.leader_discovery import discover_leaders
 from ottla_broker.cluster.lease_monitor import watch_lease
-from ottla_broker.cluster.links import Links
-from ottla_broker.cluster.log_dir_failures import LogDirFailures
+from ottla_broker.cluster.log_dir_failures import report_failed_dir
 from ottla_broker.cluster.peer_monitor import PeerMonitor
 from ottla_broker.cluster.reconnecting_store import ReconnectingStore
 from ottla_broker.config.cluster_keys import RACK_AWARE
 from ottla_broker.config.topics import check_topic_config, log_config
-from ottla_broker.controller.bootstrap import ensure_paths, settle_cluster_id
+from ottla_broker.controller.bootstrap import ensure_paths, registration_of, settle_cluster_id
 from ottla_broker.controller.cluster.cluster_controller import ClusterController
 from ottla_broker.controller.cluster.context import Context
 from ottla_broker.controller.cluster.controller import ActiveController
 from ottla_broker.controller.cluster.controller_election import ControllerElection
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.epoch_fencing import EpochFence
-from ottla_broker.network.peer import Peers
+from ottla_broker.network.peer import PeerConnection, Peers, Purpose
 from ottla_broker.replica.alter_partition import AlterPartitionManager
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.fetcher import Fetcher, FetcherSettings
@@ -67,6 +63,7 @@ if TYPE_CHECKING:
 _log = get_logger()
 
 _RETRY_SECONDS: Final = 0.5
+_CONNECT_SECONDS: Final = 10.0
 _SHUTDOWN_SECONDS: Final = 10.0
 _GRACE_SECONDS: Final = 0.1
 
@@ -98,7 +95,7 @@ class ClusterMember:
         self.fence = EpochFence(clock, self._latest_controller_epoch)
         self.store = ReconnectingStore()
         self._settings = _zookeeper_settings(config)
-        self._session: ZooKeeperStore | None = None
+        self._session: ZooKeeperStore
         self._election: ControllerElection | None = None
         self._active: ActiveController | None = None
         self._registration: BrokerRegistration | None = None
@@ -117,7 +114,7 @@ class ClusterMember:
         self._metadata.cluster_id = await settle_cluster_id(
             session,
             cluster_id,
-            self._new_cluster_id,
+            lambda: encode_uuid(self._random.getrandbits(128).to_bytes(16, "big")),
             "check zookeeper.connect and log.dirs; a folder whose data is not needed can be emptied",
         )
         if not config.broker_id_given:
@@ -136,7 +133,6 @@ class ClusterMember:
         config = self._config
         number = config.broker_id
         self._peers = Peers(f"broker-{number}", self._clock)
-        self._links = Links(self._peers, self.controller_id)
         self._peer_monitor = PeerMonitor(
             number, self._peers, self._clock, self._place, self._on_dead, self._metadata.set_reachable
         )
@@ -145,7 +141,7 @@ class ClusterMember:
             Lease(), config.replica_fetch_wait_max_ms / 1000 + DOUBT_SECONDS, self._peer_monitor.is_dead
         )
         self._alter_partition = AlterPartitionManager(
-            number, self._broker_epoch, self._links.to_controller, self._clock
+            number, self._broker_epoch, self._to_controller, self._clock
         )
         self.replicas = ReplicaManager(
             ReplicaEnvironment(
@@ -175,7 +171,8 @@ class ClusterMember:
                 leader,
                 number,
                 self._broker_epoch,
-                self._links.to_leader,
+                # A connection for each fetcher: its requests wait at the leader, and others would wait behind them.
+                lambda broker: self._peers.connect(broker, _CONNECT_SECONDS),
                 fetcher_settings,
                 self._clock,
                 self.replicas.partition_failed,
@@ -184,8 +181,9 @@ class ClusterMember:
         )
         self._apply_rates()
         self.on_broker_configs.append(self._apply_rates)
-        self._log_dir_failures = LogDirFailures(self.store, number, self._clock)
-        self.replicas.on_folder_failed.append(self._log_dir_failures.folder_failed)
+        self.replicas.on_folder_failed.append(
+            lambda folder, _: self._start(report_failed_dir(self.store, number, folder, self._clock))
+        )
         if config.replica_selector_class == RACK_AWARE:
             self.replicas.selector = RackAwareSelector(number, self._rack_of)
         self.controller_requests = ControllerRequests(
@@ -208,10 +206,10 @@ class ClusterMember:
             clock=self._clock,
             random=self._random,
             configs=self.configs,
-            to_controller=self._links.to_controller,
+            to_controller=self._to_controller,
             wait_for=self.controller_requests.wait_for,
             broker_epoch=self._broker_epoch,
-            active=self.active,
+            active=lambda: self._active,
         )
 
     async def _new_session(self) -> ZooKeeperStore:
@@ -225,16 +223,7 @@ class ClusterMember:
         Raises:
             StoreError: the number is in use, or ZooKeeper can't be reached.
         """
-        first = endpoints[0]
-        self._registration = BrokerRegistration(
-            first.advertised_host,
-            first.advertised_port,
-            [endpoint.advertised for endpoint in endpoints],
-            {endpoint.name: endpoint.protocol for endpoint in endpoints},
-            self._config.broker_rack,
-            self._clock.now_ms(),
-        )
-        assert self._session is not None
+        self._registration = registration_of(endpoints, self._config.broker_rack, self._clock.now_ms())
         await self._register(self._session)
         self._leader_lease.lease = self._lease()
         self._start(self._live())
@@ -260,19 +249,17 @@ class ClusterMember:
     async def _live(self) -> None:
         """Keep a session with ZooKeeper, beginning another when one ends."""
         while True:
-            session = self._session
-            assert session is not None
             self._election = ControllerElection(
-                session,
+                self._session,
                 self._config.broker_id,
                 self._clock,
                 self._on_elected,
                 self._on_resigned,
-                self._on_controller,
+                lambda _: self._watch_others(),
             )
             await self._election.run()
             _log.warning("the session with ZooKeeper has ended; beginning another one")
-            await session.close()
+            await self._session.close()
             while True:
                 try:
                     await self._register(await self._new_session())
@@ -282,15 +269,13 @@ class ClusterMember:
                     await self._clock.sleep(_RETRY_SECONDS)
 
     async def _on_elected(self, epoch: int, epoch_version: int) -> None:
-        session = self._session
-        assert session is not None
         self._active = ActiveController(
-            session,
+            self._session,
             self._config.broker_id,
             epoch,
             epoch_version,
             config=self._config,
-            connect=self._links.to_control,
+            connect=lambda broker, timeout: self._peers.connection(broker, Purpose.CONTROL, timeout),
             clock=self._clock,
             listener=self.listener,
             unclean_allowed=lambda topic: (
@@ -307,7 +292,6 @@ class ClusterMember:
             await active.close()
 
     def _lease(self) -> Lease:
-        assert self._session is not None
         return self._session.lease
 
     def _on_leaders(self, broker_epoch: int) -> None:
@@ -354,16 +338,9 @@ class ClusterMember:
             _log.warning("the controller's process is gone", controller=broker)
             election.take_over(broker)
 
-    def _on_controller(self, controller: int) -> None:
-        self._watch_others()
-
     def _watch_others(self) -> None:
         controller = self.controller_id()
         self._peer_monitor.watch({*self._metadata.brokers, *([controller] if controller >= 0 else [])})
-
-    def active(self) -> ActiveController | None:
-        """The controller if it is this broker."""
-        return self._active
 
     def controller_id(self) -> int:
         """The controller's broker id as far as known, or -1."""
@@ -371,6 +348,13 @@ class ClusterMember:
         if election is not None and election.controller >= 0:
             return election.controller
         return self.fence.controller_id
+
+    async def _to_controller(self) -> PeerConnection:
+        """The connection to the controller. Raises ConnectionError."""
+        controller = self.controller_id()
+        if controller < 0:
+            raise ConnectionError("no broker is the controller now")
+        return await self._peers.connection(controller, Purpose.OTHER, _CONNECT_SECONDS)
 
     def _place(self, controller: int) -> int:
         others = sorted(broker for broker in self._metadata.brokers if broker != controller)
@@ -479,12 +463,13 @@ class ClusterMember:
         self._fetchers.stop_adding()
         for attempt in range(1 + config.controlled_shutdown_max_retries):
             if attempt and await self.controller_requests.wait_for(
-                self._is_alone, config.controlled_shutdown_retry_backoff_ms / 1000
+                lambda: self._metadata.brokers.keys() <= {config.broker_id},
+                config.controlled_shutdown_retry_backoff_ms / 1000,
             ):
                 _log.info("no other broker is left to take over leadership")
                 return
             try:
-                link = await self._links.to_controller()
+                link = await self._to_controller()
                 answer = await link.submit(
                     ControlledShutdownRequest(
                         broker_id=config.broker_id, broker_epoch=self.fence.broker_epoch
@@ -506,9 +491,6 @@ class ClusterMember:
             )
         _log.warning("stopping although leadership is not handed over")
 
-    def _is_alone(self) -> bool:
-        return not self._metadata.brokers.keys() - {self._config.broker_id}
-
     async def close(self) -> None:
         """End the session, and with it the registration and, on the controller, its node."""
         for task in self._tasks:
@@ -519,14 +501,10 @@ class ClusterMember:
             await self.configs.close()
             await self._peer_monitor.close()
             await self._alter_partition.close()
-            await self._log_dir_failures.close()
             await self._fetchers.close()
             await self._on_resigned()
             await self._peers.close()
         await self.store.close()
-
-    def _new_cluster_id(self) -> str:
-        return encode_uuid(self._random.getrandbits(128).to_bytes(16, "big"))
 
 
 def _zookeeper_settings(config: BrokerConfig) -> ZooKeeperSettings:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
-from ottla_broker.network.peer import PeerConnection, PeerError, Peers, PeerUnreachableError, Purpose
+from ottla_broker.network.peer import PeerConnection, Peers, PeerUnreachableError, Purpose
 
 _log = get_logger()
 
@@ -26,33 +27,25 @@ _RETRY_SECONDS: Final = 0.05
 _REST_SECONDS: Final = 1.0
 
 
+@dataclass(eq=False)
 class PeerMonitor:
-    """Owned by the loop thread; one task for each watched broker."""
+    """Owned by the loop thread; one task for each watched broker.
 
-    def __init__(
-        self,
-        broker_id: int,
-        peers: Peers,
-        clock: Clock,
-        place: Callable[[int], int],
-        on_dead: Callable[[int], None],
-        on_reach: Callable[[int, bool], None],
-    ) -> None:
-        """``place`` returns how many brokers come before this one in replacing a broker as the controller.
+    ``place`` returns how many brokers come before this one in replacing a broker as the controller.
+    ``on_dead`` is called with a dead broker, repeatedly while it is watched; ``on_reach`` with a broker and whether
+    it is connected, whenever that changes.
+    """
 
-        ``on_dead`` is called with a dead broker, repeatedly while it is watched; ``on_reach`` with a broker and whether
-        it is connected, whenever that changes.
-        """
-        self._broker_id = broker_id
-        self._peers = peers
-        self._clock = clock
-        self._place = place
-        self._on_dead = on_dead
-        self._on_reach = on_reach
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._connections: dict[int, PeerConnection] = {}
-        # Brokers that refused the last attempt to connect.
-        self._refused: set[int] = set()
+    _broker_id: int
+    _peers: Peers
+    _clock: Clock
+    _place: Callable[[int], int]
+    _on_dead: Callable[[int], None]
+    _on_reach: Callable[[int, bool], None]
+    _tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict, init=False)
+    _connections: dict[int, PeerConnection] = field(default_factory=dict, init=False)
+    # Brokers that refused the last attempt to connect.
+    _refused: set[int] = field(default_factory=set, init=False)
 
     def is_dead(self, broker: int) -> bool:
         """Whether a broker's process has ended: its machine refused the last attempt to connect."""
@@ -81,7 +74,7 @@ class PeerMonitor:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _broken(self, broker: int, reason: PeerError | None = None) -> None:
+    def _broken(self, broker: int, reason: ConnectionError | None = None) -> None:
         if broker in self._tasks:
             self._connections.pop(broker, None)
             self._on_reach(broker, False)
@@ -106,15 +99,6 @@ class PeerMonitor:
                     self._refused.add(broker)
                 else:
                     self._refused.discard(broker)
-            except PeerError as error:
-                _log.debug("no connection to a broker", broker=broker, reason=str(error))
-                refusals = 0
-                self._refused.discard(broker)
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise
-                refusals = 0  # the broker's address has changed
             if refusals >= _REFUSALS:
                 await self._clock.sleep(self._place(broker) * _TURN_SECONDS)
                 self._on_dead(broker)

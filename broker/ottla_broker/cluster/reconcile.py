@@ -9,8 +9,9 @@ so until they are restarted; an Ottla broker compares its state with the store.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
+from ottla_broker.controller.cluster.persistence import ClusterStore
 from ottla_broker.events import get_logger
 from ottla_broker.store.keys import BadNodeError, TopicNode
 from ottla_protocol.schema import ZERO_UUID
@@ -21,14 +22,6 @@ if TYPE_CHECKING:
 _log = get_logger()
 
 
-class Reading(Protocol):
-    """The part of :class:`ottla_broker.store.api.Store` used here."""
-
-    async def children(self, path: str) -> list[str]: ...
-
-    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, int] | None]: ...
-
-
 class Assigned(NamedTuple):
     """A topic in the store; the id is ZERO_UUID if the topic was created before Kafka 2.8."""
 
@@ -36,14 +29,14 @@ class Assigned(NamedTuple):
     replicas: Mapping[int, Sequence[int]]
 
 
-async def deleted(store: Reading, topics: Iterable[str]) -> list[str]:
+async def deleted(store: ClusterStore, topics: Iterable[str]) -> list[str]:
     """The topics that no longer exist. Raises StoreError."""
     known = list(topics)
     existing = set(await store.children(TopicNode.PARENT)) if known else ()
     return [name for name in known if name not in existing]
 
 
-async def strays(store: Reading, broker_id: int, partitions: Iterable[Partition]) -> list[Partition]:
+async def strays(store: ClusterStore, broker_id: int, partitions: Iterable[Partition]) -> list[Partition]:
     """The partitions whose replica on this broker is no longer assigned. Raises StoreError."""
     here = list(partitions)
     topics = await _read(store, {partition.topic for partition in here})
@@ -61,7 +54,7 @@ def _has(topic: Assigned | None, broker_id: int, partition: Partition) -> bool:
     return (ids[0] == ids[1] or ZERO_UUID in ids) and broker_id in topic.replicas.get(partition.partition, ())
 
 
-async def _read(store: Reading, names: Iterable[str]) -> dict[str, Assigned | None]:
+async def _read(store: ClusterStore, names: Iterable[str]) -> dict[str, Assigned | None]:
     """Topics by name, None for a missing one. A topic that can't be read is left out."""
     wanted = list(names)
     found: dict[str, Assigned | None] = {}

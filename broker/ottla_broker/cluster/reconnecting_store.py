@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from ottla_broker.store.api import (
     ANY_VERSION,
@@ -17,21 +18,13 @@ from ottla_broker.store.api import (
 from ottla_broker.store.zookeeper import ZooKeeperStore
 
 
-class _ReconnectingWatch:
-    __slots__ = ("_remove", "callback", "path", "watch")
+class _Watched:
+    """A watch that outlives sessions, and the current session's part of it."""
 
-    def __init__(
-        self, path: str, callback: Callable[[StoreEvent], None], remove: Callable[[_ReconnectingWatch], None]
-    ) -> None:
+    def __init__(self, path: str, callback: Callable[[StoreEvent], None]) -> None:
         self.path = path
         self.callback = callback
         self.watch: Watch | None = None
-        self._remove = remove
-
-    def cancel(self) -> None:
-        if self.watch is not None:
-            self.watch.cancel()
-        self._remove(self)
 
 
 class ReconnectingStore:
@@ -39,7 +32,7 @@ class ReconnectingStore:
 
     def __init__(self) -> None:
         self._store: ZooKeeperStore | None = None
-        self._watches: dict[_ReconnectingWatch, None] = {}
+        self._watches: dict[_Watched, None] = {}
 
     def use(self, store: ZooKeeperStore) -> None:
         """Use a new session. Watches fire, because anything may have happened since the last one."""
@@ -100,16 +93,17 @@ class ReconnectingStore:
         return await self._now().transaction(operations)
 
     def watch(self, path: str, callback: Callable[[StoreEvent], None]) -> Watch:
-        watch = _ReconnectingWatch(path, callback, self._remove)
-        self._watches[watch] = None
-        try:
-            watch.watch = self._now().watch(path, callback)
-        except (SessionLostError, StoreFailedError):
-            return watch  # set when the next session begins
-        return watch
+        watched = _Watched(path, callback)
+        self._watches[watched] = None
+        with suppress(SessionLostError, StoreFailedError):  # set when the next session begins
+            watched.watch = self._now().watch(path, callback)
 
-    def _remove(self, watch: _ReconnectingWatch) -> None:
-        self._watches.pop(watch, None)
+        def cancel() -> None:
+            if watched.watch is not None:
+                watched.watch.cancel()
+            self._watches.pop(watched, None)
+
+        return Watch(cancel)
 
     def watch_session(self, callback: Callable[[SessionState], None]) -> Watch:
         return self._now().watch_session(callback)

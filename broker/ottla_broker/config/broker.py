@@ -137,7 +137,7 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
         before = self.dynamic_default.keys() | self.dynamic_broker.keys()
         self.dynamic_default = dict(default)
         self.dynamic_broker = dict(broker)
-        keys = supported_keys()
+        keys = keys_of(BrokerConfig)
         given = self._given_texts()
         for name in before | default.keys() | broker.keys():
             key = keys.get(name)
@@ -156,7 +156,7 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
         return ConfigError(f"{self._sources.get(name, _DEFAULT_SOURCE)}: {name}: {what}")
 
     def _apply(self, name: str, text: str) -> None:
-        key: Any = supported_keys().get(name) or all_keys().get(name)
+        key: Any = keys_of(BrokerConfig).get(name) or all_keys().get(name)
         if key is None:
             self._unknown(name)
             return
@@ -234,7 +234,7 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
             self.warnings += check_zookeeper(self, self.static, self._error)
             return
         self.__dict__.pop("zookeeper_connect", None)
-        keys = cluster_keys()
+        keys = keys_of(ClusterKeys)
         for name, text in self.static.items():
             key = keys.get(name)
             if key is not None and key.is_requested(self.__dict__.get(key.attribute, key.default)):
@@ -318,18 +318,6 @@ def load_config(
     config = BrokerConfig.from_properties({**(defaults or {}), **properties, **overrides}, sources=sources)
     config.warnings += warnings
     return config
-
-
-@cache
-def supported_keys() -> Mapping[str, Key[Any]]:
-    """Return the supported keys."""
-    return keys_of(BrokerConfig)
-
-
-@cache
-def cluster_keys() -> Mapping[str, Key[Any]]:
-    """Return the keys that only a cluster supports."""
-    return keys_of(ClusterKeys)
 
 
 def parse_overrides(text: str) -> dict[str, int]:

@@ -7,7 +7,6 @@ from ottla_broker.config.model import (
     LONG_MAX,
     PASSWORD,
     PER_BROKER,
-    STRING,
     Key,
     Validator,
     at_least,
@@ -16,6 +15,7 @@ from ottla_broker.config.model import (
     integer,
     long,
     one_of,
+    optional_string,
     string,
 )
 
@@ -23,7 +23,7 @@ RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 """The only replica selector that comes with Kafka (KIP-392)."""
 
 _OURS = "Kafka has no such key."
-_PEM = Validator(
+PEM = Validator(
     lambda kind: (
         None
         if kind is None or kind.upper() == "PEM"
@@ -38,9 +38,7 @@ _PEM = Validator(
 class ClusterKeys:
     """ZooKeeper, replication, the controller and shutdown."""
 
-    zookeeper_connect: Key[str | None] = Key(
-        STRING,
-        None,
+    zookeeper_connect = optional_string(
         "The cluster's ZooKeeper servers, as host:port separated by commas, optionally followed by a path.",
         note="Without it the broker is standalone and keeps this state in its data folder.",
     )
@@ -68,11 +66,9 @@ class ClusterKeys:
         " broker configs and delegation tokens.",
         note="The user is zookeeper.digest.user, or the certificate in zookeeper.ssl.keystore.location.",
     )
-    zookeeper_digest_user: Key[str | None] = Key(
-        STRING, None, "This broker's ZooKeeper user, in the digest scheme.", note=_OURS
-    )
-    zookeeper_digest_password: Key[str | None] = Key(
-        PASSWORD, None, "The password of zookeeper.digest.user.", note=_OURS
+    zookeeper_digest_user = optional_string("This broker's ZooKeeper user, in the digest scheme.", note=_OURS)
+    zookeeper_digest_password = optional_string(
+        "The password of zookeeper.digest.user.", note=_OURS, kind=PASSWORD
     )
     zookeeper_ssl_client_enable = boolean(False, "Connect to ZooKeeper over TLS.")
     zookeeper_ssl_endpoint_identification_algorithm = string(
@@ -83,28 +79,20 @@ class ClusterKeys:
             "HTTPS or empty",
         ),
     )
-    zookeeper_ssl_keystore_location: Key[str | None] = Key(
-        STRING,
-        None,
-        "A PEM file with this broker's private key and certificates, for ZooKeeper servers that require one.",
+    zookeeper_ssl_keystore_location = optional_string(
+        "A PEM file with this broker's private key and certificates, for ZooKeeper servers that require one."
     )
-    zookeeper_ssl_keystore_password: Key[str | None] = Key(
-        PASSWORD, None, "The password of the private key, if it is encrypted."
+    zookeeper_ssl_keystore_password = optional_string(
+        "The password of the private key, if it is encrypted.", kind=PASSWORD
     )
-    zookeeper_ssl_keystore_type: Key[str | None] = Key(
-        STRING, None, "The type of that file. PEM is the default.", _PEM
+    zookeeper_ssl_keystore_type = optional_string("The type of that file. PEM is the default.", PEM)
+    zookeeper_ssl_truststore_location = optional_string(
+        "A PEM file with the trusted certificates. The default is the system's."
     )
-    zookeeper_ssl_truststore_location: Key[str | None] = Key(
-        STRING,
-        None,
-        "A PEM file with the trusted certificates. The default is the system's.",
+    zookeeper_ssl_truststore_password = optional_string(
+        "Refused, because PEM files with certificates have no password.", kind=PASSWORD
     )
-    zookeeper_ssl_truststore_password: Key[str | None] = Key(
-        PASSWORD, None, "Refused, because PEM files with certificates have no password."
-    )
-    zookeeper_ssl_truststore_type: Key[str | None] = Key(
-        STRING, None, "The type of that file. PEM is the default.", _PEM
-    )
+    zookeeper_ssl_truststore_type = optional_string("The type of that file. PEM is the default.", PEM)
     num_replica_fetchers = integer(1, "Concurrent fetches from each leader.", at_least(1))
     replica_fetch_backoff_ms = integer(
         1000,
@@ -141,9 +129,7 @@ class ClusterKeys:
         30000, "A follower is out of sync when it hasn't caught up for this time.", at_least(1)
     )
     replica_socket_timeout_ms = integer(30000, "The timeout of a follower's request.", at_least(1))
-    replica_selector_class: Key[str | None] = Key(
-        STRING,
-        None,
+    replica_selector_class = optional_string(
         "The Kafka class that chooses a consumer's replica: RackAwareReplicaSelector takes one in the"
         " consumer's rack. The default is the leader.",
         one_of(RACK_AWARE),

@@ -10,7 +10,6 @@ from ottla_broker.config.model import (
     LIST,
     LONG,
     LONG_MAX,
-    STRING,
     Key,
     at_least,
     between,
@@ -21,6 +20,7 @@ from ottla_broker.config.model import (
     long,
     one_of,
     optional,
+    optional_string,
     string,
 )
 
@@ -187,8 +187,8 @@ class LogKeys:
         "The data folder, used when log.dirs isn't set.",
         note="Kafka's default is /tmp/kafka-logs.",
     )
-    log_dirs: Key[str | None] = Key(
-        STRING, None, "The data folders, separated by commas. New partitions go to the one with the fewest."
+    log_dirs = optional_string(
+        "The data folders, separated by commas. New partitions go to the one with the fewest."
     )
     log_retention_check_interval_ms = long(
         300000, "Time between two checks for segments to delete.", at_least(1)

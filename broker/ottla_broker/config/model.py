@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import cache
 from typing import Any, Final, Generic, TypeVar, overload
 
 T = TypeVar("T")
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
-DOUBLE_MAX: Final = 1.7976931348623157e308
 
 # Types, by Kafka's names.
 BOOLEAN: Final = "BOOLEAN"
@@ -155,6 +156,7 @@ def format_value(kind: str, value: Any) -> str | None:
     return str(value)
 
 
+@dataclass(eq=False, slots=True)
 class Key(Generic[T]):
     """One configuration key, declared once.
 
@@ -167,30 +169,16 @@ class Key(Generic[T]):
         harmless: values other than the default that request no missing feature.
     """
 
-    __slots__ = ("default", "effect", "harmless", "kind", "meaning", "mode", "name", "note", "validator")
-
-    def __init__(
-        self,
-        kind: str,
-        default: T,
-        meaning: str,
-        validator: Validator | None = None,
-        mode: str = READ_ONLY,
-        *,
-        name: str = "",
-        effect: str = SUPPORTED,
-        note: str = "",
-        harmless: tuple[object, ...] = (),
-    ) -> None:
-        self.name = name
-        self.kind = kind
-        self.default = default
-        self.meaning = meaning
-        self.validator = validator
-        self.mode = mode
-        self.effect = effect
-        self.note = note
-        self.harmless = harmless
+    kind: str
+    default: T
+    meaning: str
+    validator: Validator | None = None
+    mode: str = READ_ONLY
+    _: KW_ONLY
+    name: str = ""
+    effect: str = SUPPORTED
+    note: str = ""
+    harmless: tuple[object, ...] = ()
 
     def __set_name__(self, owner: type, attribute: str) -> None:
         self.name = attribute.replace("_", ".")
@@ -233,7 +221,8 @@ class Key(Generic[T]):
         return f"{self.meaning} {self.note}" if self.note else self.meaning
 
 
-def keys_of(owner: type) -> dict[str, Key[Any]]:
+@cache
+def keys_of(owner: type) -> Mapping[str, Key[Any]]:
     """Return the keys that a class and its bases declare, sorted by name."""
     found: dict[str, Key[Any]] = {}
     for base in owner.__mro__:
@@ -283,3 +272,10 @@ def string(
     default: str, meaning: str, validator: Validator | None = None, mode: str = READ_ONLY, note: str = ""
 ) -> Key[str]:
     return Key(STRING, default, meaning, validator, mode, note=note)
+
+
+def optional_string(
+    meaning: str, validator: Validator | None = None, *, kind: str = STRING, note: str = ""
+) -> Key[str | None]:
+    """Declare a text key without a default."""
+    return Key(kind, None, meaning, validator, note=note)

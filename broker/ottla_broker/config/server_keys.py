@@ -6,13 +6,13 @@ from ottla_broker.config.model import (
     CLUSTER_WIDE,
     INT,
     INT_MAX,
-    STRING,
     Key,
     Validator,
     at_least,
     boolean,
     integer,
     long,
+    optional_string,
     string,
 )
 
@@ -31,7 +31,7 @@ class ServerKeys:
         True, "Choose a number above reserved.broker.max.id for a broker that has none."
     )
     reserved_broker_max_id = integer(1000, "The highest number that you may set as broker.id.", at_least(0))
-    broker_rack: Key[str | None] = Key(STRING, None, "The rack or zone of this broker, which clients see.")
+    broker_rack = optional_string("The rack or zone of this broker, which clients see.")
     background_threads = integer(
         10,
         "Threads for blocking work: flushing, deleting and checkpointing.",
@@ -71,20 +71,16 @@ class NetworkKeys:
         " means all addresses; port 0 means any free port.",
         note="Kafka's default, PLAINTEXT://:9092, is open to the network.",
     )
-    advertised_listeners: Key[str | None] = Key(
-        STRING,
-        None,
-        "The addresses that clients connect to, one per listener. The default is listeners.",
+    advertised_listeners = optional_string(
+        "The addresses that clients connect to, one per listener. The default is listeners."
     )
     listener_security_protocol_map = string(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "The security protocol of each listener name, as NAME:PROTOCOL separated by commas.",
         note="Only PLAINTEXT is supported.",
     )
-    inter_broker_listener_name: Key[str | None] = Key(
-        STRING,
-        None,
-        "The advertised listener for traffic between brokers. The default is the one named PLAINTEXT.",
+    inter_broker_listener_name = optional_string(
+        "The advertised listener for traffic between brokers. The default is the one named PLAINTEXT."
     )
     num_network_threads = integer(
         3,

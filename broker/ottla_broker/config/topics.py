@@ -74,6 +74,13 @@ _THROTTLED = Validator(
     ),
     "* or PARTITION:BROKER,…",
 )
+
+
+def _throttled(side: str) -> tuple[Key[Any], tuple[Synonym, ...]]:
+    meaning = f"The replicas that {side}.replication.throttled.rate limits, as PARTITION:BROKER; * for all."
+    return Key(LIST, (), meaning, _THROTTLED), ()
+
+
 _FORMATS = tuple(
     f"3.{minor}{suffix}" for minor in range(10) for suffix in ("", "-IV0", "-IV1", "-IV2", "-IV3", "-IV4")
 )
@@ -93,23 +100,9 @@ _DECLARED: dict[str, tuple[Key[Any], tuple[Synonym, ...]]] = {
         Synonym("log.flush.interval.ms"),
         Synonym("log.flush.scheduler.interval.ms"),
     ),
-    "follower.replication.throttled.replicas": _own(
-        Key(
-            LIST,
-            (),
-            "The replicas that follower.replication.throttled.rate limits, as PARTITION:BROKER; * for all.",
-            _THROTTLED,
-        )
-    ),
+    "follower.replication.throttled.replicas": _throttled("follower"),
     "index.interval.bytes": _like(_D.log_index_interval_bytes),
-    "leader.replication.throttled.replicas": _own(
-        Key(
-            LIST,
-            (),
-            "The replicas that leader.replication.throttled.rate limits, as PARTITION:BROKER; * for all.",
-            _THROTTLED,
-        )
-    ),
+    "leader.replication.throttled.replicas": _throttled("leader"),
     "local.retention.bytes": _own(
         _unsupported(LONG, -2, "Bytes of a tiered partition to keep on local disk.", _NO_TIERS),
         Synonym("log.local.retention.bytes"),

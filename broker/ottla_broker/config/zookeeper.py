@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ottla_broker.config.cluster_keys import ClusterKeys
-from ottla_broker.config.model import ConfigError, Key
+from ottla_broker.config.cluster_keys import PEM, ClusterKeys
+from ottla_broker.config.model import ConfigError
 from ottla_broker.store.zookeeper_settings import parse_connect
 
 _OTHER_STORES: Final = (".jks", ".p12", ".pfx", ".bcfks")
@@ -60,8 +60,7 @@ def check_zookeeper(
         ),
     ):
         if kind is None and location is not None and location.lower().endswith(_OTHER_STORES):
-            reason = _reason(ClusterKeys.zookeeper_ssl_keystore_type, location.rpartition(".")[2].upper())
-            raise error(name, f"{location}: {reason}")
+            raise error(name, f"{location}: {PEM.check(location.rpartition('.')[2].upper())}")
     certified = config.zookeeper_ssl_client_enable and config.zookeeper_ssl_keystore_location is not None
     if config.zookeeper_set_acl and user is None and not certified:
         raise error(
@@ -77,8 +76,3 @@ def check_zookeeper(
         for name in _ONLY_WITH_TLS
         if given.get(name)
     ]
-
-
-def _reason(key: Key[str | None], value: str) -> str:
-    assert key.validator is not None
-    return str(key.validator.check(value))

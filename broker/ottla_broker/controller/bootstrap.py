@@ -85,22 +85,25 @@ async def become_controller(store: Store, broker_id: int, now_ms: int) -> int:
     return epoch
 
 
-async def register_broker(
-    store: Store, broker_id: int, rack: str | None, endpoints: Sequence[Endpoint], now_ms: int
-) -> BrokerInfo:
-    """Store this broker's addresses."""
-    first = endpoints[0]
-    registration = BrokerRegistration(
-        first.advertised_host,
-        first.advertised_port,
+def registration_of(endpoints: Sequence[Endpoint], rack: str | None, now_ms: int) -> BrokerRegistration:
+    return BrokerRegistration(
+        endpoints[0].advertised_host,
+        endpoints[0].advertised_port,
         [endpoint.advertised for endpoint in endpoints],
         {endpoint.name: endpoint.protocol for endpoint in endpoints},
         rack,
         now_ms,
     )
-    await store.create(BrokerIdNode.path(broker_id), BrokerIdNode.encode(registration), ephemeral=True)
+
+
+async def register_broker(
+    store: Store, broker_id: int, rack: str | None, endpoints: Sequence[Endpoint], now_ms: int
+) -> BrokerInfo:
+    """Store this broker's addresses."""
+    registration = BrokerIdNode.encode(registration_of(endpoints, rack, now_ms))
+    await store.create(BrokerIdNode.path(broker_id), registration, ephemeral=True)
     listeners = {e.name: (e.advertised_host, e.advertised_port) for e in endpoints}
-    return BrokerInfo(broker_id, first.advertised_host, first.advertised_port, rack, listeners)
+    return BrokerInfo(broker_id, *next(iter(listeners.values())), rack, listeners)
 
 
 def warn_of_strays(logs: LogManager, metadata: MetadataCache) -> None:

@@ -6,7 +6,8 @@ Kafka's ``ConfigAdminManager``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from ottla_broker.config import BrokerConfig, InvalidValue
@@ -20,46 +21,45 @@ from ottla_broker.store.api import StoreError
 from ottla_broker.store.keys import DEFAULT_ENTITY, ConfigNode
 from ottla_protocol.errors import ErrorCode, KafkaError
 
-Read = Callable[[ResourceType, str], Awaitable[Mapping[str, str]]]
-"""Returns an entity's own settings."""
-Apply = Callable[[ResourceType, str, Mapping[str, str]], Awaitable[None]]
-"""Stores an entity's settings and puts them in force. Raises KafkaError, StoreError."""
 
+class ConfigAdmin(ABC):
+    """The part of both controllers that changes configs, one change at a time, under ``_lock``."""
 
-class ConfigAdmin:
-    """Owned by the loop thread. One change at a time, under ``lock``."""
+    _config: BrokerConfig
+    _metadata: MetadataCache
+    _lock: asyncio.Lock
 
-    def __init__(
-        self, config: BrokerConfig, metadata: MetadataCache, lock: asyncio.Lock, read: Read, apply: Apply
-    ) -> None:
-        self._config = config
-        self._metadata = metadata
-        self._lock = lock
-        self._read = read
-        self._apply = apply
+    @abstractmethod
+    async def _read_configs(self, kind: ResourceType, name: str) -> Mapping[str, str]:
+        """An entity's own settings."""
 
-    async def replace(
+    @abstractmethod
+    async def _apply_configs(self, kind: ResourceType, name: str, settings: Mapping[str, str]) -> None:
+        """Store an entity's settings and put them in force. Raises KafkaError, StoreError."""
+
+    async def replace_configs(
         self, kind: ResourceType, name: str, configs: Mapping[str, str | None], validate_only: bool
     ) -> Outcome:
         """AlterConfigs: settings that aren't named go back to their defaults."""
         settings = {key: value for key, value in configs.items() if value is not None}
         async with self._lock:
-            return await outcome_of(self._set(kind, name, settings, validate_only))
+            return await outcome_of(self._set_configs(kind, name, settings, validate_only))
 
-    async def alter(
+    async def alter_configs(
         self, kind: ResourceType, name: str, changes: Sequence[ConfigChange], validate_only: bool
     ) -> Outcome:
         """IncrementalAlterConfigs: settings that aren't named stay."""
 
         async def change() -> None:
             self._check_entity(kind, name)
-            settings = apply_changes(await self._read(kind, name), changes, keys_for(kind))
-            await self._set(kind, name, settings, validate_only)
+            keys = TOPIC_KEYS if kind is ResourceType.TOPIC else all_keys()
+            settings = apply_changes(await self._read_configs(kind, name), changes, keys)
+            await self._set_configs(kind, name, settings, validate_only)
 
         async with self._lock:
             return await outcome_of(change())
 
-    async def _set(
+    async def _set_configs(
         self, kind: ResourceType, name: str, settings: Mapping[str, str], validate_only: bool
     ) -> None:
         self._check_entity(kind, name)
@@ -68,7 +68,7 @@ class ConfigAdmin:
         else:
             check_broker(self._config, name, settings)
         if not validate_only:
-            await self._apply(kind, name, settings)
+            await self._apply_configs(kind, name, settings)
 
     def _check_entity(self, kind: ResourceType, name: str) -> None:
         if kind is not ResourceType.TOPIC:
@@ -187,8 +187,3 @@ def check_own_id(config: BrokerConfig, name: str) -> None:
             ErrorCode.INVALID_REQUEST,
             f"Unexpected broker id, expected {config.broker_id}, but received {name}",
         )
-
-
-def keys_for(kind: ResourceType) -> Mapping[str, Key[Any]]:
-    """The keys that a kind of resource has."""
-    return TOPIC_KEYS if kind is ResourceType.TOPIC else all_keys()

@@ -20,7 +20,6 @@ from ottla_broker.config.topics import log_config
 from ottla_broker.controller import topic_store
 from ottla_broker.controller.api import (
     ZERO_ID,
-    ConfigChange,
     CreatedTopic,
     DeletedTopic,
     MorePartitions,
@@ -91,7 +90,7 @@ _NO_PARTITION: Final = Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partit
 TopicDeletedListener = Callable[[str, Sequence[int]], None]
 
 
-class StandaloneController:
+class StandaloneController(ConfigAdmin):
     """See :class:`ottla_broker.controller.api.Controller`. Owned by the loop thread.
 
     Start it in three steps: :meth:`load` fills the metadata from the store, so that the logs can be loaded with their
@@ -119,11 +118,10 @@ class StandaloneController:
         self._logs = logs
         self._clock = clock
         self._random = random
-        self._producer_ids = ProducerIds(lambda: allocate_block(store, config.broker_id, store.transaction))
+        self.next_producer_id = ProducerIds(
+            lambda: allocate_block(store, config.broker_id, store.transaction)
+        ).next
         self._lock = asyncio.Lock()
-        self._config_admin = ConfigAdmin(
-            config, metadata, self._lock, self._read_configs, self._apply_configs
-        )
         self._states = topic_store.StateCodec()
         self._log_configs: dict[frozenset[tuple[str, str]], LogConfig] = {}
         self._epoch = 0
@@ -443,16 +441,6 @@ class StandaloneController:
         self._metadata.put(grown)
         _log.info("partitions created", topic=info.name, partitions=len(grown.partitions))
 
-    async def replace_configs(
-        self, kind: ResourceType, name: str, configs: Mapping[str, str | None], validate_only: bool
-    ) -> Outcome:
-        return await self._config_admin.replace(kind, name, configs, validate_only)
-
-    async def alter_configs(
-        self, kind: ResourceType, name: str, changes: Sequence[ConfigChange], validate_only: bool
-    ) -> Outcome:
-        return await self._config_admin.alter(kind, name, changes, validate_only)
-
     async def _read_configs(self, kind: ResourceType, name: str) -> Mapping[str, str]:
         if kind is ResourceType.TOPIC:
             return self._known(name).configs
@@ -535,9 +523,6 @@ class StandaloneController:
 
     async def reassignments(self, timeout: float) -> dict[Partition, Assignment]:
         return {}
-
-    async def next_producer_id(self) -> int:
-        return await self._producer_ids.next()
 
     def _state_of(self, leader_epoch: int) -> bytes:
         broker_id = self._config.broker_id

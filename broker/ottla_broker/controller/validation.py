@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from ottla_broker.controller.api import MorePartitions, NewTopic
+from ottla_broker.controller.placement import place
 from ottla_broker.log.names import MAX_TOPIC_NAME, is_topic_name
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -63,31 +64,6 @@ def check_batch_size(partitions: int) -> None:
         )
 
 
-def assign_replicas(
-    brokers: Sequence[int], first: int, count: int, replication_factor: int
-) -> dict[int, Sequence[int]]:
-    """Assign ``count`` partitions, numbered from ``first``, to brokers in turn.
-
-    Raises:
-        KafkaError: INVALID_PARTITIONS, POLICY_VIOLATION or INVALID_REPLICATION_FACTOR.
-    """
-    if count <= 0:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
-    check_batch_size(count)
-    if replication_factor <= 0:
-        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
-    if replication_factor > len(brokers):
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Replication factor: {replication_factor} larger than available brokers: {len(brokers)}.",
-        )
-    size = len(brokers)
-    return {
-        index: tuple(brokers[(index + step) % size] for step in range(replication_factor))
-        for index in range(first, first + count)
-    }
-
-
 def assignments_of(
     topic: NewTopic, brokers: Sequence[int], default_partitions: int, default_replication: int
 ) -> dict[int, Sequence[int]]:
@@ -100,7 +76,8 @@ def assignments_of(
     if not topic.assignments:
         count = default_partitions if topic.num_partitions == -1 else topic.num_partitions
         factor = default_replication if topic.replication_factor == -1 else topic.replication_factor
-        return assign_replicas(brokers, 0, count, factor)
+        check_batch_size(count)
+        return dict(place(dict.fromkeys(brokers), count, factor))
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -133,7 +110,8 @@ def assignments_of_more(
     if more == 0:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {existing} partitions.")
     if topic.assignments is None:
-        return assign_replicas(brokers, existing, more, replication_factor)
+        check_batch_size(more)
+        return dict(place(dict.fromkeys(brokers), more, replication_factor, first=existing))
     if len(topic.assignments) != more:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -12,6 +12,7 @@ get a short grace period.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final
 
@@ -24,16 +25,14 @@ _GRACE_SECONDS: Final = 1.0
 """Enough to read what clients have sent meanwhile."""
 
 
+@dataclass(eq=False, slots=True)
 class Deadline:
     """An object that ends unless its deadline is moved in time."""
 
-    __slots__ = ("deadline", "queued_for")
-
-    def __init__(self) -> None:
-        self.deadline = NEVER
-        """On the monotonic clock, in seconds. Only :class:`Deadlines` writes it."""
-        self.queued_for = NEVER
-        """The time of its live entry in the heap: never later than ``deadline``."""
+    deadline: float = field(default=NEVER, init=False)
+    """On the monotonic clock, in seconds. Only :class:`Deadlines` writes it."""
+    queued_for: float = field(default=NEVER, init=False)
+    """The time of its live entry in the heap: never later than ``deadline``."""
 
 
 class Deadlines:

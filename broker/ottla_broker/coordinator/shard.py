@@ -19,6 +19,7 @@ Life of a shard::
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
@@ -112,17 +113,6 @@ class Shard:
 
     ``codec`` is the codec of appended batches; ``timeout_ms`` bounds the wait for replicas.
     """
-
-    __slots__ = (
-        "_clock",
-        "_codec",
-        "_loading",
-        "_timeout_ms",
-        "index",
-        "machine",
-        "partition",
-        "state",
-    )
 
     def __init__(
         self,
@@ -254,28 +244,20 @@ class Shard:
             )
 
 
+@dataclass(eq=False)
 class ShardHost:
     """The shards of one internal topic that this broker leads: a listener of the replica manager.
 
     Owned by the loop thread. ``partitions()`` is the topic's number of partitions.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        partitions: Callable[[], int],
-        make_machine: Callable[[Shard], StateMachine],
-        clock: Clock,
-        codec: int,
-        timeout_ms: int,
-    ) -> None:
-        self.topic = topic
-        self.shards: dict[int, Shard] = {}
-        self._partitions = partitions
-        self._make_machine = make_machine
-        self._clock = clock
-        self._codec = codec
-        self._timeout_ms = timeout_ms
+    topic: str
+    _partitions: Callable[[], int]
+    _make_machine: Callable[[Shard], StateMachine]
+    _clock: Clock
+    _codec: int
+    _timeout_ms: int
+    shards: dict[int, Shard] = field(default_factory=dict, init=False)
 
     def on_leader(self, partition: ShardPartition) -> None:
         """This broker leads ``partition``: load it unless it is loaded already."""

@@ -38,7 +38,7 @@ _ENDED: Final = getattr(select, "POLLRDHUP", 0)
 SOFTWARE: Final = ("ottla-broker", "0.1.0")
 
 
-class PeerError(Exception):
+class PeerError(ConnectionError):
     """The request was not sent, or not answered. The peer may have carried it out."""
 
 
@@ -100,7 +100,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.host = host
         self.port = port
         self.closed = False
-        self.on_close: Callable[[PeerError | None], None] | None = None
+        self.on_close: Callable[[ConnectionError | None], None] | None = None
         self._clock = clock
         self._exchange: Exchange[_Waiting] = Exchange(client_id, MAX_ANSWER_BYTES)
         self._transport: asyncio.Transport | None = None
@@ -136,15 +136,15 @@ class PeerConnection(asyncio.BufferedProtocol):
         except TimeoutError:
             connection.close()
             raise PeerUnreachableError(f"{where} did not answer within {timeout:.3g} s", False) from None
+        except PeerError as error:
+            connection.close()
+            raise PeerUnreachableError(str(error), False) from error
         except OSError as error:
             connection.close()
             refused = isinstance(error, ConnectionRefusedError | ConnectionResetError)
             raise PeerUnreachableError(
                 f"{where}: {error.strerror or error}", refused, _has_vanished(error)
             ) from error
-        except PeerError as error:
-            connection.close()
-            raise PeerUnreachableError(str(error), False) from error
         except BaseException:
             connection.close()
             raise
@@ -355,6 +355,12 @@ class Peers:
                 f"broker {broker_id} at {address[0]}:{address[1]} was not reached within {timeout:.3g} s",
                 False,
             ) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # The attempt was cancelled, not this task.
+            raise PeerUnreachableError(f"broker {broker_id} has moved", False) from None
 
     async def connect(self, broker_id: int, timeout: float) -> PeerConnection:
         """Open a connection for the caller alone, which closes it. Raises PeerUnreachableError."""

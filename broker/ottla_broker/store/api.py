@@ -152,12 +152,10 @@ class Lease:
         self.until = until
 
 
-class Watch(Protocol):
-    """A subscription to changes of a node."""
+class Watch(NamedTuple):
+    """A subscription; ``cancel`` stops the callbacks. Cancelling twice does nothing."""
 
-    def cancel(self) -> None:
-        """Stop the callbacks. Cancelling twice does nothing."""
-        ...
+    cancel: Callable[[], None]
 
 
 class Store(Protocol):

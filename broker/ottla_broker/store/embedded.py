@@ -13,6 +13,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from ottla_broker.background import Background
 from ottla_broker.events import get_logger
@@ -52,36 +53,20 @@ _STEPS = {EventKind.CREATED: 1, EventKind.DELETED: -1}
 Result = str | int | None
 
 
-class _Node:
+class _Node(NamedTuple):
     """One node, replaced as a whole when it changes. ``sequence`` counts its children's sequence numbers."""
 
-    __slots__ = ("data", "ephemeral", "sequence", "version")
-
-    def __init__(self, data: bytes, version: int, sequence: int, ephemeral: bool) -> None:
-        self.data = data
-        self.version = version
-        self.sequence = sequence
-        self.ephemeral = ephemeral
+    data: bytes
+    version: int
+    sequence: int
+    ephemeral: bool
 
 
-class _Watch:
-    __slots__ = ("_remove",)
-
-    def __init__(self, remove: Callable[[], None]) -> None:
-        self._remove = remove
-
-    def cancel(self) -> None:
-        self._remove()
-
-
-class _Transaction:
+class _Transaction(NamedTuple):
     """Operations that wait for their turn, and the future of their results."""
 
-    __slots__ = ("done", "operations")
-
-    def __init__(self, operations: Sequence[Operation], done: asyncio.Future[list[Result]]) -> None:
-        self.operations = operations
-        self.done = done
+    operations: Sequence[Operation]
+    done: asyncio.Future[list[Result]]
 
 
 class _Draft:
@@ -426,7 +411,7 @@ class EmbeddedStore:
             if not callbacks:
                 self._watches.pop(path, None)
 
-        return _Watch(remove)
+        return Watch(remove)
 
     def watch_session(self, callback: Callable[[SessionState], None]) -> Watch:
         self._session_watches.append(callback)
@@ -435,7 +420,7 @@ class EmbeddedStore:
             if callback in self._session_watches:
                 self._session_watches.remove(callback)
 
-        return _Watch(remove)
+        return Watch(remove)
 
     def _notify(self, events: Sequence[StoreEvent]) -> None:
         if not self._watches:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 _dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
@@ -24,7 +26,8 @@ def _encode(value: Mapping[str, Any]) -> bytes:
     return _dumps(value).encode()
 
 
-def _decode(path: str, data: bytes) -> dict[str, Any]:
+def decode_object(path: str, data: bytes) -> dict[str, Any]:
+    """A node's JSON object. Raises BadNodeError."""
     try:
         found = json.loads(data)
     except ValueError as error:
@@ -32,6 +35,22 @@ def _decode(path: str, data: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise BadNodeError(f"{path}: is not a JSON object")
     return found
+
+
+def read_object(path: str, data: bytes, error: str, read: Callable[[dict[str, Any]], T]) -> T:
+    """What ``read`` makes of a node's JSON object. Raises BadNodeError, with the words ``error`` if ``read`` fails."""
+    found = decode_object(path, data)
+    try:
+        return read(found)
+    except (AttributeError, KeyError, TypeError, ValueError) as cause:
+        raise BadNodeError(f"{path}: {error}") from cause
+
+
+def _read_number(path: str, data: bytes) -> int:
+    try:
+        return int(data)
+    except ValueError as error:
+        raise BadNodeError(f"{path}: is not a number") from error
 
 
 def encode_uuid(value: bytes) -> str:
@@ -79,7 +98,7 @@ class ClusterIdNode:
 
     @staticmethod
     def decode(data: bytes) -> str:
-        found = _decode(ClusterIdNode.PATH, data).get("id")
+        found = decode_object(ClusterIdNode.PATH, data).get("id")
         if not isinstance(found, str):
             raise BadNodeError(f"{ClusterIdNode.PATH}: has no id")
         return found
@@ -126,19 +145,19 @@ class BrokerIdNode:
 
     @staticmethod
     def decode(broker_id: int, data: bytes) -> BrokerRegistration:
-        path = BrokerIdNode.path(broker_id)
-        found = _decode(path, data)
-        try:
-            return BrokerRegistration(
+        return read_object(
+            BrokerIdNode.path(broker_id),
+            data,
+            "is not a broker's registration",
+            lambda found: BrokerRegistration(
                 found["host"],
                 int(found["port"]),
                 list(found["endpoints"]),
                 dict(found.get("listener_security_protocol_map", {})),
                 found.get("rack"),
                 int(found["timestamp"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadNodeError(f"{path}: is not a broker's registration") from error
+            ),
+        )
 
 
 class ControllerNode:
@@ -154,7 +173,7 @@ class ControllerNode:
 
     @staticmethod
     def decode(data: bytes) -> int:
-        found = _decode(ControllerNode.PATH, data).get("brokerid")
+        found = decode_object(ControllerNode.PATH, data).get("brokerid")
         if not isinstance(found, int):
             raise BadNodeError(f"{ControllerNode.PATH}: has no broker id")
         return found
@@ -171,10 +190,7 @@ class ControllerEpochNode:
 
     @staticmethod
     def decode(data: bytes) -> int:
-        try:
-            return int(data)
-        except ValueError as error:
-            raise BadNodeError(f"{ControllerEpochNode.PATH}: is not a number") from error
+        return _read_number(ControllerEpochNode.PATH, data)
 
 
 class Assignment(NamedTuple):
@@ -208,7 +224,7 @@ class TopicNode:
     def decode(topic: str, data: bytes) -> tuple[bytes | None, dict[int, Assignment]]:
         """The topic's id (``None`` if created before Kafka 2.8) and its partitions by number."""
         path = TopicNode.path(topic)
-        found = _decode(path, data)
+        found = decode_object(path, data)
         try:
             text = found.get("topic_id")
             adding = found.get("adding_replicas", {})
@@ -268,16 +284,17 @@ class TopicPartitionStateNode:
 
     @staticmethod
     def decode(path: str, data: bytes) -> PartitionState:
-        found = _decode(path, data)
-        try:
-            return PartitionState(
+        return read_object(
+            path,
+            data,
+            "is not a partition's state",
+            lambda found: PartitionState(
                 int(found["leader"]),
                 int(found["leader_epoch"]),
                 list(found["isr"]),
                 int(found["controller_epoch"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadNodeError(f"{path}: is not a partition's state") from error
+            ),
+        )
 
 
 class ConfigNode:
@@ -298,7 +315,7 @@ class ConfigNode:
     def decode(path: str, data: bytes) -> dict[str, str]:
         if not data:
             return {}
-        found = _decode(path, data).get("config", {})
+        found = decode_object(path, data).get("config", {})
         if not isinstance(found, dict):
             raise BadNodeError(f"{path}: is not a map of configs")
         return {str(name): str(value) for name, value in found.items()}
@@ -307,11 +324,21 @@ class ConfigNode:
 class ConfigChangeNode:
     """``/config/changes/config_change_N``: notifies of changed settings of an entity. JSON version 2."""
 
+    PARENT: Final = "/config/changes"
     PREFIX: Final = "/config/changes/config_change_"
 
     @staticmethod
     def encode(kind: str, name: str) -> bytes:
         return _encode({"version": 2, "entity_path": f"{kind}/{name}"})
+
+    @staticmethod
+    def decode(path: str, data: bytes) -> str:
+        """``topics/T``; version 1 has separate fields for type and name."""
+
+        def read(found: dict[str, Any]) -> str:
+            return str(found.get("entity_path") or f"{found['entity_type']}/{found['entity_name']}")
+
+        return read_object(path, data, "is not a notification of a change", read)
 
 
 class DeleteTopicNode:
@@ -354,11 +381,14 @@ class ProducerIdBlockNode:
         """Returns ``None`` for the empty node before the first block."""
         if not data:
             return None
-        found = _decode(ProducerIdBlockNode.PATH, data)
-        try:
-            return ProducerIdBlock(int(found["broker"]), int(found["block_start"]), int(found["block_end"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadNodeError(f"{ProducerIdBlockNode.PATH}: is not a block of producer ids") from error
+        return read_object(
+            ProducerIdBlockNode.PATH,
+            data,
+            "is not a block of producer ids",
+            lambda found: ProducerIdBlock(
+                int(found["broker"]), int(found["block_start"]), int(found["block_end"])
+            ),
+        )
 
 
 class LastEpochNode:
@@ -380,10 +410,7 @@ class LastEpochNode:
 
     @staticmethod
     def decode(topic: str, data: bytes) -> int:
-        try:
-            return int(data)
-        except ValueError as error:
-            raise BadNodeError(f"{LastEpochNode.path(topic)}: is not a number") from error
+        return _read_number(LastEpochNode.path(topic), data)
 
 
 OWN_PATHS: Final[Iterable[str]] = (LastEpochNode.PARENT,)

@@ -37,11 +37,12 @@ from ottla_broker.store.api import (
     StoreEvent,
     StoreFailedError,
     UnknownOutcomeError,
+    Watch,
     check_path,
 )
 from ottla_broker.store.zookeeper_link import LOSSES, Link, ReadMany
 from ottla_broker.store.zookeeper_settings import Tls, ZooKeeperSettings, parse_connect
-from ottla_broker.store.zookeeper_watches import Watch, Watches, notify
+from ottla_broker.store.zookeeper_watches import Watches, notify
 
 __all__ = ["Tls", "ZooKeeperSettings", "ZooKeeperStore"]
 

@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import EventType, WatchedEvent
 
 from ottla_broker.events import get_logger
-from ottla_broker.store.api import EventKind, SessionLostError, StoreEvent
+from ottla_broker.store.api import EventKind, SessionLostError, StoreEvent, Watch
 from ottla_broker.store.zookeeper_link import LOSSES, Link, Request
 
 _log = get_logger()
@@ -22,18 +22,6 @@ _KINDS: Final = {
     EventType.DELETED: EventKind.DELETED,
     EventType.CHILD: EventKind.CHILDREN,
 }
-
-
-class Watch:
-    """A :class:`ottla_broker.store.api.Watch`."""
-
-    __slots__ = ("_remove",)
-
-    def __init__(self, remove: Callable[[], None]) -> None:
-        self._remove = remove
-
-    def cancel(self) -> None:
-        self._remove()
 
 
 class _OneShot:

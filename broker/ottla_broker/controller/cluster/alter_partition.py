@@ -5,6 +5,7 @@ Kafka's ``KafkaController.tryProcessAlterPartition``.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -28,25 +29,19 @@ _NAMES_BEFORE: Final = 2
 _EPOCHS_SINCE: Final = 3
 
 
+@dataclass(eq=False)
 class AlterPartition:
-    """Owned by the controller's task."""
+    """Owned by the controller's task.
 
-    def __init__(
-        self,
-        context: Context,
-        persistence: Persistence,
-        events: EventQueue,
-        new_batch: NewBatch,
-        reassignments: Reassignments,
-        refresh: Event,
-    ) -> None:
-        """``refresh`` is posted when a partition turns out to be written by another process."""
-        self._context = context
-        self._persistence = persistence
-        self._events = events
-        self._new_batch = new_batch
-        self._reassignments = reassignments
-        self._refresh = refresh
+    ``refresh`` is posted when a partition turns out to be written by another process.
+    """
+
+    _context: Context
+    _persistence: Persistence
+    _events: EventQueue
+    _new_batch: NewBatch
+    _reassignments: Reassignments
+    _refresh: Event
 
     async def alter(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
         """Check and write the changes. Raises KafkaError for an unknown broker, ControllerMovedError, StoreError."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -65,6 +66,11 @@ class Replies:
         self._missing.add(broker)
         self._all.clear()
 
+    def expect_leaders(self, context: Context, partitions: Iterable[Partition]) -> None:
+        """Expect the responses of these partitions' leaders."""
+        for leader in {context.leader(each) for each in partitions} & context.live_or_leaving():
+            self.expect(leader)
+
     def received(self, broker: int, response: Any) -> None:
         """An :data:`OnResponse`."""
         self._missing.discard(broker)
@@ -114,30 +120,23 @@ class _Stopped(NamedTuple):
     delete: bool
 
 
+@dataclass(eq=False)
 class Batch:
-    """Made for one event, sent once."""
+    """Made for one event, sent once.
 
-    def __init__(
-        self,
-        context: Context,
-        channels: Channels,
-        controller_id: int,
-        listener: str,
-        on_leader_and_isr: OnResponse,
-    ) -> None:
-        """``listener`` is the name of the inter-broker listener.
+    ``listener`` is the name of the inter-broker listener. ``on_leader_and_isr`` is called with every response to
+    LeaderAndIsr.
+    """
 
-        ``on_leader_and_isr`` is called with every response to LeaderAndIsr.
-        """
-        self._context = context
-        self._channels = channels
-        self._controller_id = controller_id
-        self._listener = listener
-        self._on_leader_and_isr = on_leader_and_isr
-        self._states: dict[int, dict[Partition, bool]] = {}
-        self._stopped: dict[int, dict[Partition, bool]] = {}
-        self._to_update: set[int] = set()
-        self._changed: dict[Partition, None] = {}
+    _context: Context
+    _channels: Channels
+    _controller_id: int
+    _listener: str
+    _on_leader_and_isr: OnResponse
+    _states: dict[int, dict[Partition, bool]] = field(default_factory=dict, init=False)
+    _stopped: dict[int, dict[Partition, bool]] = field(default_factory=dict, init=False)
+    _to_update: set[int] = field(default_factory=set, init=False)
+    _changed: dict[Partition, None] = field(default_factory=dict, init=False)
 
     def leader_and_isr(self, brokers: Iterable[int], partition: Partition, *, is_new: bool = False) -> None:
         """Let brokers lead or follow a partition as its state says, and update all brokers' metadata."""
@@ -275,10 +274,9 @@ class Batch:
             if version < 2:
                 request.ungrouped_partition_states.append(state)
                 continue
-            if name not in topics:
-                topics[name] = LeaderAndIsrTopicState(topic_name=name, topic_id=topic_id)
-                request.topic_states.append(topics[name])
-            topics[name].partition_states.append(state)
+            topic = topics.setdefault(name, LeaderAndIsrTopicState(topic_name=name, topic_id=topic_id))
+            topic.partition_states.append(state)
+        request.topic_states = list(topics.values())
         return request
 
     def _build_update_metadata(
@@ -310,10 +308,9 @@ class Batch:
             if version < 5:
                 request.ungrouped_partition_states.append(made)
                 continue
-            if name not in topics:
-                topics[name] = UpdateMetadataTopicState(topic_name=name, topic_id=each.topic_id)
-                request.topic_states.append(topics[name])
-            topics[name].partition_states.append(made)
+            topic = topics.setdefault(name, UpdateMetadataTopicState(topic_name=name, topic_id=each.topic_id))
+            topic.partition_states.append(made)
+        request.topic_states = list(topics.values())
         return request
 
     def _build_stop_replica(self, stopped: list[_Stopped], broker_epoch: int, version: int) -> Message:
@@ -334,14 +331,12 @@ class Batch:
             elif version < 3:
                 request.topics.append(StopReplicaTopicV1(name=name, partition_indexes=[index]))
             else:
-                if name not in topics:
-                    topics[name] = StopReplicaTopicState(topic_name=name)
-                    request.topic_states.append(topics[name])
-                topics[name].partition_states.append(
+                topics.setdefault(name, StopReplicaTopicState(topic_name=name)).partition_states.append(
                     StopReplicaPartitionState(
                         partition_index=index, leader_epoch=leader_epoch, delete_partition=delete
                     )
                 )
+        request.topic_states = list(topics.values())
         return request
 
 

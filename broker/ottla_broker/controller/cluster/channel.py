@@ -44,18 +44,10 @@ _FINAL: Final = frozenset(
 )
 
 
-class LinkError(Exception):
-    """A broker can't be reached, or has not responded. ``refused``: its address refuses connections."""
-
-    def __init__(self, message: str, refused: bool = False) -> None:
-        super().__init__(message)
-        self.refused = refused
-
-
 class Link(Protocol):
     """An open connection to a broker."""
 
-    on_close: Callable[[Any], None] | None
+    on_close: Callable[[ConnectionError | None], None] | None
 
     @property
     def closed(self) -> bool: ...
@@ -71,7 +63,7 @@ Build = Callable[[int], "Message"]
 """Builds a request in a version."""
 
 Connect = Callable[[int, float], Awaitable[Link]]
-"""Connects to a broker within a number of seconds; raises LinkError."""
+"""Connects to a broker within a number of seconds; raises ConnectionError, ``refused`` if its address refuses it."""
 
 
 class QueuedRequest(NamedTuple):
@@ -160,10 +152,10 @@ class Channel:
                     refusals = 0
                     self._set_reachable()
                     await self._serve(link)
-                except LinkError as error:
+                except ConnectionError as error:
                     if link is not None:
                         link.close()
-                    refusals = refusals + 1 if error.refused else 0
+                    refusals = refusals + 1 if getattr(error, "refused", False) else 0
                     if str(error) != reason:
                         reason = str(error)
                         _log.info("no connection to a broker", broker=self.broker_id, reason=reason)
@@ -180,7 +172,7 @@ class Channel:
                 link.close()
 
     async def _serve(self, link: Link) -> None:
-        """Send the queued requests until the connection closes. Raises LinkError."""
+        """Send the queued requests until the connection closes. Raises ConnectionError."""
         while not link.closed:
             self._wake.clear()
             if not self._queue:
@@ -189,7 +181,7 @@ class Channel:
             queued = self._in_flight = self._queue.popleft()
             try:
                 response = await self._request(link, queued)
-            except LinkError:
+            except ConnectionError:
                 if self._is_in_flight(queued):
                     self._queue.appendleft(queued)
                     self._in_flight = None
@@ -207,7 +199,7 @@ class Channel:
         return self._in_flight is queued
 
     async def _request(self, link: Link, queued: QueuedRequest) -> Any:
-        """Repeat the request while the broker can't carry it out, for example without ZooKeeper. Raises LinkError."""
+        """Repeat the request while the broker can't carry it out, as without ZooKeeper. Raises ConnectionError."""
         version = link.version_of(queued.api_key)
         request = queued.build(version)
         rest, most = _RETRY_SECONDS

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ottla_broker.clock import Clock
 from ottla_broker.controller.api import (
-    ConfigChange,
     CreatedTopic,
     DeletedTopic,
     MorePartitions,
@@ -97,7 +96,7 @@ class _Awaited(NamedTuple):
     id: bytes | None
 
 
-class ClusterController:
+class ClusterController(ConfigAdmin):
     """Owned by the loop thread."""
 
     def __init__(
@@ -127,18 +126,14 @@ class ClusterController:
         self._wait_for = wait_for
         self._broker_epoch = broker_epoch
         self._active = active
-        self._config_admin = ConfigAdmin(
-            config, metadata, asyncio.Lock(), self._read_configs, self._apply_configs
-        )
+        self._lock = asyncio.Lock()
         self._creating: dict[str, asyncio.Task[TopicInfo]] = {}
-        self._producer_ids = ProducerIds(self._next_block)
+        self.next_producer_id = ProducerIds(self._next_block).next
 
     async def create_topics(self, topics: Sequence[NewTopic], validate_only: bool) -> list[CreatedTopic]:
-        active = self._active()
-        if active is None:
-            return [CreatedTopic(ErrorCode.NOT_CONTROLLER, name=topic.name) for topic in topics]
         deadline = self._deadline(TIMEOUT_SECONDS)
         try:
+            active = self._controller()
             outcomes, replies = await active.events.do(
                 lambda: active.topics.create(topics, validate_only, self._random), TIMEOUT_SECONDS
             )
@@ -175,14 +170,11 @@ class ClusterController:
         )
 
     async def delete_topics(self, topics: Sequence[TopicToDelete]) -> list[DeletedTopic]:
-        active = self._active()
-        if active is None:
-            return [DeletedTopic(ErrorCode.NOT_CONTROLLER, name=t.name, topic_id=t.topic_id) for t in topics]
         deadline = self._deadline(TIMEOUT_SECONDS)
         outcomes: list[DeletedTopic] = []
         waiting: list[asyncio.Future[None]] = []
 
-        async def request() -> None:
+        async def request(active: ActiveController) -> None:
             for wanted in topics:
                 context = active.context
                 found = (
@@ -200,7 +192,8 @@ class ClusterController:
                 outcomes.append(DeletedTopic(name=found.name, topic_id=found.id or bytes(16)))
 
         try:
-            await active.events.do(request, TIMEOUT_SECONDS)
+            active = self._controller()
+            await active.events.do(lambda: request(active), TIMEOUT_SECONDS)
         except KafkaError as error:
             return [DeletedTopic(error.code, error.message, name=t.name, topic_id=t.topic_id) for t in topics]
         if waiting:
@@ -221,11 +214,9 @@ class ClusterController:
         return outcomes
 
     async def create_partitions(self, topics: Sequence[MorePartitions], validate_only: bool) -> list[Outcome]:
-        active = self._active()
-        if active is None:
-            return [Outcome(ErrorCode.NOT_CONTROLLER) for _ in topics]
         deadline = self._deadline(TIMEOUT_SECONDS)
         try:
+            active = self._controller()
             outcomes, replies = await active.events.do(
                 lambda: active.topics.extend(topics, validate_only), TIMEOUT_SECONDS
             )
@@ -296,16 +287,6 @@ class ClusterController:
         answer = await link.submit(request, timeout=timeout, version=version)
         result = answer.topics[0]
         return ErrorCode(result.error_code), result.error_message
-
-    async def replace_configs(
-        self, kind: ResourceType, name: str, configs: Mapping[str, str | None], validate_only: bool
-    ) -> Outcome:
-        return await self._config_admin.replace(kind, name, configs, validate_only)
-
-    async def alter_configs(
-        self, kind: ResourceType, name: str, changes: Sequence[ConfigChange], validate_only: bool
-    ) -> Outcome:
-        return await self._config_admin.alter(kind, name, changes, validate_only)
 
     async def _read_configs(self, kind: ResourceType, name: str) -> Mapping[str, str]:
         return await self._configs.read(*entity_of(kind, name))
@@ -386,9 +367,6 @@ class ClusterController:
         return await active.events.do(
             lambda: active.allocate_producer_ids(broker, broker_epoch), _EVENT_SECONDS
         )
-
-    async def next_producer_id(self) -> int:
-        return await self._producer_ids.next()
 
     async def _next_block(self) -> ProducerIdBlock:
         """Ask the controller for a block until there is one. Raises KafkaError."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla_broker.clock import Clock
 from ottla_broker.controller.cluster.alter_partition import AlterPartition
@@ -92,7 +92,13 @@ class ActiveController:
         self._persistence = persistence = Persistence(store, context)
         self.events = events = EventQueue(store, clock, lambda: self.topics.refresh(), on_moved)
         self._channels = Channels(
-            connect, clock, Listener(self._on_unreachable, self._on_reachable, self._on_newer_controller)
+            connect,
+            clock,
+            Listener(
+                lambda broker: events.post(partial(self.members.unreachable, broker)),
+                lambda broker: events.post(partial(self.members.reachable, broker)),
+                self._on_newer_controller,
+            ),
         )
         batch = self.new_batch
         states = PartitionStateMachine(context, persistence, unclean_allowed)
@@ -162,16 +168,9 @@ class ActiveController:
 
     def new_batch(self) -> Batch:
         """An empty batch of requests to the brokers."""
-        return Batch(self.context, self._channels, self._broker_id, self._listener, self._on_leader_and_isr)
-
-    def _on_leader_and_isr(self, broker: int, response: Any) -> None:
-        self.members.note_offline_replicas(broker, response)
-
-    def _on_unreachable(self, broker: int) -> None:
-        self.events.post(partial(self.members.unreachable, broker))
-
-    def _on_reachable(self, broker: int) -> None:
-        self.events.post(partial(self.members.reachable, broker))
+        return Batch(
+            self.context, self._channels, self._broker_id, self._listener, self.members.note_offline_replicas
+        )
 
     def _on_newer_controller(self, broker: int) -> None:
         _log.warning("a broker obeys a newer controller", broker=broker)

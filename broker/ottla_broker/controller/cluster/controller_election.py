@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from ottla_broker.clock import Clock
@@ -42,6 +43,7 @@ _UNREADABLE_SECONDS: Final = 5.0
 _NONE: Final = -1
 
 
+@dataclass(eq=False)
 class ControllerElection:
     """One broker's part in the election. Owned by the loop thread.
 
@@ -49,28 +51,19 @@ class ControllerElection:
     the controller. ``on_controller`` is called with the controller's id, or -1, whenever that changes.
     """
 
-    def __init__(
-        self,
-        store: ClusterStore,
-        broker_id: int,
-        clock: Clock,
-        on_elected: Callable[[int, int], Awaitable[None]],
-        on_resigned: Callable[[], Awaitable[None]],
-        on_controller: Callable[[int], None],
-    ) -> None:
-        self._store = store
-        self._broker_id = broker_id
-        self._clock = clock
-        self._on_elected = on_elected
-        self._on_resigned = on_resigned
-        self._on_controller = on_controller
-        self._wake = asyncio.Event()
-        self._watch: Watch | None = None
-        self._dead_controller: int | None = None
-        self._resign = False
-        self._epoch_version = -1
-        self.controller = _NONE
-        self.is_controller = False
+    _store: ClusterStore
+    _broker_id: int
+    _clock: Clock
+    _on_elected: Callable[[int, int], Awaitable[None]]
+    _on_resigned: Callable[[], Awaitable[None]]
+    _on_controller: Callable[[int], None]
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _watch: Watch | None = field(default=None, init=False)
+    _dead_controller: int | None = field(default=None, init=False)
+    _resign: bool = field(default=False, init=False)
+    _epoch_version: int = field(default=-1, init=False)
+    controller: int = field(default=_NONE, init=False)
+    is_controller: bool = field(default=False, init=False)
 
     async def run(self) -> None:
         """Take part until the session with the store ends, or this is cancelled."""
@@ -79,7 +72,7 @@ class ControllerElection:
         except SessionLostError:
             return  # the session ended before its first election
         # A node's watch reports nothing once the session is over.
-        session = self._store.watch_session(self._on_session)
+        session = self._store.watch_session(self._on_change)
         try:
             while True:
                 self._wake.clear()
@@ -98,9 +91,7 @@ class ControllerElection:
         finally:
             session.cancel()
             self._watch.cancel()
-            if self.is_controller:
-                self.is_controller = False
-                await self._on_resigned()
+            await self.step_down()
 
     async def _wait(self, timeout: float | None) -> None:
         """Wait until something happens, or for ``timeout`` seconds."""
@@ -133,10 +124,7 @@ class ControllerElection:
         self._dead_controller = dead
         self._wake.set()
 
-    def _on_change(self, event: StoreEvent) -> None:
-        self._wake.set()
-
-    def _on_session(self, state: SessionState) -> None:
+    def _on_change(self, news: StoreEvent | SessionState) -> None:
         self._wake.set()
 
     async def _step(self) -> None:
@@ -147,8 +135,7 @@ class ControllerElection:
         dead, self._dead_controller = self._dead_controller, None
         if self.is_controller and current != self._broker_id:
             _log.warning("another broker is the controller", controller=current)
-            self.is_controller = False
-            await self._on_resigned()
+            await self.step_down()
         # A node with this broker's id was left by an earlier process of it.
         if not self.is_controller and current in (_NONE, self._broker_id, dead):
             won = await self._try(current)
@@ -160,8 +147,7 @@ class ControllerElection:
     async def _give_up(self) -> None:
         if not self.is_controller:
             return
-        self.is_controller = False
-        await self._on_resigned()
+        await self.step_down()
         try:
             # As long as the epoch is unchanged, the node is this broker's, or gone.
             await self._store.transaction(

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -74,28 +75,19 @@ NEXT: dict[tuple[Stage | None, Happened], Stage] = {
 """See above. A broker may respond late, after it was judged gone."""
 
 
+@dataclass(eq=False)
 class Deletion:
     """Owned by the controller's task."""
 
-    def __init__(
-        self,
-        context: Context,
-        persistence: Persistence,
-        events: EventQueue,
-        new_batch: NewBatch,
-        topics: Topics,
-        reassignments: Reassignments,
-        config: BrokerConfig,
-    ) -> None:
-        self._context = context
-        self._persistence = persistence
-        self._events = events
-        self._new_batch = new_batch
-        self._topics = topics
-        self._reassignments = reassignments
-        self._config = config
-        self._stages: dict[str, dict[Replica, Stage]] = {}
-        self._waiting: dict[str, asyncio.Future[None]] = {}
+    _context: Context
+    _persistence: Persistence
+    _events: EventQueue
+    _new_batch: NewBatch
+    _topics: Topics
+    _reassignments: Reassignments
+    _config: BrokerConfig
+    _stages: dict[str, dict[Replica, Stage]] = field(default_factory=dict, init=False)
+    _waiting: dict[str, asyncio.Future[None]] = field(default_factory=dict, init=False)
 
     def watch(self) -> None:
         self._events.watch(DeleteTopicNode.PARENT, self.changed)
@@ -103,8 +95,11 @@ class Deletion:
     async def load(self) -> None:
         """Read the deletions that an earlier controller left; :meth:`resume` continues them."""
         if self._config.delete_topic_enable:
-            self._context.deleting = await self._persistence.read_deletions() & self._context.topics.keys()
+            self._context.deleting = await self._requested() & self._context.topics.keys()
         self._events.post(self.changed)
+
+    async def _requested(self) -> set[str]:
+        return set(await self._persistence.children(DeleteTopicNode.PARENT))
 
     def close(self) -> None:
         """Cancel the futures of :meth:`request`."""
@@ -114,14 +109,14 @@ class Deletion:
 
     async def changed(self) -> None:
         """Begin the deletions that brokers and tools have requested in the store."""
-        requested = await self._persistence.read_deletions()
+        requested = await self._requested()
         for name in sorted(requested):
             if not self._config.delete_topic_enable:
                 _log.warning("deletion refused: delete.topic.enable=false", topic=name)
-                await self._persistence.remove_deletion_request(name)
+                await self._persistence.remove_node(DeleteTopicNode.path(name))
             elif name not in self._context.topics:
                 _log.warning("no topic to delete", topic=name)
-                await self._persistence.remove_deletion_request(name)
+                await self._persistence.remove_node(DeleteTopicNode.path(name))
         if self._config.delete_topic_enable:
             await self.begin(requested & self._context.topics.keys())
 

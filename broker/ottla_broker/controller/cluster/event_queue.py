@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from ottla_broker.clock import Clock
@@ -17,7 +18,6 @@ from ottla_broker.store.api import (
     SessionLostError,
     SessionState,
     StoreError,
-    StoreEvent,
     StoreFailedError,
     UnknownOutcomeError,
     Watch,
@@ -36,24 +36,22 @@ _FAILED_ATTEMPTS: Final = 100
 """How often to try an event that the store can't carry out although it is connected: the store is slow, for example."""
 
 
+@dataclass(eq=False)
 class EventQueue:
-    """Owned by the loop thread."""
+    """Owned by the loop thread.
 
-    def __init__(
-        self, store: ClusterStore, clock: Clock, refresh: Event, on_moved: Callable[[], None]
-    ) -> None:
-        """``refresh`` is posted when the store has refused a change that may be made in part.
+    ``refresh`` is posted when the store has refused a change that may be made in part.
+    ``on_moved`` is called when another controller turns out to have a higher epoch.
+    """
 
-        ``on_moved`` is called when another controller turns out to have a higher epoch.
-        """
-        self._store = store
-        self._clock = clock
-        self._refresh = refresh
-        self._on_moved = on_moved
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
-        self._watches: dict[str, Watch] = {}
-        self._task: asyncio.Task[None] | None = None
-        self._closed = False
+    _store: ClusterStore
+    _clock: Clock
+    _refresh: Event
+    _on_moved: Callable[[], None]
+    _events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue, init=False)
+    _watches: dict[str, Watch] = field(default_factory=dict, init=False)
+    _task: asyncio.Task[None] | None = field(default=None, init=False)
+    _closed: bool = field(default=False, init=False)
 
     def start(self, first: Event) -> None:
         """Start working off events. ``first`` is tried until it succeeds; the others may be given up."""
@@ -76,12 +74,8 @@ class EventQueue:
 
     def watch(self, path: str, event: Event) -> None:
         """Post an event whenever something happens at a path, until :meth:`unwatch` or :meth:`close`."""
-
-        def happened(_: StoreEvent) -> None:
-            self.post(event)
-
         if path not in self._watches and not self._closed:
-            self._watches[path] = self._store.watch(path, happened)
+            self._watches[path] = self._store.watch(path, lambda _: self.post(event))
 
     def unwatch(self, path: str) -> None:
         watch = self._watches.pop(path, None)

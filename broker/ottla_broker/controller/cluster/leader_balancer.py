@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.clock import Clock, TimerHandle
@@ -28,28 +29,19 @@ then, or soon.
 """
 
 
+@dataclass(eq=False)
 class LeaderBalancer:
     """Owned by the controller's task."""
 
-    def __init__(
-        self,
-        context: Context,
-        events: EventQueue,
-        new_batch: NewBatch,
-        states: PartitionStateMachine,
-        reassignments: Reassignments,
-        config: BrokerConfig,
-        clock: Clock,
-    ) -> None:
-        self._context = context
-        self._events = events
-        self._new_batch = new_batch
-        self._states = states
-        self._reassignments = reassignments
-        self._config = config
-        self._clock = clock
-        self._timer: TimerHandle | None = None
-        self._closed = False
+    _context: Context
+    _events: EventQueue
+    _new_batch: NewBatch
+    _states: PartitionStateMachine
+    _reassignments: Reassignments
+    _config: BrokerConfig
+    _clock: Clock
+    _timer: TimerHandle | None = field(default=None, init=False)
+    _closed: bool = field(default=False, init=False)
 
     def start(self) -> None:
         """Check soon, and then every ``leader.imbalance.check.interval.seconds``."""
@@ -108,12 +100,10 @@ class LeaderBalancer:
         self, partitions: Iterable[Partition], choose: Choose, replies: Replies | None
     ) -> set[Partition]:
         """Returns the changed partitions. ``replies`` will wait for the new leaders' responses."""
-        context, batch = self._context, self._new_batch()
+        batch = self._new_batch()
         changed = await self._states.elect(partitions, choose, batch)
         if replies is not None:
-            for partition in changed:
-                if context.leader(partition) in context.live_or_leaving():
-                    replies.expect(context.leader(partition))
+            replies.expect_leaders(self._context, changed)
         batch.send(on_leader_and_isr=None if replies is None else replies.received)
         return changed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -21,32 +22,24 @@ from ottla_protocol.errors import ErrorCode
 _log = get_logger()
 
 
+@dataclass(eq=False)
 class Members:
-    """Owned by the controller's task."""
+    """Owned by the controller's task.
 
-    def __init__(
-        self,
-        context: Context,
-        persistence: Persistence,
-        events: EventQueue,
-        new_batch: NewBatch,
-        states: PartitionStateMachine,
-        channels: Channels,
-        on_brokers: Callable[[Context], None],
-        on_new: Callable[[], Awaitable[None]],
-    ) -> None:
-        """``on_brokers`` is called before requests go to new brokers, ``on_new`` once they know what they lead."""
-        self._context = context
-        self._persistence = persistence
-        self._events = events
-        self._new_batch = new_batch
-        self._states = states
-        self._channels = channels
-        self._on_brokers = on_brokers
-        self._on_new = on_new
-        # Brokers whose coming and going isn't dealt with yet: an event that is retried finds them here.
-        self._lost: set[int] = set()
-        self._new: set[int] = set()
+    ``on_brokers`` is called before requests go to new brokers, ``on_new`` once they know what they lead.
+    """
+
+    _context: Context
+    _persistence: Persistence
+    _events: EventQueue
+    _new_batch: NewBatch
+    _states: PartitionStateMachine
+    _channels: Channels
+    _on_brokers: Callable[[Context], None]
+    _on_new: Callable[[], Awaitable[None]]
+    # Brokers whose coming and going isn't dealt with yet: an event that is retried finds them here.
+    _lost: set[int] = field(default_factory=set, init=False)
+    _new: set[int] = field(default_factory=set, init=False)
 
     def watch(self) -> None:
         self._events.watch(BrokerIdNode.PARENT, self.changed)
@@ -253,9 +246,7 @@ class Members:
         moved = await self._states.elect(here, self._without_leaving, batch)
         for partition in followed:
             batch.stop_replica([broker], partition, delete=False)
-        for partition in moved:
-            if context.leader(partition) in context.live():
-                replies.expect(context.leader(partition))
+        replies.expect_leaders(context, moved)
         batch.send(on_leader_and_isr=replies.received)
         return [each for each in here if context.leader(each) == broker], replies
 

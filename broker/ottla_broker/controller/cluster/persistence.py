@@ -130,16 +130,12 @@ class Persistence:
                 _log.error("a partition's state can't be read", path=path, reason=str(error))
         return found
 
-    async def read_deletions(self) -> set[str]:
-        return set(await self.children(DeleteTopicNode.PARENT))
-
-    def _checked(self, operations: Iterable[Operation]) -> list[Operation]:
-        return [Check(ControllerEpochNode.PATH, self._context.epoch_version), *operations]
-
     async def write(self, operations: Sequence[Operation]) -> None:
         """One transaction. Raises ControllerMovedError, StoreError."""
         try:
-            await self._store.transaction(self._checked(operations))
+            await self._store.transaction(
+                [Check(ControllerEpochNode.PATH, self._context.epoch_version), *operations]
+            )
         except BadVersionError:
             await self.check_epoch()
             raise
@@ -321,12 +317,9 @@ class Persistence:
                 await self.write([Delete(path) for path in part])
             except (NoNodeError, NotEmptyError):
                 for path in part:
-                    await self._remove(path)
+                    await self.remove_node(path)
 
-    async def remove_deletion_request(self, name: str) -> None:
-        await self._remove(DeleteTopicNode.path(name))
-
-    async def _remove(self, path: str) -> None:
+    async def remove_node(self, path: str) -> None:
         """Remove a node, and all below it, which only other processes can have left there."""
         try:
             await self.write([Delete(path)])
@@ -334,7 +327,7 @@ class Persistence:
             return
         except NotEmptyError:
             for name in await self.children(path):
-                await self._remove(f"{path}/{name}")
+                await self.remove_node(f"{path}/{name}")
             await self.write([Delete(path)])
 
     async def read_node(self, path: str) -> bytes | None:
@@ -343,10 +336,6 @@ class Persistence:
             return (await self._store.get(path))[0]
         except NoNodeError:
             return None
-
-    async def remove_node(self, path: str) -> None:
-        """Remove a node if it still exists."""
-        await self._remove(path)
 
 
 def _creation(partition: Partition, state: PartitionState) -> list[Operation]:

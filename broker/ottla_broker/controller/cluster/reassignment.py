@@ -14,6 +14,7 @@ cancel a move is to move back.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -60,26 +61,20 @@ def is_moving(assignment: Assignment) -> bool:
     return bool(assignment.adding or assignment.removing)
 
 
+@dataclass(eq=False)
 class Reassignments:
-    """Owned by the controller's task."""
+    """Owned by the controller's task.
 
-    def __init__(
-        self,
-        context: Context,
-        persistence: Persistence,
-        events: EventQueue,
-        new_batch: NewBatch,
-        states: PartitionStateMachine,
-        read_again: Callable[[str], Awaitable[None]],
-    ) -> None:
-        """``read_again`` reads a topic that another process has changed."""
-        self._context = context
-        self._persistence = persistence
-        self._events = events
-        self._new_batch = new_batch
-        self._states = states
-        self._read_again = read_again
-        self._moving: set[Partition] = set()
+    ``read_again`` reads a topic that another process has changed.
+    """
+
+    _context: Context
+    _persistence: Persistence
+    _events: EventQueue
+    _new_batch: NewBatch
+    _states: PartitionStateMachine
+    _read_again: Callable[[str], Awaitable[None]]
+    _moving: set[Partition] = field(default_factory=set, init=False)
 
     def load(self) -> None:
         for topic in self._context.topics.values():

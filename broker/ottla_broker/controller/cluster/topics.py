@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla_broker.controller.api import CreatedTopic, MorePartitions, NewTopic, Outcome, Partition
@@ -42,26 +43,17 @@ class _Planned(NamedTuple):
     configs: dict[str, str]
 
 
+@dataclass(eq=False)
 class Topics:
     """Owned by the controller's task."""
 
-    def __init__(
-        self,
-        context: Context,
-        persistence: Persistence,
-        events: EventQueue,
-        new_batch: NewBatch,
-        states: PartitionStateMachine,
-        reassignments: Reassignments,
-        config: BrokerConfig,
-    ) -> None:
-        self._context = context
-        self._persistence = persistence
-        self._events = events
-        self._new_batch = new_batch
-        self._states = states
-        self._reassignments = reassignments
-        self._config = config
+    _context: Context
+    _persistence: Persistence
+    _events: EventQueue
+    _new_batch: NewBatch
+    _states: PartitionStateMachine
+    _reassignments: Reassignments
+    _config: BrokerConfig
 
     def watch(self) -> None:
         self._events.watch(TopicNode.PARENT, self.changed)
@@ -122,11 +114,10 @@ class Topics:
         context, batch = self._context, self._new_batch()
         await self._states.create([each for each in partitions if context.view(each) is None], batch)
         for partition in partitions:
-            view = context.view(partition)
-            if view is not None:
+            if context.view(partition) is not None:
                 batch.leader_and_isr(context.replicas(partition), partition, is_new=True)
-                if replies is not None and view.state.leader in context.live_or_leaving():
-                    replies.expect(view.state.leader)
+        if replies is not None:
+            replies.expect_leaders(context, partitions)
         batch.send(on_leader_and_isr=None if replies is None else replies.received)
 
     async def read_again(self, name: str) -> None:

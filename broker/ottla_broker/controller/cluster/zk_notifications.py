@@ -7,9 +7,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from ottla_broker.controller.api import Partition
 from ottla_broker.controller.cluster.batch import NewBatch
@@ -20,10 +20,12 @@ from ottla_broker.controller.cluster.members import Members
 from ottla_broker.controller.cluster.persistence import Persistence
 from ottla_broker.controller.cluster.reassignment import Reassignments
 from ottla_broker.events import get_logger
-from ottla_broker.store.keys import BadNodeError
+from ottla_broker.store.keys import BadNodeError, decode_object, read_object
 from ottla_protocol.errors import KafkaError
 
 _log = get_logger()
+
+T = TypeVar("T")
 
 ISR_CHANGES: Final = "/isr_change_notification"
 LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
@@ -31,26 +33,19 @@ PREFERRED: Final = "/admin/preferred_replica_election"
 REASSIGN: Final = "/admin/reassign_partitions"
 
 
+@dataclass(eq=False)
 class ZkNotifications:
     """Owned by the controller's task."""
 
-    def __init__(
-        self,
-        context: Context,
-        persistence: Persistence,
-        events: EventQueue,
-        new_batch: NewBatch,
-        members: Members,
-        reassignments: Reassignments,
-        leader_balancer: LeaderBalancer,
-    ) -> None:
-        self._context = context
-        self._persistence = persistence
-        self._events = events
-        self._new_batch = new_batch
-        self._members = members
-        self._reassignments = reassignments
-        self._leader_balancer = leader_balancer
+    _context: Context
+    _persistence: Persistence
+    _events: EventQueue
+    _new_batch: NewBatch
+    _members: Members
+    _reassignments: Reassignments
+    _leader_balancer: LeaderBalancer
+
+    def __post_init__(self) -> None:
         self._handlers = {
             ISR_CHANGES: self._isr_changes,
             LOG_DIR_EVENTS: self._log_dir_events,
@@ -67,7 +62,7 @@ class ZkNotifications:
         for handler in self._handlers.values():
             self._events.post(handler)
 
-    async def _read(self, parent: str) -> tuple[list[str], list[dict[str, Any]]]:
+    async def _read(self, parent: str, decode: Callable[[str, bytes], T]) -> tuple[list[str], list[T]]:
         """Returns the paths of a node's children, and the contents of those that can be read."""
         paths = [f"{parent}/{name}" for name in await self._persistence.children(parent)]
         found = []
@@ -75,7 +70,7 @@ class ZkNotifications:
             data = await self._persistence.read_node(path)
             try:
                 if data is not None:
-                    found.append(_object(path, data))
+                    found.append(decode(path, data))
             except BadNodeError as error:
                 _log.error("a notification can't be read and is removed", reason=str(error))
         return paths, found
@@ -85,14 +80,8 @@ class ZkNotifications:
             await self._persistence.remove_node(path)
 
     async def _isr_changes(self) -> None:
-        paths, notifications = await self._read(ISR_CHANGES)
-        changed: set[Partition] = set()
-        for notification in notifications:
-            try:
-                changed |= set(_partitions(ISR_CHANGES, notification))
-            except BadNodeError as error:
-                _log.error("a notification can't be read and is removed", reason=str(error))
-        known = [each for each in changed if self._context.has(each)]
+        paths, notifications = await self._read(ISR_CHANGES, _partitions)
+        known = [each for each in set().union(*notifications) if self._context.has(each)]
         if known:
             states = await self._persistence.read_states(known)
             for partition, view in states.items():
@@ -104,7 +93,7 @@ class ZkNotifications:
         await self._remove(paths)
 
     async def _log_dir_events(self) -> None:
-        paths, notifications = await self._read(LOG_DIR_EVENTS)
+        paths, notifications = await self._read(LOG_DIR_EVENTS, decode_object)
         for notification in notifications:
             broker = notification.get("broker")
             if isinstance(broker, int) and broker in self._context.brokers:
@@ -117,7 +106,7 @@ class ZkNotifications:
         if data is None:
             return
         try:
-            partitions = _partitions(PREFERRED, _object(PREFERRED, data))
+            partitions = _partitions(PREFERRED, data)
         except BadNodeError as error:
             _log.error("the requested elections can't be read", reason=str(error))
         else:
@@ -130,7 +119,7 @@ class ZkNotifications:
         if data is None:
             return
         try:
-            wanted = _targets(REASSIGN, _object(REASSIGN, data))
+            wanted = _targets(REASSIGN, data)
         except BadNodeError as error:
             _log.error("the requested reassignments can't be read", reason=str(error))
             wanted = {}
@@ -145,28 +134,22 @@ class ZkNotifications:
         await self._persistence.remove_node(REASSIGN)
 
 
-def _object(path: str, data: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(data)
-    except ValueError as error:
-        raise BadNodeError(f"{path}: is not JSON") from error
-    if not isinstance(found, dict):
-        raise BadNodeError(f"{path}: is not a JSON object")
-    return found
+def _partitions(path: str, data: bytes) -> list[Partition]:
+    return read_object(
+        path,
+        data,
+        "has no list of partitions",
+        lambda found: [(str(each["topic"]), int(each["partition"])) for each in found["partitions"]],
+    )
 
 
-def _partitions(path: str, found: dict[str, Any]) -> list[Partition]:
-    try:
-        return [(str(each["topic"]), int(each["partition"])) for each in found["partitions"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadNodeError(f"{path}: has no list of partitions") from error
-
-
-def _targets(path: str, found: dict[str, Any]) -> dict[Partition, Sequence[int]]:
-    try:
-        return {
+def _targets(path: str, data: bytes) -> dict[Partition, Sequence[int]]:
+    return read_object(
+        path,
+        data,
+        "has no list of partitions with replicas",
+        lambda found: {
             (str(each["topic"]), int(each["partition"])): [int(broker) for broker in each["replicas"]]
             for each in found["partitions"]
-        }
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadNodeError(f"{path}: has no list of partitions with replicas") from error
+        },
+    )

@@ -136,9 +136,7 @@ class Commits:
             return codes.NONE
         if generation < 0 and not member_id and instance_id is None:
             return codes.UNKNOWN_MEMBER_ID  # the group has members, and this is none of them
-        error = group.check_member(member_id, instance_id)
-        if error == codes.NONE and generation != group.generation:
-            error = codes.ILLEGAL_GENERATION
+        error = group.check_generation(member_id, instance_id, generation)
         return error if error != codes.NONE else COMMIT[group.state]
 
     # OffsetFetch

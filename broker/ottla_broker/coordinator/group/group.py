@@ -48,27 +48,6 @@ class Group(GroupStateMachine):
         new_member_added: a member has joined during the initial delay.
     """
 
-    __slots__ = (
-        "awaiting_join",
-        "generation",
-        "group_id",
-        "initial_delay",
-        "join_timer",
-        "leader_id",
-        "members",
-        "new_member_added",
-        "offsets",
-        "pending",
-        "pending_sync",
-        "protocol_name",
-        "protocol_type",
-        "shard",
-        "static_members",
-        "subscribed",
-        "supported",
-        "sync_timer",
-    )
-
     def __init__(
         self,
         group_id: str,
@@ -203,6 +182,11 @@ class Group(GroupStateMachine):
                 )
                 return codes.FENCED_INSTANCE_ID
         return codes.NONE if member_id in self.members else codes.UNKNOWN_MEMBER_ID
+
+    def check_generation(self, member_id: str, instance_id: str | None, generation: int) -> int:
+        """The error code for a request that claims to be from this member in this generation."""
+        error = self.check_member(member_id, instance_id)
+        return codes.ILLEGAL_GENERATION if error == codes.NONE and generation != self.generation else error
 
     @property
     def all_joined(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 
 from ottla_broker.coordinator.deadlines import Deadline
 from ottla_protocol.messages.join_group import JoinGroupResponse
@@ -14,17 +15,15 @@ Protocols = tuple[tuple[str, bytes], ...]
 """The assignors that a member supports, by preference, each with the member's metadata for it."""
 
 
+@dataclass(eq=False, slots=True)
 class PendingMember(Deadline):
     """A member id that was given out with MEMBER_ID_REQUIRED (KIP-394). Its deadline is the session timeout."""
 
-    __slots__ = ("group_id", "member_id")
-
-    def __init__(self, group_id: str, member_id: str) -> None:
-        super().__init__()
-        self.group_id = group_id
-        self.member_id = member_id
+    group_id: str
+    member_id: str
 
 
+@dataclass(eq=False, slots=True)
 class Member(Deadline):
     """One member. Its deadline is the end of its session; times are in milliseconds.
 
@@ -36,48 +35,19 @@ class Member(Deadline):
             although it waits.
     """
 
-    __slots__ = (
-        "assignment",
-        "client_host",
-        "client_id",
-        "group_id",
-        "instance_id",
-        "is_new",
-        "join_reply",
-        "member_id",
-        "protocols",
-        "rebalance_timeout_ms",
-        "session_timeout_ms",
-        "sync_reply",
-    )
-
-    def __init__(
-        self,
-        group_id: str,
-        member_id: str,
-        instance_id: str | None,
-        client_id: str,
-        client_host: str,
-        rebalance_timeout_ms: int,
-        session_timeout_ms: int,
-        protocols: Protocols,
-        assignment: bytes = b"",
-        *,
-        is_new: bool = False,
-    ) -> None:
-        super().__init__()
-        self.group_id = group_id
-        self.member_id = member_id
-        self.instance_id = instance_id
-        self.client_id = client_id
-        self.client_host = client_host
-        self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.session_timeout_ms = session_timeout_ms
-        self.protocols = protocols
-        self.assignment = assignment
-        self.join_reply: JoinReply | None = None
-        self.sync_reply: SyncReply | None = None
-        self.is_new = is_new
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    _: KW_ONLY
+    is_new: bool = False
+    join_reply: JoinReply | None = field(default=None, init=False)
+    sync_reply: SyncReply | None = field(default=None, init=False)
 
     @property
     def is_waiting(self) -> bool:

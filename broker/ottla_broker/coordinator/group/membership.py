@@ -255,7 +255,7 @@ class Membership:
         reply: SyncReply,
     ) -> None:
         """Ask for the member's share of the assignment; the leader's request contains all shares."""
-        error = self._check(group, member_id, instance_id, generation)
+        error = group.check_generation(member_id, instance_id, generation)
         if error == codes.NONE and (
             (protocol_type is not None and protocol_type != group.protocol_type)
             or (protocol_name is not None and protocol_name != group.protocol_name)
@@ -280,18 +280,11 @@ class Membership:
 
     def heartbeat(self, group: Group, member_id: str, instance_id: str | None, generation: int) -> int:
         """Extend the member's session; the answer says whether to join again."""
-        error = self._check(group, member_id, instance_id, generation)
+        error = group.check_generation(member_id, instance_id, generation)
         if error != codes.NONE:
             return error
         self._rebalancer.touch(group.members[member_id])
         return HEARTBEAT[group.state]
-
-    @staticmethod
-    def _check(group: Group, member_id: str, instance_id: str | None, generation: int) -> int:
-        error = group.check_member(member_id, instance_id)
-        if error == codes.NONE and generation != group.generation:
-            return codes.ILLEGAL_GENERATION
-        return error
 
     # LeaveGroup
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-
-class ConfigLike(Protocol):
-    """A mapping of config keys to typed values."""
-
-    def get(self, key: str, /) -> object: ...
+if TYPE_CHECKING:
+    from ottla_broker.config import BrokerConfig
 
 
 class GroupSettings(NamedTuple):
@@ -27,24 +24,16 @@ class GroupSettings(NamedTuple):
     topic_partitions: int = 50
 
     @classmethod
-    def from_config(cls, config: ConfigLike) -> GroupSettings:
-        """Read a broker's configuration, which declares each key with its default."""
-
-        def number(key: str) -> int:
-            value = config.get(key)
-            if not isinstance(value, int):
-                raise TypeError(f"{key} is {value!r}, not a whole number")
-            return value
-
+    def from_config(cls, config: BrokerConfig) -> GroupSettings:
         return cls(
-            min_session_timeout_ms=number("group.min.session.timeout.ms"),
-            max_session_timeout_ms=number("group.max.session.timeout.ms"),
-            max_size=number("group.max.size"),
-            initial_rebalance_delay_ms=number("group.initial.rebalance.delay.ms"),
-            offset_metadata_max_bytes=number("offset.metadata.max.bytes"),
-            offsets_retention_ms=number("offsets.retention.minutes") * 60_000,
-            retention_check_interval_ms=number("offsets.retention.check.interval.ms"),
-            commit_timeout_ms=number("offsets.commit.timeout.ms"),
-            codec=number("offsets.topic.compression.codec"),
-            topic_partitions=number("offsets.topic.num.partitions"),
+            min_session_timeout_ms=config.group_min_session_timeout_ms,
+            max_session_timeout_ms=config.group_max_session_timeout_ms,
+            max_size=config.group_max_size,
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+            offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+            retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+            commit_timeout_ms=config.offsets_commit_timeout_ms,
+            codec=config.offsets_topic_compression_codec,
+            topic_partitions=config.offsets_topic_num_partitions,
         )
