@@ -16,12 +16,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from .api_keys import ApiKey
 from .errors import KafkaError, LocalProtocolError, ProtocolError, error_code
-from .header import (
-    RequestHeader,
-    encode_request_header,
-    parse_response_header,
-    response_header_is_flexible,
-)
+from .header import RequestHeader, encode_request_header, parse_response_header, response_header_is_flexible
 from .messages.api_versions import ApiVersionsResponse
 from .registry import response_class
 from .schema import Message

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pkgutil import iter_modules
 
 import pytest
 from tests.protocol.samples import message_classes
 
+from ottla_protocol import messages
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import RETRIABLE, ErrorCode, KafkaError, ProtocolError
-from ottla_protocol.registry import DECLARED, request_class, response_class
+from ottla_protocol.registry import request_class, response_class
+
+DECLARED = {
+    key for key in ApiKey if key.name.lower() in {module.name for module in iter_modules(messages.__path__)}
+}
 
 
 @pytest.mark.parametrize("key", sorted(DECLARED))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable
 
-from ottla_broker.controller.api import ZERO_ID, DeletedTopic, TopicToDelete
+from ottla_broker.controller.api import ZERO_ID, TopicToDelete
 from ottla_broker.handlers.authorization import AclResource
 from ottla_broker.handlers.context import RequestContext
 from ottla_protocol.errors import ErrorCode
@@ -29,7 +29,7 @@ def handle(
     )
     if not ctx.services.config.delete_topic_enable:
         code = ErrorCode.INVALID_REQUEST if ctx.version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
-        return _respond([_failed(topic, code, None) for topic in wanted])
+        return DeleteTopicsResponse(responses=[_failed(topic, code, None) for topic in wanted])
     return _delete(ctx, wanted)
 
 
@@ -50,7 +50,13 @@ async def _delete(ctx: RequestContext, wanted: list[DeleteTopicState]) -> Delete
         else:
             accepted.append(TopicToDelete(topic.name, topic.topic_id))
     outcomes = await ctx.services.controller.delete_topics(accepted)
-    return _respond(refused + [_result(outcome) for outcome in outcomes])
+    deleted = [
+        DeletableTopicResult(
+            name=it.name, topic_id=it.topic_id, error_code=it.error, error_message=it.message
+        )
+        for it in outcomes
+    ]
+    return DeleteTopicsResponse(responses=refused + deleted)
 
 
 def _meaning(ctx: RequestContext, topic: DeleteTopicState) -> str | bytes:
@@ -65,16 +71,3 @@ def _failed(topic: DeleteTopicState, code: ErrorCode, message: str | None) -> De
     return DeletableTopicResult(
         name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message
     )
-
-
-def _result(outcome: DeletedTopic) -> DeletableTopicResult:
-    return DeletableTopicResult(
-        name=outcome.name,
-        topic_id=outcome.topic_id,
-        error_code=outcome.error,
-        error_message=outcome.message,
-    )
-
-
-def _respond(results: list[DeletableTopicResult]) -> DeleteTopicsResponse:
-    return DeleteTopicsResponse(responses=results)

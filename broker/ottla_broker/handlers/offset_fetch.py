@@ -8,7 +8,8 @@ from ZooKeeper and isn't served.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from ottla_broker.coordinator.group.commits import Fetched
 from ottla_broker.handlers.authorization import AclResource
@@ -26,6 +27,8 @@ from ottla_protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
+T = TypeVar("T")
+
 _NONE = int(ErrorCode.NONE)
 
 
@@ -37,25 +40,8 @@ def handle(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchRespo
     if error != _NONE and ctx.version < 2:
         # Only partitions have an error code.
         found = [(name, [Fetched(index, error=error) for index in wanted]) for name, wanted in topics or ()]
-    return OffsetFetchResponse(
-        error_code=error,
-        topics=[
-            OffsetFetchResponseTopic(
-                name=name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=partition,
-                        committed_offset=offset,
-                        committed_leader_epoch=leader_epoch,
-                        metadata=metadata,
-                        error_code=code,
-                    )
-                    for partition, offset, leader_epoch, metadata, code in partitions
-                ],
-            )
-            for name, partitions in found
-        ],
-    )
+    answers = _answers(found, OffsetFetchResponseTopic, OffsetFetchResponsePartition)
+    return OffsetFetchResponse(error_code=error, topics=answers)
 
 
 def _asked(
@@ -82,14 +68,8 @@ def _fetch(
     if error == _NONE and len(allowed) < len(topics):
         code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         names = {name for name, _ in allowed}
-        found = [
-            *found,
-            *(
-                (name, [Fetched(i, error=code) for i in wanted])
-                for name, wanted in topics
-                if name not in names
-            ),
-        ]
+        refused = [(name, wanted) for name, wanted in topics if name not in names]
+        found = [*found, *((name, [Fetched(i, error=code) for i in wanted]) for name, wanted in refused)]
     return error, found
 
 
@@ -98,26 +78,28 @@ def _several(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchRes
     for group in request.groups:
         topics = None if group.topics is None else _asked(group.topics)
         error, found = _fetch(ctx, group.group_id, topics, request.require_stable)
-        groups.append(
-            OffsetFetchResponseGroup(
-                group_id=group.group_id,
-                error_code=error,
-                topics=[
-                    OffsetFetchResponseTopics(
-                        name=name,
-                        partitions=[
-                            OffsetFetchResponsePartitions(
-                                partition_index=partition,
-                                committed_offset=offset,
-                                committed_leader_epoch=leader_epoch,
-                                metadata=metadata,
-                                error_code=code,
-                            )
-                            for partition, offset, leader_epoch, metadata, code in partitions
-                        ],
-                    )
-                    for name, partitions in found
-                ],
-            )
-        )
+        answers = _answers(found, OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
+        groups.append(OffsetFetchResponseGroup(group_id=group.group_id, error_code=error, topics=answers))
     return OffsetFetchResponse(groups=groups)
+
+
+def _answers(
+    found: list[tuple[str, list[Fetched]]], topic: Callable[..., T], partition: Callable[..., object]
+) -> list[T]:
+    """The topics in the classes of the response: those before version 8 differ from the later ones."""
+    return [
+        topic(
+            name=name,
+            partitions=[
+                partition(
+                    partition_index=index,
+                    committed_offset=offset,
+                    committed_leader_epoch=leader_epoch,
+                    metadata=metadata,
+                    error_code=code,
+                )
+                for index, offset, leader_epoch, metadata, code in partitions
+            ],
+        )
+        for name, partitions in found
+    ]

@@ -337,14 +337,12 @@ class Peers:
 
         Raises PeerUnreachableError.
         """
-        address = self._addresses.get(broker_id)
-        if address is None or self._closed:
-            raise PeerUnreachableError(f"the address of broker {broker_id} is not known", False)
+        address = self._known_address(broker_id)
         link = self._links.setdefault((broker_id, purpose), _Link())
         if link.connection is not None and not link.connection.closed:
             return link.connection
         if link.opening is None:
-            link.opening = asyncio.ensure_future(self._open(broker_id, link, *address))
+            link.opening = asyncio.ensure_future(self._open_link(broker_id, link, *address))
             # Marks a failure as retrieved; the next caller tries again.
             link.opening.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
@@ -364,26 +362,25 @@ class Peers:
 
     async def connect(self, broker_id: int, timeout: float) -> PeerConnection:
         """Open a connection for the caller alone, which closes it. Raises PeerUnreachableError."""
+        return await self._open(*self._known_address(broker_id), timeout)
+
+    def _known_address(self, broker_id: int) -> tuple[str, int]:
         address = self._addresses.get(broker_id)
         if address is None or self._closed:
             raise PeerUnreachableError(f"the address of broker {broker_id} is not known", False)
+        return address
+
+    async def _open(self, host: str, port: int, timeout: float) -> PeerConnection:
         return await PeerConnection.open(
-            *address, client_id=self._client_id, timeout=timeout, clock=self._clock, resolver=self._resolver
+            host, port, client_id=self._client_id, timeout=timeout, clock=self._clock, resolver=self._resolver
         )
 
-    async def _open(self, broker_id: int, link: _Link, host: str, port: int) -> PeerConnection:
+    async def _open_link(self, broker_id: int, link: _Link, host: str, port: int) -> PeerConnection:
         try:
             wait = link.not_before - self._clock.monotonic()
             if wait > 0:
                 await self._clock.sleep(wait)
-            connection = await PeerConnection.open(
-                host,
-                port,
-                client_id=self._client_id,
-                timeout=self._connect_timeout,
-                clock=self._clock,
-                resolver=self._resolver,
-            )
+            connection = await self._open(host, port, self._connect_timeout)
         except PeerUnreachableError as error:
             error.refused = error.refused or self._stays_away(broker_id, error)
             least, most = RECONNECT_SECONDS

@@ -10,8 +10,6 @@ from ..schema import Int16, Int32, Int64, Message, field
 
 
 class AllocateProducerIdsRequest(Message, key=ApiKey.ALLOCATE_PRODUCER_IDS, versions="0", flexible="0+"):
-    """The broker that asks."""
-
     broker_id: Int32 = field(default=0)
     broker_epoch: Int64 = field(default=-1)
 

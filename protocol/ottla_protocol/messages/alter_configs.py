@@ -25,15 +25,11 @@ class AlterConfigsResource(Struct):
 
 
 class AlterConfigsRequest(Message, key=ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+"):
-    """Resources, each with all of its settings."""
-
     resources: list[AlterConfigsResource] = field(default_factory=list)
     validate_only: Bool = field(default=False)
 
 
 class AlterConfigsResourceResponse(Struct):
-    """An error code for one resource."""
-
     error_code: Int16 = field(default=0)
     error_message: String | None = field(default="")
     resource_type: Int8 = field(default=0)
@@ -41,7 +37,5 @@ class AlterConfigsResourceResponse(Struct):
 
 
 class AlterConfigsResponse(Message, key=ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+"):
-    """One result per resource."""
-
     throttle_time_ms: Int32 = field(default=0)
     responses: list[AlterConfigsResourceResponse] = field(default_factory=list)

@@ -29,8 +29,6 @@ class PartitionData(Struct):
 
 
 class TopicData(Struct):
-    """A topic's partitions."""
-
     topic_name: String = field("0-1", default="", ignorable=True)
     topic_id: Uuid = field("2+", default=ZERO_UUID, ignorable=True)
     partitions: list[PartitionData] = field(default_factory=list)
@@ -57,8 +55,6 @@ class ResponsePartitionData(Struct):
 
 
 class ResponseTopicData(Struct):
-    """A topic's partitions."""
-
     topic_name: String = field("0-1", default="", ignorable=True)
     topic_id: Uuid = field("2+", default=ZERO_UUID, ignorable=True)
     partitions: list[ResponsePartitionData] = field(default_factory=list)

@@ -17,8 +17,6 @@ class ReassignablePartition(Struct):
 
 
 class ReassignableTopic(Struct):
-    """A topic's partitions."""
-
     name: String = field(default="")
     partitions: list[ReassignablePartition] = field(default_factory=list)
 
@@ -41,8 +39,6 @@ class ReassignablePartitionResponse(Struct):
 
 
 class ReassignableTopicResponse(Struct):
-    """A topic's partitions."""
-
     name: String = field(default="")
     partitions: list[ReassignablePartitionResponse] = field(default_factory=list)
 

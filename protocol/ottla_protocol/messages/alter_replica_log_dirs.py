@@ -10,8 +10,6 @@ from ..schema import Int16, Int32, Message, String, Struct, field
 
 
 class AlterReplicaLogDirTopic(Struct):
-    """Partitions of a topic."""
-
     name: String = field(default="")
     partitions: list[Int32] = field(default_factory=list)
 
@@ -30,21 +28,15 @@ class AlterReplicaLogDirsRequest(Message, key=ApiKey.ALTER_REPLICA_LOG_DIRS, ver
 
 
 class AlterReplicaLogDirPartitionResult(Struct):
-    """The result of one replica."""
-
     partition_index: Int32 = field(default=0)
     error_code: Int16 = field(default=0)
 
 
 class AlterReplicaLogDirTopicResult(Struct):
-    """A topic's results."""
-
     topic_name: String = field(default="")
     partitions: list[AlterReplicaLogDirPartitionResult] = field(default_factory=list)
 
 
 class AlterReplicaLogDirsResponse(Message, key=ApiKey.ALTER_REPLICA_LOG_DIRS, versions="0-2", flexible="2+"):
-    """One result per replica."""
-
     throttle_time_ms: Int32 = field(default=0)
     results: list[AlterReplicaLogDirTopicResult] = field(default_factory=list)

@@ -11,8 +11,6 @@ from ..schema import Bool, Int16, Int32, Int64, Message, String, Struct, field
 
 
 class ApiVersionsRequest(Message, key=ApiKey.API_VERSIONS, versions="0-4", flexible="3+"):
-    """The name and version of the client's software."""
-
     client_software_name: String = field("3+", default="", ignorable=True)
     client_software_version: String = field("3+", default="", ignorable=True)
 

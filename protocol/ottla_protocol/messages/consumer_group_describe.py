@@ -10,23 +10,17 @@ from ..schema import ZERO_UUID, Bool, Int16, Int32, Message, String, Struct, Uui
 
 
 class ConsumerGroupDescribeRequest(Message, key=ApiKey.CONSUMER_GROUP_DESCRIBE, versions="0", flexible="0+"):
-    """Groups that this broker coordinates."""
-
     group_ids: list[String] = field(default_factory=list)
     include_authorized_operations: Bool = field(default=False)
 
 
 class TopicPartitions(Struct):
-    """Partitions of a topic."""
-
     topic_id: Uuid = field(default=ZERO_UUID)
     topic_name: String = field(default="")
     partitions: list[Int32] = field(default_factory=list)
 
 
 class Assignment(Struct):
-    """Partitions of several topics."""
-
     topic_partitions: list[TopicPartitions] = field(default_factory=list)
 
 
@@ -61,7 +55,5 @@ class DescribedGroup(Struct):
 
 
 class ConsumerGroupDescribeResponse(Message, key=ApiKey.CONSUMER_GROUP_DESCRIBE, versions="0", flexible="0+"):
-    """The groups."""
-
     throttle_time_ms: Int32 = field(default=0)
     groups: list[DescribedGroup] = field(default_factory=list)

@@ -14,8 +14,6 @@ from ..versioned import decode_versioned, encode_versioned
 
 
 class TopicPartition(Struct):
-    """Partitions of a topic."""
-
     topic: String = field(default="")
     partitions: list[Int32] = field(default_factory=list)
 

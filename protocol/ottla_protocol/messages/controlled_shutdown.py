@@ -11,15 +11,11 @@ from ..schema import Int16, Int32, Int64, Message, String, Struct, field
 
 
 class ControlledShutdownRequest(Message, key=ApiKey.CONTROLLED_SHUTDOWN, versions="0-3", flexible="3+"):
-    """The broker that wants to stop."""
-
     broker_id: Int32 = field(default=0)
     broker_epoch: Int64 = field("2+", default=-1, ignorable=True)
 
 
 class RemainingPartition(Struct):
-    """A partition that the broker still leads."""
-
     topic_name: String = field(default="")
     partition_index: Int32 = field(default=0)
 

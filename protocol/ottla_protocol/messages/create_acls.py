@@ -10,8 +10,6 @@ from ..schema import Int8, Int16, Int32, Message, String, Struct, field
 
 
 class AclCreation(Struct):
-    """An ACL to add."""
-
     resource_type: Int8 = field(default=0)
     resource_name: String = field(default="")
     resource_pattern_type: Int8 = field("1+", default=3)
@@ -22,8 +20,6 @@ class AclCreation(Struct):
 
 
 class CreateAclsRequest(Message, key=ApiKey.CREATE_ACLS, versions="0-3", flexible="2+"):
-    """The ACLs to add."""
-
     creations: list[AclCreation] = field(default_factory=list)
 
 

@@ -32,15 +32,11 @@ class CreatePartitionsRequest(Message, key=ApiKey.CREATE_PARTITIONS, versions="0
 
 
 class CreatePartitionsTopicResult(Struct):
-    """An error code for one topic."""
-
     name: String = field(default="")
     error_code: Int16 = field(default=0)
     error_message: String | None = field(default=None)
 
 
 class CreatePartitionsResponse(Message, key=ApiKey.CREATE_PARTITIONS, versions="0-3", flexible="2+"):
-    """One result per topic."""
-
     throttle_time_ms: Int32 = field(default=0)
     results: list[CreatePartitionsTopicResult] = field(default_factory=list)

@@ -18,8 +18,6 @@ class CreatableReplicaAssignment(Struct):
 
 
 class CreatableTopicConfig(Struct):
-    """A configuration of the topic."""
-
     name: String = field(default="")
     value: String | None = field(default="")
 
@@ -35,8 +33,6 @@ class CreatableTopic(Struct):
 
 
 class CreateTopicsRequest(Message, key=ApiKey.CREATE_TOPICS, versions="0-7", flexible="5+"):
-    """Topics to create, or only to validate."""
-
     topics: list[CreatableTopic] = field(default_factory=list)
     timeout_ms: Int32 = field(default=60000)
     validate_only: Bool = field("1+", default=False)
@@ -53,8 +49,6 @@ class CreatableTopicConfigs(Struct):
 
 
 class CreatableTopicResult(Struct):
-    """A created topic, or an error."""
-
     name: String = field(default="")
     topic_id: Uuid = field("7+", default=ZERO_UUID, ignorable=True)
     error_code: Int16 = field(default=0)
@@ -67,7 +61,5 @@ class CreatableTopicResult(Struct):
 
 
 class CreateTopicsResponse(Message, key=ApiKey.CREATE_TOPICS, versions="0-7", flexible="5+"):
-    """One result per topic."""
-
     throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
     topics: list[CreatableTopicResult] = field(default_factory=list)

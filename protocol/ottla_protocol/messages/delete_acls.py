@@ -10,8 +10,6 @@ from ..schema import Int8, Int16, Int32, Message, String, Struct, field
 
 
 class DeleteAclsFilter(Struct):
-    """A filter, as in DescribeAcls."""
-
     resource_type_filter: Int8 = field(default=0)
     resource_name_filter: String | None = field(default="")
     pattern_type_filter: Int8 = field("1+", default=3)
@@ -22,14 +20,10 @@ class DeleteAclsFilter(Struct):
 
 
 class DeleteAclsRequest(Message, key=ApiKey.DELETE_ACLS, versions="0-3", flexible="2+"):
-    """The filters."""
-
     filters: list[DeleteAclsFilter] = field(default_factory=list)
 
 
 class DeleteAclsMatchingAcl(Struct):
-    """An ACL that matched."""
-
     error_code: Int16 = field(default=0)
     error_message: String | None = field(default="")
     resource_type: Int8 = field(default=0)

@@ -10,20 +10,14 @@ from ..schema import Int16, Int32, Message, String, Struct, field
 
 
 class DeleteGroupsRequest(Message, key=ApiKey.DELETE_GROUPS, versions="0-2", flexible="2+"):
-    """Groups that this broker coordinates."""
-
     groups_names: list[String] = field(default_factory=list)
 
 
 class DeletableGroupResult(Struct):
-    """An error code for one group."""
-
     group_id: String = field(default="")
     error_code: Int16 = field(default=0)
 
 
 class DeleteGroupsResponse(Message, key=ApiKey.DELETE_GROUPS, versions="0-2", flexible="2+"):
-    """One result per group."""
-
     throttle_time_ms: Int32 = field(default=0)
     results: list[DeletableGroupResult] = field(default_factory=list)

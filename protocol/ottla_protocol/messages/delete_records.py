@@ -17,8 +17,6 @@ class DeleteRecordsPartition(Struct):
 
 
 class DeleteRecordsTopic(Struct):
-    """A topic's part of a DeleteRecordsRequest."""
-
     name: String = field(default="")
     partitions: list[DeleteRecordsPartition] = field(default_factory=list)
 
@@ -39,8 +37,6 @@ class DeleteRecordsPartitionResult(Struct):
 
 
 class DeleteRecordsTopicResult(Struct):
-    """A topic's part of a DeleteRecordsResponse."""
-
     name: String = field(default="")
     partitions: list[DeleteRecordsPartitionResult] = field(default_factory=list)
 

@@ -25,8 +25,6 @@ class DeleteTopicsRequest(Message, key=ApiKey.DELETE_TOPICS, versions="0-6", fle
 
 
 class DeletableTopicResult(Struct):
-    """An error code for one topic."""
-
     name: String | None = field(default="", nullable="6+")
     topic_id: Uuid = field("6+", default=ZERO_UUID, ignorable=True)
     error_code: Int16 = field(default=0)
@@ -34,7 +32,5 @@ class DeletableTopicResult(Struct):
 
 
 class DeleteTopicsResponse(Message, key=ApiKey.DELETE_TOPICS, versions="0-6", flexible="4+"):
-    """One result per topic."""
-
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     responses: list[DeletableTopicResult] = field(default_factory=list)

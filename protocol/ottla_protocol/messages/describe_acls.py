@@ -22,8 +22,6 @@ class DescribeAclsRequest(Message, key=ApiKey.DESCRIBE_ACLS, versions="0-3", fle
 
 
 class AclDescription(Struct):
-    """One ACL of a resource."""
-
     principal: String = field(default="")
     host: String = field(default="")
     operation: Int8 = field(default=0)
@@ -31,8 +29,6 @@ class AclDescription(Struct):
 
 
 class DescribeAclsResource(Struct):
-    """A resource pattern and its ACLs."""
-
     resource_type: Int8 = field(default=0)
     resource_name: String = field(default="")
     pattern_type: Int8 = field("1+", default=3)

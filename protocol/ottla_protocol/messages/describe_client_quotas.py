@@ -32,15 +32,11 @@ class EntityData(Struct):
 
 
 class ValueData(Struct):
-    """A quota and its value."""
-
     key: String = field(default="")
     value: Float64 = field(default=0.0)
 
 
 class EntryData(Struct):
-    """An entity and its quotas."""
-
     entity: list[EntityData] = field(default_factory=list)
     values: list[ValueData] = field(default_factory=list)
 

@@ -18,8 +18,6 @@ class DescribeConfigsResource(Struct):
 
 
 class DescribeConfigsRequest(Message, key=ApiKey.DESCRIBE_CONFIGS, versions="0-4", flexible="4+"):
-    """Resources to describe."""
-
     resources: list[DescribeConfigsResource] = field(default_factory=list)
     include_synonyms: Bool = field("1+", default=False)
     include_documentation: Bool = field("3+", default=False)
@@ -53,8 +51,6 @@ class DescribeConfigsResourceResult(Struct):
 
 
 class DescribeConfigsResult(Struct):
-    """A resource's configurations, or an error."""
-
     error_code: Int16 = field(default=0)
     error_message: String | None = field(default="")
     resource_type: Int8 = field(default=0)
@@ -63,7 +59,5 @@ class DescribeConfigsResult(Struct):
 
 
 class DescribeConfigsResponse(Message, key=ApiKey.DESCRIBE_CONFIGS, versions="0-4", flexible="4+"):
-    """The configurations, resource by resource."""
-
     throttle_time_ms: Int32 = field(default=0)
     results: list[DescribeConfigsResult] = field(default_factory=list)

@@ -10,8 +10,6 @@ from ..schema import Bool, Bytes, Int16, Int32, Message, String, Struct, field
 
 
 class DescribeGroupsRequest(Message, key=ApiKey.DESCRIBE_GROUPS, versions="0-5", flexible="5+"):
-    """Groups that this broker coordinates."""
-
     groups: list[String] = field(default_factory=list)
     include_authorized_operations: Bool = field("3+", default=False)
 

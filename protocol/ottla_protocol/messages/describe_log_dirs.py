@@ -10,8 +10,6 @@ from ..schema import Bool, Int16, Int32, Int64, Message, String, Struct, field
 
 
 class DescribableLogDirTopic(Struct):
-    """A topic's part of a DescribeLogDirsRequest."""
-
     topic: String = field(default="")
     partitions: list[Int32] = field(default_factory=list)
 
@@ -33,8 +31,6 @@ class DescribeLogDirsPartition(Struct):
 
 
 class DescribeLogDirsTopic(Struct):
-    """A topic's partitions in the directory."""
-
     name: String = field(default="")
     partitions: list[DescribeLogDirsPartition] = field(default_factory=list)
 
@@ -50,8 +46,6 @@ class DescribeLogDirsResult(Struct):
 
 
 class DescribeLogDirsResponse(Message, key=ApiKey.DESCRIBE_LOG_DIRS, versions="0-4", flexible="2+"):
-    """The log directories."""
-
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field("3+", default=0, ignorable=True)
     results: list[DescribeLogDirsResult] = field(default_factory=list)

@@ -10,15 +10,11 @@ from ..schema import Int16, Int32, Int64, Message, String, Struct, field
 
 
 class TopicRequest(Struct):
-    """Partitions of a topic."""
-
     name: String = field(default="")
     partition_indexes: list[Int32] = field(default_factory=list)
 
 
 class DescribeProducersRequest(Message, key=ApiKey.DESCRIBE_PRODUCERS, versions="0", flexible="0+"):
-    """Partitions that this broker leads."""
-
     topics: list[TopicRequest] = field(default_factory=list)
 
 
@@ -34,8 +30,6 @@ class ProducerState(Struct):
 
 
 class PartitionResponse(Struct):
-    """A partition's producers, or an error."""
-
     partition_index: Int32 = field(default=0)
     error_code: Int16 = field(default=0)
     error_message: String | None = field(default=None)
@@ -43,14 +37,10 @@ class PartitionResponse(Struct):
 
 
 class TopicResponse(Struct):
-    """A topic's part of a DescribeProducersResponse."""
-
     name: String = field(default="")
     partitions: list[PartitionResponse] = field(default_factory=list)
 
 
 class DescribeProducersResponse(Message, key=ApiKey.DESCRIBE_PRODUCERS, versions="0", flexible="0+"):
-    """The producers, partition by partition."""
-
     throttle_time_ms: Int32 = field(default=0)
     topics: list[TopicResponse] = field(default_factory=list)

@@ -10,8 +10,6 @@ from ..schema import ZERO_UUID, Bool, Int16, Int32, Message, String, Struct, Uui
 
 
 class TopicRequest(Struct):
-    """A topic by name."""
-
     name: String = field(default="")
 
 
@@ -47,8 +45,6 @@ class DescribeTopicPartitionsResponsePartition(Struct):
 
 
 class DescribeTopicPartitionsResponseTopic(Struct):
-    """A topic and its partitions, or an error."""
-
     error_code: Int16 = field(default=0)
     name: String | None = field(default="")
     topic_id: Uuid = field(default=ZERO_UUID)

@@ -10,8 +10,6 @@ from ..schema import Int8, Int16, Int32, Message, String, Struct, field
 
 
 class UserName(Struct):
-    """A user."""
-
     name: String = field(default="")
 
 
@@ -31,8 +29,6 @@ class CredentialInfo(Struct):
 
 
 class DescribeUserScramCredentialsResult(Struct):
-    """One user's mechanisms, or an error."""
-
     user: String = field(default="")
     error_code: Int16 = field(default=0)
     error_message: String | None = field(default="")

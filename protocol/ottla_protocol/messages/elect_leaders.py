@@ -10,8 +10,6 @@ from ..schema import Int8, Int16, Int32, Message, String, Struct, field
 
 
 class TopicPartitions(Struct):
-    """A topic's partitions."""
-
     topic: String = field(default="")
     partitions: list[Int32] = field(default_factory=list)
 
@@ -33,15 +31,11 @@ class PartitionResult(Struct):
 
 
 class ReplicaElectionResult(Struct):
-    """A topic's partitions."""
-
     topic: String = field(default="")
     partition_result: list[PartitionResult] = field(default_factory=list)
 
 
 class ElectLeadersResponse(Message, key=ApiKey.ELECT_LEADERS, versions="0-2", flexible="2+"):
-    """One result per requested partition."""
-
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field("1+", default=0)
     replica_election_results: list[ReplicaElectionResult] = field(default_factory=list)

@@ -36,16 +36,12 @@ class FetchPartition(Struct):
 
 
 class FetchTopic(Struct):
-    """A topic's part of a FetchRequest: by name up to version 12, by id from 13 on."""
-
     topic: String = field("0-12", default="", ignorable=True)
     topic_id: Uuid = field("13+", default=ZERO_UUID, ignorable=True)
     partitions: list[FetchPartition] = field(default_factory=list)
 
 
 class ForgottenTopic(Struct):
-    """Partitions to drop from a fetch session."""
-
     topic: String = field("7-12", default="", ignorable=True)
     topic_id: Uuid = field("13+", default=ZERO_UUID, ignorable=True)
     partitions: list[Int32] = field("7+", default_factory=list)
@@ -126,8 +122,6 @@ class PartitionData(Struct):
 
 
 class FetchableTopicResponse(Struct):
-    """A topic's part of a FetchResponse: by name up to version 12, by id from 13 on."""
-
     topic: String = field("0-12", default="", ignorable=True)
     topic_id: Uuid = field("13+", default=ZERO_UUID, ignorable=True)
     partitions: list[PartitionData] = field(default_factory=list)

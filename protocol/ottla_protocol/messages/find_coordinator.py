@@ -20,8 +20,6 @@ class FindCoordinatorRequest(Message, key=ApiKey.FIND_COORDINATOR, versions="0-6
 
 
 class Coordinator(Struct):
-    """The broker for one key."""
-
     key: String = field("4+", default="")
     node_id: Int32 = field("4+", default=0)
     host: String = field("4+", default="")

@@ -14,8 +14,6 @@ from ..versioned import decode_versioned, peek_version
 
 
 class OffsetCommitKey(Message, versions="0-1"):
-    """A group's offset for a partition."""
-
     group: String = field(default="")
     topic: String = field(default="")
     partition: Int32 = field(default=0)
@@ -32,8 +30,6 @@ class OffsetCommitValue(Message, versions="0-4", flexible="4+"):
 
 
 class GroupMetadataKey(Message, versions="2"):
-    """A group."""
-
     group: String = field(default="")
 
 

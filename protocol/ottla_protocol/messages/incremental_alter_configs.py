@@ -35,8 +35,6 @@ class IncrementalAlterConfigsRequest(
 
 
 class AlterConfigsResourceResponse(Struct):
-    """An error code for one resource."""
-
     error_code: Int16 = field(default=0)
     error_message: String | None = field(default="")
     resource_type: Int8 = field(default=0)

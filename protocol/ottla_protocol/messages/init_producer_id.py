@@ -20,8 +20,6 @@ class InitProducerIdRequest(Message, key=ApiKey.INIT_PRODUCER_ID, versions="0-5"
 
 
 class InitProducerIdResponse(Message, key=ApiKey.INIT_PRODUCER_ID, versions="0-5", flexible="2+"):
-    """The id, and its epoch."""
-
     throttle_time_ms: Int32 = field(default=0)
     error_code: Int16 = field(default=0)
     producer_id: Int64 = field(default=-1)

@@ -29,8 +29,6 @@ class LeaderAndIsrPartitionState(Struct):
 
 
 class LeaderAndIsrTopicState(Struct):
-    """A topic's partitions."""
-
     topic_name: String = field("2+", default="")
     topic_id: Uuid = field("5+", default=ZERO_UUID, ignorable=True)
     partition_states: list[LeaderAndIsrPartitionState] = field("2+", default_factory=list)
@@ -58,8 +56,6 @@ class LeaderAndIsrRequest(Message, key=ApiKey.LEADER_AND_ISR, versions="0-7", fl
 
 
 class LeaderAndIsrPartitionError(Struct):
-    """The result of one partition."""
-
     topic_name: String = field("0-4", default="", ignorable=True)
     partition_index: Int32 = field(default=0)
     error_code: Int16 = field(default=0)

@@ -26,16 +26,12 @@ class LeaveGroupRequest(Message, key=ApiKey.LEAVE_GROUP, versions="0-5", flexibl
 
 
 class MemberResponse(Struct):
-    """An error code for one member."""
-
     member_id: String = field("3+", default="")
     group_instance_id: String | None = field("3+", default="")
     error_code: Int16 = field("3+", default=0)
 
 
 class LeaveGroupResponse(Message, key=ApiKey.LEAVE_GROUP, versions="0-5", flexible="4+"):
-    """One result per member."""
-
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = field(default=0)
     members: list[MemberResponse] = field("3+", default_factory=list)

@@ -16,8 +16,6 @@ class ListClientMetricsResourcesRequest(
 
 
 class ClientMetricsResource(Struct):
-    """One configuration."""
-
     name: String = field(default="")
 
 

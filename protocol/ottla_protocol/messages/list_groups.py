@@ -17,8 +17,6 @@ class ListGroupsRequest(Message, key=ApiKey.LIST_GROUPS, versions="0-5", flexibl
 
 
 class ListedGroup(Struct):
-    """A group by name, with its state and type."""
-
     group_id: String = field(default="")
     protocol_type: String = field(default="")
     group_state: String = field("4+", default="", ignorable=True)
@@ -26,8 +24,6 @@ class ListedGroup(Struct):
 
 
 class ListGroupsResponse(Message, key=ApiKey.LIST_GROUPS, versions="0-5", flexible="3+"):
-    """The groups."""
-
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     error_code: Int16 = field(default=0)
     groups: list[ListedGroup] = field(default_factory=list)

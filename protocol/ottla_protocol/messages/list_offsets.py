@@ -24,8 +24,6 @@ class ListOffsetsPartition(Struct):
 
 
 class ListOffsetsTopic(Struct):
-    """A topic's part of a ListOffsetsRequest."""
-
     name: String = field(default="")
     partitions: list[ListOffsetsPartition] = field(default_factory=list)
 
@@ -52,14 +50,10 @@ class ListOffsetsPartitionResponse(Struct):
 
 
 class ListOffsetsTopicResponse(Struct):
-    """A topic's part of a ListOffsetsResponse."""
-
     name: String = field(default="")
     partitions: list[ListOffsetsPartitionResponse] = field(default_factory=list)
 
 
 class ListOffsetsResponse(Message, key=ApiKey.LIST_OFFSETS, versions="0-9", flexible="6+"):
-    """The offsets that were found."""
-
     throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)
     topics: list[ListOffsetsTopicResponse] = field(default_factory=list)

@@ -10,8 +10,6 @@ from ..schema import Int16, Int32, Message, String, Struct, field
 
 
 class ListPartitionReassignmentsTopics(Struct):
-    """A topic's partitions."""
-
     name: String = field(default="")
     partition_indexes: list[Int32] = field(default_factory=list)
 
@@ -35,8 +33,6 @@ class OngoingPartitionReassignment(Struct):
 
 
 class OngoingTopicReassignment(Struct):
-    """A topic's partitions."""
-
     name: String = field(default="")
     partitions: list[OngoingPartitionReassignment] = field(default_factory=list)
 

@@ -50,8 +50,6 @@ class MetadataResponsePartition(Struct):
 
 
 class MetadataResponseTopic(Struct):
-    """A topic and its partitions, or an error."""
-
     error_code: Int16 = field(default=0)
     name: String | None = field(default="", nullable="12+")
     topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)

@@ -23,8 +23,6 @@ class OffsetCommitRequestPartition(Struct):
 
 
 class OffsetCommitRequestTopic(Struct):
-    """A topic's part of an OffsetCommitRequest."""
-
     name: String = field(default="")
     partitions: list[OffsetCommitRequestPartition] = field(default_factory=list)
 
@@ -42,21 +40,15 @@ class OffsetCommitRequest(Message, key=ApiKey.OFFSET_COMMIT, versions="0-9", fle
 
 
 class OffsetCommitResponsePartition(Struct):
-    """An error code for one partition."""
-
     partition_index: Int32 = field(default=0)
     error_code: Int16 = field(default=0)
 
 
 class OffsetCommitResponseTopic(Struct):
-    """A topic's part of an OffsetCommitResponse."""
-
     name: String = field(default="")
     partitions: list[OffsetCommitResponsePartition] = field(default_factory=list)
 
 
 class OffsetCommitResponse(Message, key=ApiKey.OFFSET_COMMIT, versions="0-9", flexible="8+"):
-    """One result per offset."""
-
     throttle_time_ms: Int32 = field("3+", default=0, ignorable=True)
     topics: list[OffsetCommitResponseTopic] = field(default_factory=list)

@@ -10,35 +10,25 @@ from ..schema import Int16, Int32, Message, String, Struct, field
 
 
 class OffsetDeleteRequestPartition(Struct):
-    """A partition by number."""
-
     partition_index: Int32 = field(default=0)
 
 
 class OffsetDeleteRequestTopic(Struct):
-    """A topic's part of an OffsetDeleteRequest."""
-
     name: String = field(default="")
     partitions: list[OffsetDeleteRequestPartition] = field(default_factory=list)
 
 
 class OffsetDeleteRequest(Message, key=ApiKey.OFFSET_DELETE, versions="0"):
-    """The offsets to drop."""
-
     group_id: String = field(default="")
     topics: list[OffsetDeleteRequestTopic] = field(default_factory=list)
 
 
 class OffsetDeleteResponsePartition(Struct):
-    """An error code for one partition."""
-
     partition_index: Int32 = field(default=0)
     error_code: Int16 = field(default=0)
 
 
 class OffsetDeleteResponseTopic(Struct):
-    """A topic's part of an OffsetDeleteResponse."""
-
     name: String = field(default="")
     partitions: list[OffsetDeleteResponsePartition] = field(default_factory=list)
 

@@ -79,8 +79,6 @@ class OffsetFetchResponseTopics(Struct):
 
 
 class OffsetFetchResponseGroup(Struct):
-    """A group's offsets."""
-
     group_id: String = field("8+", default="")
     topics: list[OffsetFetchResponseTopics] = field("8+", default_factory=list)
     error_code: Int16 = field("8+", default=0)

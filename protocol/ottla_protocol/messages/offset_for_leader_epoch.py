@@ -19,8 +19,6 @@ class OffsetForLeaderPartition(Struct):
 
 
 class OffsetForLeaderTopic(Struct):
-    """A topic's part of an OffsetForLeaderEpochRequest."""
-
     topic: String = field(default="")
     partitions: list[OffsetForLeaderPartition] = field(default_factory=list)
 
@@ -42,8 +40,6 @@ class EpochEndOffset(Struct):
 
 
 class OffsetForLeaderTopicResult(Struct):
-    """A topic's part of an OffsetForLeaderEpochResponse."""
-
     topic: String = field(default="")
     partitions: list[EpochEndOffset] = field(default_factory=list)
 

@@ -20,8 +20,6 @@ class PartitionProduceData(Struct):
 
 
 class TopicProduceData(Struct):
-    """A topic's part of a ProduceRequest."""
-
     name: String = field(default="")
     partition_data: list[PartitionProduceData] = field(default_factory=list)
 
@@ -71,8 +69,6 @@ class PartitionProduceResponse(Struct):
 
 
 class TopicProduceResponse(Struct):
-    """A topic's part of a ProduceResponse."""
-
     name: String = field(default="")
     partition_responses: list[PartitionProduceResponse] = field(default_factory=list)
 
@@ -87,8 +83,6 @@ class NodeEndpoint(Struct):
 
 
 class ProduceResponse(Message, key=ApiKey.PRODUCE, versions="0-11", flexible="9+"):
-    """One result per partition of a ProduceRequest."""
-
     responses: list[TopicProduceResponse] = field(default_factory=list)
     throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
     node_endpoints: list[NodeEndpoint] = field("10+", default_factory=list, tag=0)

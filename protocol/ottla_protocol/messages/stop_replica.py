@@ -33,15 +33,11 @@ class StopReplicaPartitionState(Struct):
 
 
 class StopReplicaTopicState(Struct):
-    """A topic's partitions to stop."""
-
     topic_name: String = field("3+", default="")
     partition_states: list[StopReplicaPartitionState] = field("3+", default_factory=list)
 
 
 class StopReplicaRequest(Message, key=ApiKey.STOP_REPLICA, versions="0-4", flexible="2+"):
-    """Replicas to stop."""
-
     controller_id: Int32 = field(default=0)
     is_kraft_controller: Bool = field("4+", default=False)
     controller_epoch: Int32 = field(default=0)
@@ -53,8 +49,6 @@ class StopReplicaRequest(Message, key=ApiKey.STOP_REPLICA, versions="0-4", flexi
 
 
 class StopReplicaPartitionError(Struct):
-    """The result of one partition."""
-
     topic_name: String = field(default="")
     partition_index: Int32 = field(default=0)
     error_code: Int16 = field(default=0)

@@ -26,8 +26,6 @@ class UpdateMetadataPartitionState(Struct):
 
 
 class UpdateMetadataTopicState(Struct):
-    """A topic's partitions."""
-
     topic_name: String = field("5+", default="")
     topic_id: Uuid = field("7+", default=ZERO_UUID, ignorable=True)
     partition_states: list[UpdateMetadataPartitionState] = field("5+", default_factory=list)
