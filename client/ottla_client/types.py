@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 if TYPE_CHECKING:
     from ottla_protocol.records.record import Headers
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
+ISOLATION_LEVELS: tuple[IsolationLevel, ...] = get_args(IsolationLevel)
+"""The index of a level is its number in requests."""
 
 
 class TopicPartition(NamedTuple):

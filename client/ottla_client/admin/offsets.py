@@ -17,15 +17,13 @@ from ..requests.driver import Node, ToLeaders, by_topic, drive, together
 from ..requests.fetch import LAST_BY_NAME, FetchPosition, fetch_request
 from ..requests.list_offsets import list_offsets
 from ..requests.outcomes import error_of, outcome_of
-from ..types import ListedOffset, OffsetSpec, TopicPartition
+from ..types import ISOLATION_LEVELS, ListedOffset, OffsetSpec, TopicPartition
 from .base import AdminBase
 from .results import results_or_raise
 from .values import ProducerState, TimedOffset
 
 # Fetches in flight per broker. Each returns one batch, of any size.
 _FETCHES_AT_ONCE: Final = 8
-
-ISOLATION_LEVELS: Final[Mapping[str, int]] = {"read_uncommitted": 0, "read_committed": 1}
 
 
 class OffsetCalls(AdminBase):
@@ -44,8 +42,7 @@ class OffsetCalls(AdminBase):
         is -1 if no record has the timestamp or a later one. Raises UnknownTopicError, BrokerError; PartialError for
         several partitions.
         """
-        level = ISOLATION_LEVELS.get(isolation_level)
-        if level is None:
+        if isolation_level not in ISOLATION_LEVELS:
             raise ConfigurationError(
                 f"isolation_level is one of {', '.join(ISOLATION_LEVELS)}, not {isolation_level!r}"
             )
@@ -53,6 +50,7 @@ class OffsetCalls(AdminBase):
             if spec < OffsetSpec.MAX_TIMESTAMP:
                 raise ConfigurationError(f"{partition}: a timestamp is milliseconds from 0 on, not {spec}")
 
+        level = ISOLATION_LEVELS.index(isolation_level)
         outcomes = await list_offsets(self._cluster, specs, level, self._deadline(timeout))
         return results_or_raise("list offsets", outcomes)
 

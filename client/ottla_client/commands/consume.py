@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ..types import ISOLATION_LEVELS
 from .completion import complete_groups, complete_topics
 from .console import Console, options, run
 from .consume_records import AT_ONCE, ConsumeOptions, ConsumeRun
@@ -122,7 +123,7 @@ def _regex(context: click.Context, parameter: click.Parameter, value: str | None
 )
 @click.option(
     "--isolation",
-    type=click.Choice(["read_uncommitted", "read_committed"]),
+    type=click.Choice(ISOLATION_LEVELS),
     default="read_uncommitted",
     show_default=True,
     help="Choose read_committed to leave out transactions that are open or aborted.",

@@ -10,7 +10,6 @@ from ..cluster import Cluster
 from ..deadline import Deadline
 from ..group.assignors import Assignor, assignors_named
 from ..group.member import GroupMember
-from ..group.settings import MemberSettings
 from ..types import TopicPartition
 from .buffer import Buffer
 from .listener import RebalanceListener, call_listener
@@ -60,30 +59,20 @@ class Membership:
     def _member(self) -> GroupMember | None:
         return self._commits.member
 
-    def _new_member(self) -> GroupMember:
-        settings = self._settings
-        return GroupMember(
-            self._cluster,
-            self._group_id,
-            settings=MemberSettings(
-                session_timeout_ms=settings.session_timeout_ms,
-                heartbeat_interval_ms=settings.heartbeat_interval_ms,
-                max_poll_interval_ms=settings.max_poll_interval_ms,
-                group_instance_id=settings.group_instance_id,
-                client_rack=settings.client_rack,
-            ),
-            assignors=assignors_named(self._strategies),
-            callbacks=self,
-            offsets=self._commits.client,
-        )
-
     def subscribe(self, topics: Collection[str]) -> None:
         """Join the group for these topics, or join again because they have changed."""
         member = self._member
         if member is not None:
             member.subscribe(topics)
             return
-        member = self._commits.member = self._new_member()
+        member = self._commits.member = GroupMember(
+            self._cluster,
+            self._group_id,
+            settings=self._settings,
+            assignors=assignors_named(self._strategies),
+            callbacks=self,
+            offsets=self._commits.client,
+        )
         member.subscribe(topics)
         if self._leaving is None or self._leaving.done():
             member.start()

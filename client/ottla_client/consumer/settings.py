@@ -8,30 +8,25 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from ..errors import ConfigurationError
 from ..group.assignors import Assignor
-from ..settings import ConnectionOptions, ConnectionSettings
+from ..group.settings import MemberSettings, check_numbers
+from ..settings import ConnectionOptions
+from ..types import ISOLATION_LEVELS, IsolationLevel
 
 Deserializer: TypeAlias = Callable[[bytes], Any]
 """Makes an object from a record's key or value. Null stays None without a call."""
 
 OffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
-IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
-# Milliseconds, bytes or records: options with the minimum 0, and with the minimum 1.
-_NOT_NEGATIVE = ("fetch_max_wait_ms",)
 _POSITIVE = (
     "auto_commit_interval_ms",
     "fetch_min_bytes",
     "fetch_max_bytes",
     "max_partition_fetch_bytes",
     "max_poll_records",
-    "max_poll_interval_ms",
-    "session_timeout_ms",
-    "heartbeat_interval_ms",
     "request_timeout_ms",
     "default_api_timeout_ms",
     "metadata_max_age_ms",
 )
-_INT32_MAX = 2**31 - 1
 
 
 class ConsumerOptions(ConnectionOptions, total=False):
@@ -62,13 +57,12 @@ class ConsumerOptions(ConnectionOptions, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class ConsumerSettings(ConnectionSettings):
+class ConsumerSettings(MemberSettings):
     """The options' values; ``Consumer`` has their meaning. Raises ConfigurationError for invalid values."""
 
     client_id: str = "ottla-consumer"
 
     group_id: str | None = None
-    group_instance_id: str | None = None
     auto_offset_reset: OffsetReset = "latest"
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
@@ -78,30 +72,21 @@ class ConsumerSettings(ConnectionSettings):
     fetch_max_bytes: int = 52_428_800
     max_partition_fetch_bytes: int = 1_048_576
     max_poll_records: int = 500
-    max_poll_interval_ms: int = 300_000
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
     partition_assignment_strategy: Sequence[str | Assignor] = ("range", "cooperative-sticky")
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
     check_crcs: bool = True
     exclude_internal_topics: bool = True
     allow_auto_create_topics: bool = False
-    client_rack: str = ""
     default_api_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
-        ConnectionSettings.__post_init__(self)
-        for names, least in ((_NOT_NEGATIVE, 0), (_POSITIVE, 1)):
-            for name in names:
-                value = getattr(self, name)
-                if not isinstance(value, int) or not least <= value <= _INT32_MAX:
-                    raise ConfigurationError(
-                        f"{name} is {value!r}; it must be a whole number from {least} to {_INT32_MAX}"
-                    )
+        MemberSettings.__post_init__(self)
+        check_numbers(self, ("fetch_max_wait_ms",), 0)
+        check_numbers(self, _POSITIVE, 1)
         for name, allowed in (
             ("auto_offset_reset", get_args(OffsetReset)),
-            ("isolation_level", get_args(IsolationLevel)),
+            ("isolation_level", ISOLATION_LEVELS),
         ):
             if getattr(self, name) not in allowed:
                 raise ConfigurationError(
@@ -114,11 +99,6 @@ class ConsumerSettings(ConnectionSettings):
             raise ConfigurationError("group_id is empty; leave it out to read without a group")
         if self.group_instance_id is not None and self.group_id is None:
             raise ConfigurationError("group_instance_id needs a group_id")
-        if self.heartbeat_interval_ms >= self.session_timeout_ms:
-            raise ConfigurationError(
-                f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be below session_timeout_ms "
-                f"({self.session_timeout_ms}); a third of it is usual"
-            )
         if self.fetch_max_wait_ms >= self.request_timeout_ms:
             raise ConfigurationError(
                 f"fetch_max_wait_ms ({self.fetch_max_wait_ms}) must be below request_timeout_ms "
@@ -132,4 +112,4 @@ class ConsumerSettings(ConnectionSettings):
     @property
     def isolation(self) -> int:
         """The isolation level's number in requests."""
-        return 1 if self.read_committed else 0
+        return ISOLATION_LEVELS.index(self.isolation_level)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, error_code
-from ottla_protocol.messages.offset_commit import OffsetCommitResponse
 
 from ..cluster import retrying
 from ..deadline import Deadline
@@ -76,7 +75,13 @@ class OffsetsClient:
 
         async def attempt() -> None:
             answer = await self._coordinator.ask(request, deadline)
-            self._check_commit(answer, offsets, member)
+            for partition, number in commit_codes(answer).items():
+                if number:
+                    code = error_code(number)
+                    if code in _MOVED:
+                        self._coordinator.moved()
+                    what = f"offset {offsets[partition].offset} of {partition}"
+                    raise _commit_error(self.group_id, code, what, member)
 
         await retrying(
             attempt,
@@ -84,22 +89,6 @@ class OffsetsClient:
             backoff=self._cluster.backoff,
             what=f"group {self.group_id!r}: offsets are not committed",
         )
-
-    def _check_commit(
-        self,
-        answer: OffsetCommitResponse,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        member: ConsumerGroupMetadata | None,
-    ) -> None:
-        """Raise the error of the first partition that has one."""
-        for partition, number in commit_codes(answer).items():
-            if number:
-                code = error_code(number)
-                if code in _MOVED:
-                    self._coordinator.moved()
-                raise commit_error(
-                    self.group_id, code, f"offset {offsets[partition].offset} of {partition}", member
-                )
 
     async def fetch(
         self,
@@ -156,7 +145,7 @@ class OffsetsClient:
         )
 
 
-def commit_error(
+def _commit_error(
     group_id: str, code: ErrorCode, what: str, member: ConsumerGroupMetadata | None
 ) -> GroupError:
     """The exception for a commit that failed with ``code``."""

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Protocol
 
 from ..errors import ConfigurationError
+from ..settings import ConnectionSettings
 from ..types import TopicPartition
 
+_INT32_MAX = 2**31 - 1
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberSettings:
+
+def check_numbers(settings: ConnectionSettings, names: Iterable[str], least: int) -> None:
+    """Raise ConfigurationError unless these options are whole numbers of at least ``least`` in 32 bits."""
+    for name in names:
+        value = getattr(settings, name)
+        if not isinstance(value, int) or not least <= value <= _INT32_MAX:
+            raise ConfigurationError(
+                f"{name} is {value!r}; it must be a whole number from {least} to {_INT32_MAX}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class MemberSettings(ConnectionSettings):
     """Times in milliseconds; names and defaults are the Java consumer's.
 
     ``max_poll_interval_ms`` is also how long the group waits for the member to join a rebalance. A member with a
@@ -26,10 +39,8 @@ class MemberSettings:
     client_rack: str = ""
 
     def __post_init__(self) -> None:
-        """Raises ConfigurationError."""
-        for name in ("session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms"):
-            if getattr(self, name) <= 0:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}; it must be more than 0")
+        ConnectionSettings.__post_init__(self)
+        check_numbers(self, ("session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms"), 1)
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigurationError(
                 f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be below session_timeout_ms"

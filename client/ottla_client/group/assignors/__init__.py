@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ...errors import ConfigurationError
 from .base import NO_GENERATION, Assignment, Assignor, RebalanceProtocol, Subscription
-from .ranges import RangeAssignor
-from .roundrobin import RoundRobinAssignor
+from .eager import RangeAssignor, RoundRobinAssignor
 from .sticky import CooperativeStickyAssignor, StickyAssignor
 
 __all__ = [
@@ -25,10 +24,7 @@ __all__ = [
 ]
 
 ASSIGNORS: dict[str, Callable[[], Assignor]] = {
-    RangeAssignor.name: RangeAssignor,
-    RoundRobinAssignor.name: RoundRobinAssignor,
-    StickyAssignor.name: StickyAssignor,
-    CooperativeStickyAssignor.name: CooperativeStickyAssignor,
+    kind.name: kind for kind in (RangeAssignor, RoundRobinAssignor, StickyAssignor, CooperativeStickyAssignor)
 }
 
 

@@ -11,10 +11,10 @@ from .base import NO_GENERATION, Subscription
 
 
 class Claim(NamedTuple):
-    """The partitions that a member says it had, and in which generation; None if it doesn't say."""
+    """The partitions that a member says it had, and in which generation; NO_GENERATION if it doesn't say."""
 
-    partitions: tuple[TopicPartition, ...]
-    generation: int | None
+    partitions: tuple[TopicPartition, ...] = ()
+    generation: int = NO_GENERATION
 
 
 @dataclass(slots=True)
@@ -43,34 +43,28 @@ def previous_owners(
     owned = Owned()
     claims = {member: claim_of(subscription) for member, subscription in members.items()}
     owner_of: dict[TopicPartition, str] = {}
-    for member, claim in claims.items():
-        generation = _number(claim)
+    for member, (claimed, generation) in claims.items():
         newest = max(newest, generation)
         mine = owned.by_member[member] = []
-        for partition in claim.partitions:
+        for partition in claimed:
             if partition.partition >= topics.get(partition.topic, 0):
                 continue
             other = owner_of.get(partition)
-            if other is None or generation > _number(claims[other]):
+            if other is None or generation > claims[other].generation:
                 if other is not None:
                     owned.by_member[other].remove(partition)
                     owned.contested.discard(partition)
                 owner_of[partition] = member
                 mine.append(partition)
-            elif generation == _number(claims[other]) and other != member:
+            elif generation == claims[other].generation and other != member:
                 owned.contested.add(partition)
                 if partition in owned.by_member[other]:
                     owned.by_member[other].remove(partition)
     said: dict[TopicPartition, int] = {}
-    for member, claim in claims.items():
-        generation = _number(claim)
+    for member, (claimed, generation) in claims.items():
         if generation < newest:
-            for partition in claim.partitions:
+            for partition in claimed:
                 if partition not in said or generation > said[partition]:
                     said[partition] = generation
                     owned.former[partition] = member
     return owned, newest
-
-
-def _number(claim: Claim) -> int:
-    return NO_GENERATION if claim.generation is None else claim.generation

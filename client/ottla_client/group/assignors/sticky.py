@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 from ottla_protocol.errors import ProtocolError
 from ottla_protocol.messages.consumer_protocol import TopicPartition as TopicPartitions
@@ -83,16 +84,11 @@ class StickyAssignor(_Sticky):
 
     def _claim(self, subscription: Subscription) -> Claim:
         # Ignore the owned partitions in the subscription: an eager member has given them up.
-        data = subscription.user_data
-        if not data:
-            return Claim((), None)
         for version in (1, 0):
-            try:
-                read = StickyUserData.decode(data, version)
-            except ProtocolError:
-                continue
-            return Claim(spread(read.previous_assignment), read.generation if version else None)
-        return Claim((), NO_GENERATION)
+            with suppress(ProtocolError):
+                read = StickyUserData.decode(subscription.user_data or b"", version)
+                return Claim(spread(read.previous_assignment), read.generation)
+        return Claim()
 
 
 class CooperativeStickyAssignor(_Sticky):
@@ -124,14 +120,10 @@ class CooperativeStickyAssignor(_Sticky):
         self._generation = generation
 
     def _claim(self, subscription: Subscription) -> Claim:
-        if subscription.generation != NO_GENERATION:
-            return Claim(subscription.owned, subscription.generation)
-        if subscription.user_data is None:
-            return Claim(subscription.owned, None)
-        try:
-            generation = CooperativeUserData.decode(subscription.user_data, 0).generation
-        except ProtocolError:
-            generation = NO_GENERATION
+        generation = subscription.generation
+        if generation == NO_GENERATION and subscription.user_data is not None:
+            with suppress(ProtocolError):
+                generation = CooperativeUserData.decode(subscription.user_data, 0).generation
         return Claim(subscription.owned, generation)
 
 
