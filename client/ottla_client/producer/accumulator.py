@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 from .batch import CLOSED, Batch
 from .buffer_pool import BufferPool
 from .partitioner import StickyPartition
-from .producer_id import ProducerIdHolder
 from .queue import PartitionQueue, RetryPolicy
-from .sequences import Sequences
+from .sequences import ProducerIdHolder, Sequences
 
 if TYPE_CHECKING:
     from random import Random
@@ -64,9 +63,9 @@ class Accumulator:
         """By topic, the open batch for records without a key: the fast path of ``Producer.send``."""
         self.lingering: deque[Batch] = deque()
         """Batches that wait for linger to pass, the first due first."""
-        self.on_ready: Callable[[PartitionQueue], None] = _ignore_ready
-        """Called when a queue may have a batch to send."""
-        self.on_open: Callable[[], None] = _ignore_opened
+        self.on_ready: Callable[[PartitionQueue], None] = lambda _: None
+        """Called when a queue may have a batch to send, once there is a sender."""
+        self.on_open: Callable[[], None] = lambda: None
         """Called when a batch is opened and its time starts."""
         self._retries = retries
         self._identities = identities
@@ -81,7 +80,8 @@ class Accumulator:
         if known != buffer.partitions:
             buffer.partitions = known
             if buffer.sticky.partition not in known:
-                self._leave_sticky(buffer)
+                buffer.sticky.forget()
+                self.plain.pop(name, None)
         return buffer
 
     def queue(self, topic: TopicBuffer, partition: int) -> PartitionQueue:
@@ -105,10 +105,6 @@ class Accumulator:
                 partitions, [len(self.queue(topic, each).batches) for each in partitions]
             )
         return self.queue(topic, partition)
-
-    def _leave_sticky(self, topic: TopicBuffer) -> None:
-        topic.sticky.forget()
-        self.plain.pop(topic.name, None)
 
     def open_batch(self, topic: TopicBuffer, queue: PartitionQueue, *, fast_path: bool) -> Batch:
         """The queue's open batch, or a new one without memory; with ``fast_path`` plain records may go to it."""
@@ -141,11 +137,6 @@ class Accumulator:
             return CLOSED
         welcome = min(max(reserved, FIRST_STEP, most - left), topic.limit - reserved, self.memory.total)
         return max(size - left, welcome)
-
-    def lend(self, batch: Batch, size: int) -> None:
-        """Give ``batch`` ``size`` allocated bytes."""
-        batch.reserved += size
-        batch.left += size
 
     def close(self, topic: TopicBuffer, queue: PartitionQueue) -> None:
         """Close the queue's open batch, if there is one: it is full or about to be sent."""
@@ -187,7 +178,6 @@ class Accumulator:
         topic.limit = max(SMALLEST_LIMIT, min(topic.limit, size // 2))
 
     def all_queues(self) -> Iterator[PartitionQueue]:
-        """All queues."""
         for topic in self.topics.values():
             yield from topic.queues.values()
 
@@ -204,11 +194,3 @@ class Accumulator:
             for batch in (*queue.batches, *queue.in_flight)
             if not batch.done
         ]
-
-
-def _ignore_ready(_: PartitionQueue) -> None:
-    """Used until there is a sender."""
-
-
-def _ignore_opened() -> None:
-    """Used until there is a sender."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from .batch import Batch
     from .bulk import Bulk
     from .delivery import BatchDelivery
-    from .partitioner import Partitioner
     from .settings import ProducerSettings
 
 KEYED_AT_ONCE = 65_536
@@ -33,7 +32,6 @@ class RecordAppender:
         cluster: Cluster,
         accumulator: Accumulator,
         settings: ProducerSettings,
-        partitioner: Partitioner | None,
         *,
         fast_path: bool,
         check_open: Callable[[], None],
@@ -42,7 +40,7 @@ class RecordAppender:
         self._cluster = cluster
         self._accumulator = accumulator
         self._settings = settings
-        self._partitioner = partitioner
+        self._partitioner = settings.partitioner
         self._fast_path = fast_path
         self._check_open = check_open
 
@@ -126,7 +124,8 @@ class RecordAppender:
                 batch = accumulator.open_batch(
                     buffer, queue, fast_path=self._fast_path and queue.partition == buffer.sticky.partition
                 )
-                accumulator.lend(batch, step)
+                batch.reserved += step
+                batch.left += step
                 held -= step
                 return batch
         finally:

@@ -11,9 +11,10 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import chain, repeat
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla_protocol.records.batch import (
     HEADER_SIZE,
@@ -29,8 +30,6 @@ from ..types import RecordMetadata
 
 if TYPE_CHECKING:
     from ottla_protocol.records.record import Headers
-
-    from .producer_id import ProducerIdAndEpoch
 
 _log = logging.getLogger("ottla_client.producer")
 
@@ -50,89 +49,64 @@ _PRODUCER_AT = 43
 _producer = Struct(">qhi")
 
 
+class ProducerIdAndEpoch(NamedTuple):
+    """A producer, as brokers know it."""
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(slots=True, eq=False)
 class Batch:
     """Records of one partition, in order. Times are seconds on the monotonic clock, timestamps milliseconds."""
 
-    __slots__ = (
-        "abandoned",
-        "attempts",
-        "base_offset",
-        "callbacks",
-        "count",
-        "created",
-        "done",
-        "encoded",
-        "error",
-        "headers",
-        "identity",
-        "in_flight",
-        "keys",
-        "last_error",
-        "left",
-        "log_append_time",
-        "partition",
-        "parts",
-        "ready",
-        "record_errors",
-        "reserved",
-        "retrieved",
-        "sequence",
-        "size",
-        "stamp",
-        "stamps",
-        "topic",
-        "values",
-        "waiters",
-    )
-
-    def __init__(self, topic: str, partition: int, created: float) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.created = created
-        self.values: list[bytes | None] = []
-        self.keys: list[bytes | None] = []
-        """Shorter than ``values`` if the last records have no key."""
-        self.headers: list[Headers] = []
-        """Like ``keys``."""
-        self.stamps: list[tuple[int, int]] = []
-        """Where a new timestamp begins: (index of the record, timestamp)."""
-        self.stamp = -1
-        """The last record's timestamp."""
-        self.left = 0
-        """Free bytes of the reserved memory; CLOSED for a closed batch."""
-        self.reserved = 0
-        """Bytes of the buffer's memory that the batch holds."""
-        self.ready = False
-        """It may be sent: it is full, has waited for linger_ms, or a flush asks for it."""
-        self.count = 0
-        """The number of records, set when it is closed."""
-        self.size = 0
-        """Bytes, set when it is closed: an estimate until it is encoded."""
-        self.encoded: bytearray | None = None
-        self.identity: ProducerIdAndEpoch | None = None
-        """The producer id and epoch of its last attempt."""
-        self.sequence: int | None = None
-        """The first record's sequence number, not wrapped at 2**31."""
-        self.attempts = 0
-        """How often it was sent."""
-        self.in_flight = False
-        """Sent, without a response yet."""
-        self.abandoned = False
-        """Its time was up while it was in flight: its deliveries failed, and its response only concerns sequences."""
-        self.last_error: Exception | None = None
-        """The error of the last attempt."""
-        self.done = False
-        self.error: Exception | None = None
-        self.record_errors: dict[int, Exception] = {}
-        """The errors of single records in a refused batch (KIP-467)."""
-        self.base_offset = -1
-        self.log_append_time = -1
-        self.parts: list[tuple[int, Batch]] = []
-        """The batches it was split into, with the index of their first record."""
-        self.waiters: list[asyncio.Future[None]] = []
-        self.callbacks: list[Callable[[], object]] = []
-        self.retrieved: set[int] = set()
-        """Records whose failure was retrieved."""
+    topic: str
+    partition: int
+    created: float
+    values: list[bytes | None] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    """Shorter than ``values`` if the last records have no key."""
+    headers: list[Headers] = field(default_factory=list)
+    """Like ``keys``."""
+    stamps: list[tuple[int, int]] = field(default_factory=list)
+    """Where a new timestamp begins: (index of the record, timestamp)."""
+    stamp: int = -1
+    """The last record's timestamp."""
+    left: int = 0
+    """Free bytes of the reserved memory; CLOSED for a closed batch."""
+    reserved: int = 0
+    """Bytes of the buffer's memory that the batch holds."""
+    ready: bool = False
+    """It may be sent: it is full, has waited for linger_ms, or a flush asks for it."""
+    count: int = 0
+    """The number of records, set when it is closed."""
+    size: int = 0
+    """Bytes, set when it is closed: an estimate until it is encoded."""
+    encoded: bytearray | None = None
+    identity: ProducerIdAndEpoch | None = None
+    """The producer id and epoch of its last attempt."""
+    sequence: int | None = None
+    """The first record's sequence number, not wrapped at 2**31."""
+    attempts: int = 0
+    """How often it was sent."""
+    in_flight: bool = False
+    """Sent, without a response yet."""
+    abandoned: bool = False
+    """Its time was up while it was in flight: its deliveries failed, and its response only concerns sequences."""
+    last_error: Exception | None = None
+    """The error of the last attempt."""
+    done: bool = False
+    error: Exception | None = None
+    record_errors: dict[int, Exception] = field(default_factory=dict)
+    """The errors of single records in a refused batch (KIP-467)."""
+    base_offset: int = -1
+    log_append_time: int = -1
+    parts: list[tuple[int, Batch]] = field(default_factory=list)
+    """The batches it was split into, with the index of their first record."""
+    waiters: list[asyncio.Future[None]] = field(default_factory=list)
+    callbacks: list[Callable[[], object]] = field(default_factory=list)
+    retrieved: set[int] = field(default_factory=set)
+    """Records whose failure was retrieved."""
 
     def append(self, value: bytes | None, key: bytes | None, timestamp: int, headers: Headers) -> int:
         """Append a record, whose size is already taken off ``left``. Returns its index."""
@@ -202,19 +176,15 @@ class Batch:
         encoded = self.encoded
         if encoded is None:
             count = self.count
-            keys: list[bytes | None] | None = None
             if self.keys:
-                keys = self.keys
-                keys.extend(repeat(None, count - len(keys)))
-            headers: list[Headers] | None = None
+                self.keys.extend(repeat(None, count - len(self.keys)))
             if self.headers:
-                headers = self.headers
-                headers.extend(repeat((), count - len(headers)))
+                self.headers.extend(repeat((), count - len(self.headers)))
             encoded = encode_columns(
                 self.values,
-                keys=keys,
+                keys=self.keys or None,
                 timestamps=self._timestamps(),
-                headers=headers,
+                headers=self.headers or None,
                 codec=codec,
                 level=level,
                 producer_id=producer_id,
@@ -224,10 +194,9 @@ class Batch:
             self.encoded = encoded
             self.size = len(encoded)
             self.values, self.keys, self.headers = [], [], []
-        else:
-            if _producer.unpack_from(encoded, _PRODUCER_AT) != fields:
-                _producer.pack_into(encoded, _PRODUCER_AT, *fields)
-                write_crc(encoded, 0, len(encoded))
+        elif _producer.unpack_from(encoded, _PRODUCER_AT) != fields:
+            _producer.pack_into(encoded, _PRODUCER_AT, *fields)
+            write_crc(encoded, 0, len(encoded))
         self.identity = identity
         return encoded
 
@@ -242,11 +211,8 @@ class Batch:
         if len(stamps) == 1:
             return stamps[0][1]
         ends = [at for at, _ in stamps[1:]] + [self.count]
-        return list(
-            chain.from_iterable(
-                repeat(timestamp, end - at) for (at, timestamp), end in zip(stamps, ends, strict=True)
-            )
-        )
+        runs = (repeat(timestamp, end - at) for (at, timestamp), end in zip(stamps, ends, strict=True))
+        return list(chain.from_iterable(runs))
 
     def split(self) -> list[Batch]:
         """Two batches with half of the records each, to replace this one, which must be encoded."""

@@ -13,7 +13,7 @@ from .records import HeadersLike, Sizes, check_size, check_timestamp, column, to
 if TYPE_CHECKING:
     from ottla_protocol.records.record import Headers
 
-    from .settings import ProducerSettings, Serializer
+    from .settings import ProducerSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,39 +40,28 @@ class Bulk:
     places: Sequence[int]
 
     @classmethod
-    def checked(
-        cls,
-        given: Columns,
-        settings: ProducerSettings,
-        key_serializer: Serializer | None,
-        value_serializer: Serializer | None,
-    ) -> Bulk:
+    def checked(cls, given: Columns, settings: ProducerSettings) -> Bulk:
         """A serialised copy of ``given``.
 
         Raises ConfigurationError for columns of different lengths, and the errors of ``Producer.send``.
         """
         if isinstance(given.values, str | bytes | bytearray):
             raise ConfigurationError("values is a single value; send_batch takes a sequence of values")
-        values = column("value", list(given.values), value_serializer)
+        values = column("value", list(given.values), settings.value_serializer)
         count = len(values)
-        for name, other in (
-            ("keys", given.keys),
-            ("headers", given.headers),
-            ("timestamps_ms", given.timestamps),
-        ):
+        others = {"keys": given.keys, "headers": given.headers, "timestamps_ms": given.timestamps}
+        for name, other in others.items():
             if other is not None and not isinstance(other, int) and len(other) != count:
                 raise ConfigurationError(f"there are {len(other)} {name} for {count} values")
-        keys = None if given.keys is None else column("key", list(given.keys), key_serializer)
+        keys = None if given.keys is None else column("key", list(given.keys), settings.key_serializer)
         if keys is not None and keys.count(None) == count:
             keys = None
         headers = None if given.headers is None else _headers(given.headers)
         timestamps = given.timestamps
-        if timestamps is not None:
-            timestamps = (
-                check_timestamp(timestamps)
-                if isinstance(timestamps, int)
-                else [check_timestamp(each) for each in timestamps]
-            )
+        if isinstance(timestamps, int):
+            check_timestamp(timestamps)
+        elif timestamps is not None:
+            timestamps = [check_timestamp(each) for each in timestamps]
         sizes = Sizes.of_records(values, keys, headers)
         check_size(sizes.largest, settings)
         return cls(values, keys, timestamps, headers, sizes, given.places or range(count))

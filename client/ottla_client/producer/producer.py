@@ -18,17 +18,10 @@ from .appender import RecordAppender
 from .batch import RECORD_OVERHEAD
 from .bulk import Bulk, Columns
 from .delivery import BatchDelivery, Delivery
-from .producer_id import ProducerIdHolder
 from .queue import RetryPolicy
-from .records import (
-    HeadersLike,
-    check_size,
-    check_timestamp,
-    record_size,
-    to_bytes,
-    to_headers,
-)
+from .records import HeadersLike, check_size, check_timestamp, record_size, to_bytes, to_headers
 from .sender import Sender
+from .sequences import ProducerIdHolder
 from .settings import ProducerOptions, ProducerSettings
 
 if TYPE_CHECKING:
@@ -112,7 +105,6 @@ class Producer:
             self._cluster,
             self._accumulator,
             settings,
-            settings.partitioner,
             # The fast path checks nothing but the record's size.
             fast_path=settings.value_serializer is None and settings.partitioner is None,
             check_open=self._check_open,
@@ -136,7 +128,6 @@ class Producer:
         self._sender = Sender(
             self._cluster, self._accumulator, self._settings, self._identities, self._broken
         )
-        self._sender.start()
 
     async def close(self, timeout: float | None = 30) -> None:
         """Send the buffered records, within ``timeout`` seconds (None: without a limit), and disconnect.
@@ -286,11 +277,10 @@ class Producer:
 
         Raises the errors of ``send``; DeliveryTimeoutError and BrokerError for a record that was not delivered.
         """
-        return await (
-            await self.send(
-                topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
-            )
+        delivery = await self.send(
+            topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
         )
+        return await delivery
 
     async def send_batch(
         self,
@@ -314,8 +304,7 @@ class Producer:
         still sent.
         """
         self._check_open()
-        columns = Columns(values, keys, timestamps_ms, headers)
-        bulk = Bulk.checked(columns, self._settings, self._key_serializer, self._value_serializer)
+        bulk = Bulk.checked(Columns(values, keys, timestamps_ms, headers), self._settings)
         delivery = BatchDelivery(topic)
         if not bulk.values:
             return delivery
@@ -335,10 +324,7 @@ class Producer:
         from .arrow import columns_of
 
         self._check_open()
-        bulks = [
-            (partition, Bulk.checked(columns, self._settings, self._key_serializer, self._value_serializer))
-            for partition, columns in columns_of(table)
-        ]
+        bulks = [(each, Bulk.checked(columns, self._settings)) for each, columns in columns_of(table)]
         delivery = BatchDelivery(topic)
         for partition, bulk in bulks:
             buffer = await self._appender.topic(topic, partition)

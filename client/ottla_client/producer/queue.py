@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ottla_protocol.errors import error_code
 
 from ..errors import DeliveryTimeoutError, UnknownTopicError
-from .batch import Batch
+from .batch import Batch, ProducerIdAndEpoch
 from .outcomes import OUTCOMES, Outcome, refusal
 from .sequences import Sequences
-
-if TYPE_CHECKING:
-    from .producer_id import ProducerIdAndEpoch
 
 
 class Answer(NamedTuple):
@@ -43,40 +40,22 @@ class RetryPolicy:
     """Send a batch only after the response to the one before: order without sequence numbers."""
 
 
+@dataclass(slots=True, eq=False)
 class PartitionQueue:
     """Batches in their order in the log; retries are at the front."""
 
-    __slots__ = (
-        "_release",
-        "_retries",
-        "batches",
-        "in_flight",
-        "not_before",
-        "partition",
-        "sequences",
-        "tail",
-        "topic",
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        retries: RetryPolicy,
-        sequences: Sequences | None,
-        release: Callable[[int], None],
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.batches: deque[Batch] = deque()
-        self.tail: Batch | None = None
-        """The last batch, if it is open."""
-        self.in_flight: list[Batch] = []
-        self.not_before = 0.0
-        """The end of the back-off, on the monotonic clock."""
-        self.sequences = sequences
-        self._retries = retries
-        self._release = release
+    topic: str
+    partition: int
+    retries: RetryPolicy
+    sequences: Sequences | None
+    release: Callable[[int], None]
+    """Returns bytes of memory."""
+    batches: deque[Batch] = field(default_factory=deque)
+    tail: Batch | None = None
+    """The last batch, if it is open."""
+    in_flight: list[Batch] = field(default_factory=list)
+    not_before: float = 0.0
+    """The end of the back-off, on the monotonic clock."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -101,7 +80,7 @@ class PartitionQueue:
         if not self.batches or now < self.not_before:
             return None
         batch = self.batches[0]
-        if self._retries.one_at_a_time and self.in_flight:
+        if self.retries.one_at_a_time and self.in_flight:
             return None
         if not batch.ready or (self.sequences is not None and not self.sequences.may_send(batch)):
             return None
@@ -122,14 +101,21 @@ class PartitionQueue:
         outcome = OUTCOMES[code]
         self._returned(batch)
         if outcome is Outcome.DONE:
-            self._acknowledged(batch, answer)
+            if self.sequences is not None:
+                self.sequences.acknowledged(batch)
+            self._release_memory(batch)
+            batch.complete(answer.base_offset, answer.log_append_time)
             return outcome
         error = refusal(code, str(self), answer.message, bytes_sent=batch.size)
         batch.last_error = error
         if batch.abandoned:
             self._fail(batch, error)
         elif outcome is Outcome.SPLIT and batch.count > 1:
-            self._split(batch)
+            parts = batch.split()
+            if self.sequences is not None:
+                self.sequences.split(batch, parts)
+            for part in reversed(parts):
+                self._put_back(part, self.not_before)
         elif outcome is Outcome.RESEQUENCE and self.sequences is not None:
             self._put_back(batch, self.not_before)
             self.sequences.out_of_order(batch)
@@ -157,7 +143,7 @@ class PartitionQueue:
 
     def expire(self, now: float) -> float | None:
         """Fail batches that are out of time. Returns when the next one is; None if there is none."""
-        timeout = self._retries.delivery_timeout
+        timeout = self.retries.delivery_timeout
         limit = now - timeout
         for batch in [each for each in self.batches if each.created <= limit]:
             self._fail_waiting(batch, self._too_late(batch))
@@ -188,16 +174,10 @@ class PartitionQueue:
         batch.in_flight = False
         self.in_flight.remove(batch)
 
-    def _acknowledged(self, batch: Batch, answer: Answer) -> None:
-        if self.sequences is not None:
-            self.sequences.acknowledged(batch)
-        self._release_memory(batch)
-        batch.complete(answer.base_offset, answer.log_append_time)
-
     def _repeat(self, batch: Batch, now: float) -> None:
-        self._put_back(batch, now + self._retries.backoff(batch.attempts))
+        self._put_back(batch, now + self.retries.backoff(batch.attempts))
         if self.sequences is not None:
-            self.sequences.returned()
+            self.sequences.restart_if_due()
 
     def _put_back(self, batch: Batch, not_before: float) -> None:
         """Put a batch back into the queue, before batches that were sent later or never."""
@@ -213,13 +193,6 @@ class PartitionQueue:
             batches.insert(at, batch)
         if batches[0] is batch:
             self.not_before = max(self.not_before, not_before)
-
-    def _split(self, batch: Batch) -> None:
-        parts = batch.split()
-        if self.sequences is not None:
-            self.sequences.split(batch, parts)
-        for part in reversed(parts):
-            self._put_back(part, self.not_before)
 
     def _fail(self, batch: Batch, error: Exception) -> None:
         self._release_memory(batch)
@@ -238,10 +211,10 @@ class PartitionQueue:
         if reserved:
             if batch is self.tail:
                 self.close_tail()
-            self._release(reserved)
+            self.release(reserved)
 
     def _too_late(self, batch: Batch) -> Exception:
-        seconds = self._retries.delivery_timeout
+        seconds = self.retries.delivery_timeout
         last = batch.last_error
         if isinstance(last, UnknownTopicError):
             error: Exception = UnknownTopicError(

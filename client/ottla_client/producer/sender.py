@@ -15,14 +15,9 @@ from ottla_protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 from ..deadline import Deadline
-from ..errors import (
-    BrokerError,
-    ClientError,
-    UnknownTopicError,
-    UnsupportedApiError,
-)
+from ..errors import BrokerError, ClientError, UnknownTopicError, UnsupportedApiError
+from .batch import ProducerIdAndEpoch
 from .outcomes import Outcome, refusal
-from .producer_id import ProducerIdAndEpoch
 from .queue import Answer
 from .settings import REQUEST_OVERHEAD
 
@@ -31,8 +26,8 @@ if TYPE_CHECKING:
     from ..connection import Connection
     from .accumulator import Accumulator
     from .batch import Batch
-    from .producer_id import ProducerIdHolder
     from .queue import PartitionQueue
+    from .sequences import ProducerIdHolder
     from .settings import ProducerSettings
 
 _RECORD_BATCHES = 3
@@ -67,9 +62,6 @@ class Sender:
         accumulator.on_ready = self.route
         accumulator.on_open = self._opened
         self._forget_cluster = cluster.on_change(self._metadata_changed)
-
-    def start(self) -> None:
-        """Ask for a producer id, if one is needed."""
         self._need_identity()
 
     async def stop(self) -> None:

@@ -28,15 +28,27 @@ duplicates. An idempotent producer raises its epoch by itself; after the last ep
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
-from .producer_id import ProducerIdAndEpoch, ProducerIdHolder
+from .batch import Batch, ProducerIdAndEpoch
 
-if TYPE_CHECKING:
-    from .batch import Batch
-
+LAST_EPOCH = 32766
+"""The last epoch for batches: brokers accept none above 32767, and reserve that for fencing."""
 MAX_OUTSTANDING = 5
 """The number of batches per producer and partition in which a broker recognises repetitions."""
+
+
+class ProducerIdHolder:
+    """The producer id and epoch for new sequences; ``current`` is None while the cluster has to be asked for one."""
+
+    __slots__ = ("current",)
+
+    def __init__(self) -> None:
+        self.current: ProducerIdAndEpoch | None = None
+
+    def leave(self, old: ProducerIdAndEpoch) -> None:
+        """A partition can't continue with ``old``: raise the epoch, if that hasn't happened."""
+        if self.current == old:
+            self.current = old._replace(epoch=old.epoch + 1) if old.epoch < LAST_EPOCH else None
 
 
 class SequenceState(Enum):
@@ -99,39 +111,32 @@ class Sequences:
         self._known = True
         if self.state is SequenceState.GAP and batch.sequence > self._gap_at:
             self.state = SequenceState.CONTINUOUS
-        self._restart_if_due()
+        self.restart_if_due()
 
     def out_of_order(self, batch: Batch) -> None:
         """The broker lacks the batches before ``batch``, which will be sent again."""
         if self.outstanding[0] is batch:
             self.state = SequenceState.RESTART
-        self._restart_if_due()
+        self.restart_if_due()
 
     def failed(self, batch: Batch) -> None:
         """``batch`` will not be sent again; the broker may have it."""
         assert batch.sequence is not None
         self.outstanding.remove(batch)
         if self.state is not SequenceState.RESTART:
-            self._gap_at = (
-                batch.sequence
-                if self.state is SequenceState.CONTINUOUS
-                else max(self._gap_at, batch.sequence)
-            )
+            in_gap = self.state is SequenceState.GAP
+            self._gap_at = max(self._gap_at, batch.sequence) if in_gap else batch.sequence
             self.state = SequenceState.GAP
-        self._restart_if_due()
-
-    def returned(self) -> None:
-        """A batch is no longer in flight, and will be sent again."""
-        self._restart_if_due()
+        self.restart_if_due()
 
     def split(self, batch: Batch, parts: list[Batch]) -> None:
         """``parts`` replace ``batch`` and have its numbers."""
         at = self.outstanding.index(batch)
         self.outstanding[at : at + 1] = parts
-        self._restart_if_due()
+        self.restart_if_due()
 
-    def _restart_if_due(self) -> None:
-        """Restart, if that is due and nothing is in flight."""
+    def restart_if_due(self) -> None:
+        """Restart, if that is due and no batch is in flight."""
         if self.state is SequenceState.CONTINUOUS or (self.state is SequenceState.GAP and self.outstanding):
             return
         if any(batch.in_flight for batch in self.outstanding):

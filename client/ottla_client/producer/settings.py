@@ -146,17 +146,14 @@ class ProducerSettings(ConnectionSettings):
 
     @property
     def linger(self) -> float:
-        """``linger_ms`` in seconds."""
         return self.linger_ms / 1000
 
     @property
     def max_block(self) -> float:
-        """``max_block_ms`` in seconds."""
         return self.max_block_ms / 1000
 
     @property
     def delivery_timeout(self) -> float:
-        """``delivery_timeout_ms`` in seconds."""
         return self.delivery_timeout_ms / 1000
 
 
