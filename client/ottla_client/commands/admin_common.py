@@ -167,6 +167,16 @@ def show_partitions(partitions: Iterable[TopicPartition]) -> str:
     return " ".join(f"{topic}:{ranges_of(numbers)}" for topic, numbers in sorted(topics.items()))
 
 
+def wanted_partitions(topics: Collection[str]) -> dict[str, Collection[int] | None]:
+    """The partitions of all ``--topic`` options, which may name a topic several times."""
+    wanted: dict[str, Collection[int] | None] = {}
+    for text in topics:
+        topic, numbers = partitions_in(text, "--topic")
+        before = wanted.get(topic, ())
+        wanted[topic] = None if numbers is None or before is None else [*before, *numbers]
+    return wanted
+
+
 def known_partitions(
     wanted: Mapping[str, Collection[int] | None], topics: Mapping[str, TopicMetadata]
 ) -> list[TopicPartition]:

@@ -17,7 +17,8 @@ import click
 
 from ..errors import RequestTimeoutError
 from .completion import complete_topics
-from .console import Console, options, run
+from .console import Console, options
+from .producer_options import ACKS, COMPRESSION, LINGER, producer_options
 from .progress import Progress, amount_of_bytes
 from .topic_checks import require_topics
 
@@ -89,21 +90,8 @@ def _with_topic(records: int) -> Callable[[Command], Command]:
                     metavar="N",
                     help="Set the topic's replication factor. Without it, the broker's default applies.",
                 ),
-                click.option(
-                    "--acks",
-                    type=click.Choice(["0", "1", "all"]),
-                    default="all",
-                    show_default=True,
-                    help="Wait for no acknowledgement, the leader's, or all in-sync replicas'.",
-                ),
-                click.option(
-                    "-z",
-                    "--compression",
-                    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-                    default="none",
-                    show_default=True,
-                    help="Compress batches with this codec.",
-                ),
+                ACKS,
+                COMPRESSION,
             )
         ):
             command = option(command)
@@ -114,29 +102,12 @@ def _with_topic(records: int) -> Callable[[Command], Command]:
 
 @bench.command("produce")
 @_with_topic(1_000_000)
-@click.option(
-    "--linger",
-    type=click.IntRange(min=0),
-    default=5,
-    show_default=True,
-    metavar="MS",
-    help="Set how long a batch waits for more records.",
-)
+@LINGER
 @click.option("--single", is_flag=True, help="Send records one by one instead of in lists.")
 @options
-def produce(
-    console: Console,
-    records: int,
-    size: int,
-    partitions: int,
-    replication: int | None,
-    acks: str,
-    compression: str,
-    linger: int,
-    single: bool,
-) -> None:
+async def produce(console: Console, linger: int, single: bool, **setup: Any) -> None:
     """Measure how many records per second the broker accepts, and the time to their acknowledgement."""
-    run(_Bench(console, records, size, partitions, replication, acks, compression, linger).produce(single))
+    await _Bench(console, linger, **setup).produce(single)
 
 
 @bench.command("consume")
@@ -145,47 +116,31 @@ def produce(
     "--topic", shell_complete=complete_topics, help="Consume this topic from its beginning, up to --records."
 )
 @options
-def consume(
-    console: Console,
-    records: int,
-    size: int,
-    partitions: int,
-    replication: int | None,
-    acks: str,
-    compression: str,
-    topic: str | None,
-) -> None:
+async def consume(console: Console, topic: str | None, **setup: Any) -> None:
     """Measure how many records per second the broker delivers."""
-    run(_Bench(console, records, size, partitions, replication, acks, compression, 5).consume(topic))
+    await _Bench(console, 5, **setup).consume(topic)
 
 
 @bench.command("roundtrip")
 @_with_topic(1_000)
 @options
-def roundtrip(
-    console: Console,
-    records: int,
-    size: int,
-    partitions: int,
-    replication: int | None,
-    acks: str,
-    compression: str,
-) -> None:
+async def roundtrip(console: Console, **setup: Any) -> None:
     """Measure the time of single records from a producer to a consumer."""
-    run(_Bench(console, records, size, partitions, replication, acks, compression, 0).roundtrip())
+    await _Bench(console, 0, **setup).roundtrip()
 
 
 class _Bench:
     def __init__(
         self,
         console: Console,
+        linger: int,
+        *,
         records: int,
         size: int,
         partitions: int,
         replication: int | None,
         acks: str,
         compression: str,
-        linger: int,
     ) -> None:
         self._console = console
         self._records = records
@@ -397,14 +352,12 @@ class _Bench:
         from ..producer import Producer
         from ..producer.settings import ProducerSettings
 
-        compression, acks = self._facts["compression"], self._facts["acks"]
+        acks, compression = self._facts["acks"], self._facts["compression"]
         options = self._console.settings.of(
             ProducerSettings,
             _all_settings(),
             client_id="ottla-bench",
-            acks=acks if acks == "all" else int(acks),
-            compression_type=None if compression == "none" else compression,
-            linger_ms=self._linger,
+            **producer_options(acks, compression, self._linger),
         )
         producer = Producer(**options)
         await producer.start()

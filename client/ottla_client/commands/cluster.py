@@ -13,7 +13,7 @@ import click
 from ..errors import ClientError
 from .admin_common import admin_of, count_of, plural, ranges_of
 from .cluster_state import KINDS, ClusterState, api_name, document, look
-from .console import Console, one_line, options, run, to_json
+from .console import Console, one_line, options, to_json
 from .elect import elect
 from .progress import amount_of_bytes
 from .reassign import drain, reassign
@@ -45,7 +45,7 @@ def _looking(command: Any) -> Any:
 @_looking
 @options
 @click.pass_context
-def cluster(context: click.Context, console: Console, apis: bool, watch: bool, interval: float) -> None:
+async def cluster(context: click.Context, console: Console, apis: bool, watch: bool, interval: float) -> None:
     """Show brokers and unhealthy partitions, move partitions, and elect leaders. The default subcommand is describe.
 
     \b
@@ -56,7 +56,7 @@ def cluster(context: click.Context, console: Console, apis: bool, watch: bool, i
     ottla cluster elect                       make preferred replicas leaders
     """
     if context.invoked_subcommand is None:
-        _run(console, apis, watch, interval)
+        await _describe(console, apis, watch, interval)
 
 
 cluster.add_command(reassign)
@@ -67,7 +67,7 @@ cluster.add_command(elect)
 @cluster.command(short_help="Show brokers, sizes and unhealthy partitions.")
 @_looking
 @options
-def describe(console: Console, apis: bool, watch: bool, interval: float) -> None:
+async def describe(console: Console, apis: bool, watch: bool, interval: float) -> None:
     """Show the cluster's id, controller, brokers with their sizes, and unhealthy partitions.
 
     A partition is offline when it has no leader; below-min-isr when fewer replicas are in sync than the topic's
@@ -82,16 +82,15 @@ def describe(console: Console, apis: bool, watch: bool, interval: float) -> None
     ottla cluster describe --apis -b kafka-1:9092 --json
     ottla cluster describe --watch --interval 1
     """
-    _run(console, apis, watch, interval)
+    await _describe(console, apis, watch, interval)
 
 
-def _run(console: Console, apis: bool, watch: bool, interval: float) -> None:
+async def _describe(console: Console, apis: bool, watch: bool, interval: float) -> None:
     if apis and watch:
         raise click.UsageError("--apis and --watch exclude each other: APIs don't change while a broker runs")
-    run(_watch(console, interval) if watch else _describe(console, apis))
-
-
-async def _describe(console: Console, apis: bool) -> None:
+    if watch:
+        await _watch(console, interval)
+        return
     async with admin_of(console) as admin:
         state = await look(admin)
         served = await admin.describe_apis() if apis else {}

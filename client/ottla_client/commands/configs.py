@@ -16,7 +16,7 @@ from ..errors import UnknownTopicError
 from .admin_common import admin_of, plural
 from .client_options import pair
 from .completion import complete_topics
-from .console import Console, options, run, unknown, unknown_topic
+from .console import Console, options, unknown, unknown_topic
 from .tables import Column, printable
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ async def _configs_of(
 )
 @click.option("--docs", is_flag=True, help="Print what each config means, where the broker says so.")
 @options
-def describe(console: Console, topic: str | None, broker: str | None, everything: bool, docs: bool) -> None:
+async def describe(
+    console: Console, topic: str | None, broker: str | None, everything: bool, docs: bool
+) -> None:
     """Show the configs of a topic or broker that aren't at their defaults. --all adds the others.
 
     SOURCE says where a value was set: topic means on the topic itself, static_broker in the broker's configuration
@@ -93,12 +95,9 @@ def describe(console: Console, topic: str | None, broker: str | None, everything
     ottla configs describe orders --all --docs
     ottla configs describe --broker 1 --json
     """
-    run(_describe(console, _resource(topic, broker), everything, docs))
-
-
-async def _describe(console: Console, resource: ConfigResource, everything: bool, docs: bool) -> None:
     from ..admin import ResourceType
 
+    resource = _resource(topic, broker)
     async with admin_of(console) as admin:
         found = await _configs_of(admin, resource, documentation=docs)
     entries = sorted(found.values(), key=lambda entry: (entry.is_default, entry.name))
@@ -110,10 +109,10 @@ async def _describe(console: Console, resource: ConfigResource, everything: bool
     of_brokers = resource.type is ResourceType.BROKER or console.as_json
     console.table(
         [
-            Column("Config"),
-            Column("Value"),
+            "Config",
+            "Value",
             Column("Source", style=lambda source: "dim" if source == "default" else ""),
-            *([Column("Read-only")] if of_brokers else []),
+            *(["Read-only"] if of_brokers else []),
             *([Column("Meaning", "documentation")] if docs else []),
         ],
         [
@@ -166,7 +165,7 @@ def _value(console: Console, entry: ConfigEntry) -> str | None:
 )
 @click.option("--dry-run", is_flag=True, help="Let the broker validate the changes without making them.")
 @options
-def alter(
+async def alter(
     console: Console,
     topic: str | None,
     broker: str | None,
@@ -193,12 +192,7 @@ def alter(
     ]
     if not changes:
         raise click.UsageError("nothing to do: give --set, --delete, --append or --subtract")
-    run(_alter(console, _resource(topic, broker), changes, dry_run))
-
-
-async def _alter(
-    console: Console, resource: ConfigResource, changes: Sequence[AlterConfig], dry_run: bool
-) -> None:
+    resource = _resource(topic, broker)
     async with admin_of(console) as admin:
         before = await _configs_of(admin, resource)
         # For all brokers Kafka lists only what is set, so an absent name says nothing.
@@ -213,7 +207,7 @@ async def _alter(
         console.note("the broker accepts this; nothing was changed")
         return
     console.table(
-        [Column("Config"), Column("Before"), Column("Now")],
+        ["Config", "Before", "Now"],
         [
             (name, *(_value(console, e) if (e := each.get(name)) else None for each in (before, after)))
             for name in names

@@ -1,11 +1,11 @@
 """Shared by all commands of ``ottla``: common options, output, progress, confirmation, and error handling.
 
-A command is a function with ``@options``. It gets a `Console` first, and passes its coroutine to `run`::
+A command is a coroutine function with ``@options``. It gets a `Console` first; `run` runs it::
 
     @click.command()
     @options
-    def list(console: Console) -> None:
-        run(_list(console))
+    async def list(console: Console) -> None:
+        ...
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 ended by Ctrl-C, 143 by SIGTERM. If the reader of the output goes away
 (``| head``), a command ends quietly with 0.
@@ -71,9 +71,8 @@ class Console:
         self.talks = _is_terminal(sys.stderr) and not as_json
         """Whether to show progress: standard error is a terminal."""
         for stream in (sys.stdout, sys.stderr):
-            if isinstance(
-                stream, io.TextIOWrapper
-            ):  # a terminal that can't show a character still gets the line
+            if isinstance(stream, io.TextIOWrapper):
+                # A terminal that can't show a character still gets the line.
                 stream.reconfigure(errors="backslashreplace")
 
     @property
@@ -161,7 +160,7 @@ class Console:
 
 
 def options(command: Command) -> Command:
-    """Add the common options to a command, which gets a `Console` as its first argument."""
+    """Add the common options to a command, which gets a `Console` as its first argument; `run` it if it is async."""
 
     @functools.wraps(command)
     def with_console(
@@ -173,7 +172,8 @@ def options(command: Command) -> Command:
         **rest: Any,
     ) -> Any:
         settings = ClientOptions(bootstrap_server, timeout, client_settings)
-        return command(Console(settings, as_json=as_json), *args, **rest)
+        done = command(Console(settings, as_json=as_json), *args, **rest)
+        return run(done) if asyncio.iscoroutine(done) else done
 
     for option in (
         click.option(

@@ -9,7 +9,7 @@ import click
 
 from ..types import ISOLATION_LEVELS
 from .completion import complete_groups, complete_topics
-from .console import Console, options, run
+from .console import Console, options
 from .consume_records import AT_ONCE, ConsumeOptions, ConsumeRun
 from .formatters import FIELDS, Style, make_formatter
 from .log_positions import BEGINNING, END, OFFSET, TIME, LogPosition, LogPositionType
@@ -129,7 +129,7 @@ def _regex(context: click.Context, parameter: click.Parameter, value: str | None
     help="Choose read_committed to leave out transactions that are open or aborted.",
 )
 @options
-def consume(
+async def consume(
     console: Console,
     topics: tuple[str, ...],
     pattern: str | None,
@@ -204,7 +204,7 @@ def consume(
         count=count,
     )
     formatter = make_formatter(form, style, template)
-    run(ConsumeRun(console, wanted, formatter, output).run(_client_options(console, wanted, isolation)))
+    await ConsumeRun(console, wanted, formatter, output).run(_client_options(console, wanted, isolation))
 
 
 def _unescape(text: str) -> bytes:

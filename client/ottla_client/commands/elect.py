@@ -10,9 +10,9 @@ import click
 
 from ..errors import BrokerError, ClientError
 from ..types import TopicPartition
-from .admin_common import admin_of, known_partitions, partitions_in, plural, topics_of, without_repeats
+from .admin_common import admin_of, known_partitions, plural, topics_of, wanted_partitions, without_repeats
 from .completion import complete_topics
-from .console import Console, one_line, options, run
+from .console import Console, one_line, options
 from .tables import Column
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _PAUSE: Final = 0.2
 )
 @click.option("-y", "--yes", is_flag=True, help="Skip the confirmation of --unclean.")
 @options
-def elect(console: Console, topics: tuple[str, ...], unclean: bool, yes: bool) -> None:
+async def elect(console: Console, topics: tuple[str, ...], unclean: bool, yes: bool) -> None:
     """Make each partition's preferred replica, the first one, its leader if it is in sync.
 
     After a restart a broker leads nothing until an election: by this command, or by the cluster within
@@ -54,10 +54,6 @@ def elect(console: Console, topics: tuple[str, ...], unclean: bool, yes: bool) -
     ottla cluster elect --topic orders:0-3
     ottla cluster elect --unclean --topic orders:7
     """
-    run(_elect(console, topics, unclean, yes))
-
-
-async def _elect(console: Console, topics: tuple[str, ...], unclean: bool, yes: bool) -> None:
     from ..admin import ElectionType
 
     wanted = wanted_partitions(topics)
@@ -78,16 +74,6 @@ async def _elect(console: Console, topics: tuple[str, ...], unclean: bool, yes: 
     _show(console, before, after, elected, failed)
     if failed:
         raise click.ClickException(f"{plural(len(failed), 'partition')} of {len(partitions)} got no leader")
-
-
-def wanted_partitions(topics: Collection[str]) -> dict[str, Collection[int] | None]:
-    """The partitions of all ``--topic`` options, which may name a topic several times."""
-    wanted: dict[str, Collection[int] | None] = {}
-    for text in topics:
-        topic, numbers = partitions_in(text, "--topic")
-        before = wanted.get(topic, ())
-        wanted[topic] = None if numbers is None or before is None else [*before, *numbers]
-    return wanted
 
 
 async def _ask(
@@ -146,14 +132,16 @@ def _show(
         )
         for tp in sorted({*elected, *failed})
     ]
-    columns = [
-        Column("Topic"),
-        Column("Partition"),
+    columns: list[Column | str] = [
+        "Topic",
+        "Partition",
         Column("Before", "leader_before", right=True),
         Column("Now", "leader", right=True),
+        Column("Problem", style="red"),
     ]
-    if failed or console.as_json:
-        columns.append(Column("Problem", style="red"))
-    else:
-        rows = [row[:-1] for row in rows]  # type: ignore[misc]
-    console.table(columns, without_repeats(console, rows), empty="no partition needs another leader")
+    shown = len(columns) if failed or console.as_json else len(columns) - 1
+    console.table(
+        columns[:shown],
+        without_repeats(console, [row[:shown] for row in rows]),
+        empty="no partition needs another leader",
+    )

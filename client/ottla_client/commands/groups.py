@@ -20,7 +20,7 @@ from .admin_common import (
     without_repeats,
 )
 from .completion import complete_groups
-from .console import Console, options, run, unknown
+from .console import Console, options, unknown
 from .reset_offsets import reset_offsets
 from .tables import Column
 
@@ -51,7 +51,7 @@ groups.add_command(reset_offsets)
     help="List only groups in this state, such as Stable or Empty. Repeat it for several.",
 )
 @options
-def list_groups(console: Console, pattern: str | None, states: tuple[str, ...]) -> None:
+async def list_groups(console: Console, pattern: str | None, states: tuple[str, ...]) -> None:
     """List groups, or those whose names match PATTERN (* and ? as in a shell).
 
     The protocol is the assignor in use. A group without members is Empty.
@@ -60,10 +60,6 @@ def list_groups(console: Console, pattern: str | None, states: tuple[str, ...]) 
     ottla groups list
     ottla groups list 'billing-*' --state Stable --json
     """
-    run(_list(console, pattern, states))
-
-
-async def _list(console: Console, pattern: str | None, states: Collection[str]) -> None:
     async with admin_of(console) as admin:
         listed = {
             name: group
@@ -120,7 +116,7 @@ async def _one(admin: Admin, group_id: str) -> GroupDescription:
 @groups.command(short_help="Show members, offsets and lag.")
 @click.argument("name", metavar="GROUP", shell_complete=complete_groups)
 @options
-def describe(console: Console, name: str) -> None:
+async def describe(console: Console, name: str) -> None:
     """Show a group's members, and the committed offset, end and lag of each partition.
 
     The lag in records is the partition's end less the committed offset, including gaps left by compaction and
@@ -132,10 +128,6 @@ def describe(console: Console, name: str) -> None:
     ottla groups describe billing
     ottla groups describe billing --json | jq .lag_seconds
     """
-    run(_describe(console, name))
-
-
-async def _describe(console: Console, name: str) -> None:
     async with admin_of(console) as admin:
         group = await _one(admin, name)
         owners = {partition: member.client_id for member in group.members for partition in member.assignment}
@@ -219,44 +211,26 @@ def _document(group: GroupDescription) -> dict[str, Any]:
 
 
 def _show_members(console: Console, group: GroupDescription) -> None:
-    has_instances = any(member.instance_id for member in group.members)
-    columns = [
-        Column("Client"),
-        Column("Host"),
-        *([Column("Instance")] if has_instances else []),
-        Column("Member"),
-        Column("Assignment", show=show_partitions),
-    ]
+    columns: list[Column | str] = ["Client", "Host", "Member", Column("Assignment", show=show_partitions)]
     members = sorted(group.members, key=lambda member: (member.client_id, member.member_id))
-    console.table(
-        columns,
-        [
-            (
-                member.client_id,
-                member.host,
-                *([member.instance_id] if has_instances else []),
-                member.member_id,
-                member.assignment or None,
-            )
-            for member in members
-        ],
-    )
+    rows = [[m.client_id, m.host, m.member_id, m.assignment or None] for m in members]
+    if any(member.instance_id for member in members):
+        columns.insert(2, "Instance")
+        for member, row in zip(members, rows, strict=True):
+            row.insert(2, member.instance_id)
+    console.table(columns, rows)
 
 
 @groups.command(short_help="Delete groups without members.")
 @click.argument("names", nargs=-1, required=True, metavar="GROUP…", shell_complete=complete_groups)
 @click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 @options
-def delete(console: Console, names: tuple[str, ...], yes: bool) -> None:
+async def delete(console: Console, names: tuple[str, ...], yes: bool) -> None:
     """Delete groups that have no members, with their committed offsets. Without --yes, the command asks first.
 
     \b
     ottla groups delete billing
     """
-    run(_delete(console, names, yes))
-
-
-async def _delete(console: Console, names: tuple[str, ...], yes: bool) -> None:
     wanted = list(dict.fromkeys(names))
     async with admin_of(console) as admin:
         known = await admin.list_groups()
@@ -278,7 +252,9 @@ async def _delete(console: Console, names: tuple[str, ...], yes: bool) -> None:
 @click.option("--all", "everyone", is_flag=True, help="Remove every member.")
 @click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 @options
-def remove_member(console: Console, name: str, members: tuple[str, ...], everyone: bool, yes: bool) -> None:
+async def remove_member(
+    console: Console, name: str, members: tuple[str, ...], everyone: bool, yes: bool
+) -> None:
     """Remove members from a group, by member id, or by instance id for static members.
 
     The group reassigns their partitions at once instead of waiting for the session timeout. A member that is still
@@ -288,14 +264,10 @@ def remove_member(console: Console, name: str, members: tuple[str, ...], everyon
     ottla groups remove-member billing host-3
     ottla groups remove-member billing --all --yes
     """
-    if bool(members) is everyone:
-        raise click.UsageError("name the members, or give --all")
-    run(_remove(console, name, members, yes))
-
-
-async def _remove(console: Console, name: str, wanted: tuple[str, ...], yes: bool) -> None:
     from ..admin import MemberToRemove
 
+    if bool(members) is everyone:
+        raise click.UsageError("name the members, or give --all")
     async with admin_of(console) as admin:
         group = await _one(admin, name)
         known: dict[str, MemberToRemove] = {}
@@ -303,10 +275,10 @@ async def _remove(console: Console, name: str, wanted: tuple[str, ...], yes: boo
             if member.instance_id is not None:
                 known[member.instance_id] = MemberToRemove(instance_id=member.instance_id)
             known[member.member_id] = MemberToRemove(member.member_id, member.instance_id)
-        for each in wanted:
+        for each in members:
             if each not in known:
                 raise unknown("member", each, known)
-        chosen = wanted or tuple(member.instance_id or member.member_id for member in group.members)
+        chosen = members or tuple(member.instance_id or member.member_id for member in group.members)
         if chosen:
             console.confirm(f"Remove {plural(len(chosen), 'member')} from group {name}?", yes=yes)
             await admin.remove_members(name, [known[each] for each in chosen])

@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from .completion import complete_topics
-from .console import Console, options, run
+from .console import Console, options
 from .input_files import STDIN
 from .produce_records import ProduceRun
+from .producer_options import ACKS, COMPRESSION, LINGER, producer_options
 from .record_parsers import Fields, FileParser, LineParser, Parser
 from .structured_parsers import CsvParser, JsonParser
 
@@ -106,29 +107,9 @@ def _pairs(
 @click.option(
     "-p", "--partition", type=click.IntRange(min=0), metavar="N", help="Send all records to this partition."
 )
-@click.option(
-    "-z",
-    "--compression",
-    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    default="none",
-    show_default=True,
-    help="Compress batches with this codec.",
-)
-@click.option(
-    "--acks",
-    type=click.Choice(["0", "1", "all"]),
-    default="all",
-    show_default=True,
-    help="Wait for no acknowledgement, the leader's, or all in-sync replicas'.",
-)
-@click.option(
-    "--linger",
-    type=click.IntRange(min=0),
-    default=5,
-    show_default=True,
-    metavar="MS",
-    help="Set how long a batch waits for more records.",
-)
+@COMPRESSION
+@ACKS
+@LINGER
 @click.option("--create-topic", is_flag=True, help="Let the broker create the topic if it doesn't exist.")
 @click.option(
     "--on-error",
@@ -145,7 +126,7 @@ def _pairs(
     help="Set the file for --on-error file.",
 )
 @options
-def produce(
+async def produce(
     console: Console,
     topic: str,
     files: tuple[str, ...],
@@ -211,7 +192,7 @@ def produce(
     client_options = _client_options(console, compression, acks, linger, create_topic)
     with open(errors_file, "w", encoding="utf-8") if errors_file else contextlib.nullcontext() as rejects:
         sending = ProduceRun(console, topic, partition, on_error, rejects)
-        run(sending.run(client_options, _PARSERS[form](fields), files or (STDIN,)))
+        await sending.run(client_options, _PARSERS[form](fields), files or (STDIN,))
 
 
 def _unescape(text: str) -> bytes:
@@ -227,9 +208,7 @@ def _client_options(
     return console.settings.of(
         ProducerSettings,
         client_id="ottla-produce",
-        acks=acks if acks == "all" else int(acks),
-        compression_type=None if compression == "none" else compression,
-        linger_ms=linger,
+        **producer_options(acks, compression, linger),
         max_block_ms=ms,
         request_timeout_ms=max(1, min(30_000, ms - linger)),
         delivery_timeout_ms=max(ms, linger + 1),

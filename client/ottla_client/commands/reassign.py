@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
@@ -18,12 +19,12 @@ from .admin_common import (
     plural,
     show_partitions,
     topics_of,
+    wanted_partitions,
     without_repeats,
 )
 from .cluster_state import log_dirs
 from .completion import complete_topics
-from .console import Console, options, run, unknown
-from .elect import wanted_partitions
+from .console import Console, options, unknown
 from .progress import amount_of_bytes
 from .reassignment_files import read_plan, write_plan
 from .reassignment_plan import Move, PlanError, balanced, drained
@@ -43,6 +44,22 @@ _EVERY: Final = 0.5
 _LOOKS: Final = 10
 # How many moving partitions are named beside the progress bar.
 _NAMED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Doing:
+    """What to do with a plan."""
+
+    execute: bool
+    wait: bool
+    save: str | None
+    save_current: str | None
+    throttle: int | None
+
+    def __post_init__(self) -> None:
+        for option, given in (("--no-wait", not self.wait), ("--throttle", self.throttle is not None)):
+            if given and not self.execute:
+                raise click.UsageError(f"{option} needs --execute")
 
 
 def _plan_options(command: Any) -> Any:
@@ -93,7 +110,7 @@ def _plan_options(command: Any) -> Any:
 )
 @click.option("--cancel", is_flag=True, help="Stop moves and go back to the replicas before them.")
 @options
-def reassign(
+async def reassign(
     console: Console,
     topics: tuple[str, ...],
     brokers: str | None,
@@ -130,29 +147,23 @@ def reassign(
         )
     if (verify or cancel) and (brokers or save or save_current or no_wait):
         raise click.UsageError("--verify and --cancel make no plan; they take only --topic and --file")
-    _check_goes_with_execute(execute, no_wait, throttle)
+    doing = _Doing(execute, not no_wait, save, save_current, throttle)
     wanted = wanted_partitions(topics)
     plan = None if source is None else read_plan(source)
     if verify:
-        run(_verify(console, wanted, plan))
+        await _verify(console, wanted, plan)
     elif cancel:
-        run(_cancel(console, wanted, plan))
+        await _cancel(console, wanted, plan)
     else:
         to = None if brokers is None else numbers_in(brokers, "--brokers", "brokers")
-        run(_reassign(console, wanted, to, plan, _Doing(execute, not no_wait, save, save_current, throttle)))
-
-
-def _check_goes_with_execute(execute: bool, no_wait: bool, throttle: int | None) -> None:
-    for option, given in (("--no-wait", no_wait), ("--throttle", throttle is not None)):
-        if given and not execute:
-            raise click.UsageError(f"{option} needs --execute")
+        await _reassign(console, wanted, to, plan, doing)
 
 
 @click.command(short_help="Move everything off a broker.")
 @click.argument("brokers", metavar="BROKER…", nargs=-1, required=True, type=click.IntRange(min=0))
 @_plan_options
 @options
-def drain(
+async def drain(
     console: Console,
     brokers: tuple[int, ...],
     execute: bool,
@@ -172,18 +183,23 @@ def drain(
     ottla cluster drain 3 --execute
     ottla cluster drain 3 4 --save-current before.json --execute --no-wait
     """
-    _check_goes_with_execute(execute, no_wait, throttle)
-    run(_drain(console, brokers, _Doing(execute, not no_wait, save, save_current, throttle)))
-
-
-class _Doing:
-    """What to do with a plan."""
-
-    def __init__(
-        self, execute: bool, wait: bool, save: str | None, save_current: str | None, throttle: int | None
-    ) -> None:
-        self.execute, self.wait, self.save, self.save_current = execute, wait, save, save_current
-        self.throttle = throttle
+    doing = _Doing(execute, not no_wait, save, save_current, throttle)
+    async with admin_of(console) as admin:
+        racks = {node.id: node.rack for node in (await admin.describe_cluster()).nodes}
+        topics = await admin.list_topics(include_internal=True)
+        current = _replicas(known_partitions(dict.fromkeys(topics), topics), topics)
+        holding = {broker for replicas in current.values() for broker in replicas}
+        for broker in brokers:
+            if broker not in racks and broker not in holding:
+                raise unknown("broker", str(broker), map(str, racks))
+        for tp, replicas in current.items():
+            gone = set(replicas) - racks.keys() - set(brokers)
+            if gone and not set(replicas).isdisjoint(brokers):
+                raise click.ClickException(
+                    f"broker {min(gone)} also has a replica of {tp}, and isn't running"
+                )
+        moves = _planned(lambda: drained(current, racks, brokers))
+        await _carry_out(console, admin, {move.partition: move.old for move in moves}, moves, doing)
 
 
 async def _reassign(
@@ -212,25 +228,6 @@ async def _reassign(
             _check_there(brokers, racks)
             moves = _planned(lambda: balanced(current, {b: racks[b] for b in sorted(brokers)}))
         await _carry_out(console, admin, current, moves, doing)
-
-
-async def _drain(console: Console, leaving: Collection[int], doing: _Doing) -> None:
-    async with admin_of(console) as admin:
-        racks = {node.id: node.rack for node in (await admin.describe_cluster()).nodes}
-        topics = await admin.list_topics(include_internal=True)
-        current = _replicas(known_partitions(dict.fromkeys(topics), topics), topics)
-        holding = {broker for replicas in current.values() for broker in replicas}
-        for broker in leaving:
-            if broker not in racks and broker not in holding:
-                raise unknown("broker", str(broker), map(str, racks))
-        for tp, replicas in current.items():
-            gone = set(replicas) - racks.keys() - set(leaving)
-            if gone and not set(replicas).isdisjoint(leaving):
-                raise click.ClickException(
-                    f"broker {min(gone)} also has a replica of {tp}, and isn't running"
-                )
-        moves = _planned(lambda: drained(current, racks, leaving))
-        await _carry_out(console, admin, {move.partition: move.old for move in moves}, moves, doing)
 
 
 def _planned(make: Any) -> list[Move]:
@@ -297,28 +294,17 @@ async def _carry_out(
     elif moves:
         console.note("nothing was changed; add --execute to carry it out")
     if console.as_json:
-        console.emit(
-            {
-                "executed": bool(moves) and doing.execute,
-                "copies": copies,
-                "bytes": size,
-                "moves": [
-                    {
-                        "topic": move.partition.topic,
-                        "partition": move.partition.partition,
-                        "old_replicas": move.old,
-                        "replicas": move.new,
-                    }
-                    for move in moves
-                ],
-            }
-        )
+        listed = [
+            {**move.partition._asdict(), "old_replicas": move.old, "replicas": move.new} for move in moves
+        ]
+        executed = bool(moves) and doing.execute
+        console.emit({"executed": executed, "copies": copies, "bytes": size, "moves": listed})
 
 
 def _show_plan(console: Console, moves: list[Move], copies: int, size: int | None) -> None:
     rows = [(m.partition.topic, m.partition.partition, m.old, m.new) for m in moves]
     console.table(
-        [Column("Topic"), Column("Partition"), Column("Old"), Column("New")],
+        ["Topic", "Partition", "Old", "New"],
         without_repeats(console, rows),
         empty="nothing to move",
     )
@@ -458,27 +444,18 @@ async def _verify(
         moving = await admin.list_partition_reassignments(plan)
         if not moving:
             await _lift(console, admin, topics)
-    rows = [
-        (
-            tp.topic,
-            tp.partition,
-            replicas,
-            _now(topics, tp),
-            _progress_of(moving.get(tp), replicas, _now(topics, tp)),
-        )
-        for tp, replicas in sorted(plan.items())
-    ]
-    columns = [Column("Topic"), Column("Partition"), Column("Plan"), Column("Now"), Column("State")]
+    rows = []
+    for tp, replicas in sorted(plan.items()):
+        now = _now(topics, tp)
+        state = "done" if now == replicas else "not begun"
+        if tp in moving:
+            state = "moving" if moving[tp].target == replicas else "moving elsewhere"
+        rows.append((tp.topic, tp.partition, replicas, now, state))
+    columns = ["Topic", "Partition", "Plan", "Now", "State"]
     console.table(columns, without_repeats(console, rows))
     left = [row for row in rows if row[-1] != "done"]
     if left:
         raise click.ClickException(f"{plural(len(left), 'partition')} of {len(rows)} not as planned")
-
-
-def _progress_of(moving: PartitionReassignment | None, plan: Replicas, now: Replicas | None) -> str:
-    if moving is not None:
-        return "moving" if moving.target == plan else "moving elsewhere"
-    return "done" if now == plan else "not begun"
 
 
 async def _cancel(
@@ -500,10 +477,8 @@ async def _cancel(
             errors = {next(iter(moving)): error}
         for failure in errors.values():
             # A move that has ended meanwhile can't be stopped.
-            if (
-                not isinstance(failure, BrokerError)
-                or failure.code is not ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-            ):
+            code = getattr(failure, "code", None)
+            if code is not ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
                 raise failure
         await _lift(console, admin, {tp.topic for tp in moving})
     rows = [
@@ -511,7 +486,12 @@ async def _cancel(
         for tp, each in moving.items()
         if tp not in errors
     ]
-    columns = [Column("Topic"), Column("Partition"), Column("Was to be", "plan"), Column("Stays", "replicas")]
+    columns: list[Column | str] = [
+        "Topic",
+        "Partition",
+        Column("Was to be", "plan"),
+        Column("Stays", "replicas"),
+    ]
     console.table(columns, without_repeats(console, rows), empty="nothing moves")
     if rows:
         console.note(f"{plural(len(rows), 'move')} stopped")
@@ -529,13 +509,7 @@ async def _moving(
 
 def _show_moving(console: Console, moving: Mapping[TopicPartition, PartitionReassignment]) -> None:
     console.table(
-        [
-            Column("Topic"),
-            Column("Partition"),
-            Column("Replicas"),
-            Column("Come", "adding"),
-            Column("Go", "removing"),
-        ],
+        ["Topic", "Partition", "Replicas", Column("Come", "adding"), Column("Go", "removing")],
         without_repeats(
             console, [(tp.topic, tp.partition, m.replicas, m.adding, m.removing) for tp, m in moving.items()]
         ),

@@ -18,13 +18,13 @@ from .admin_common import (
     duration_in,
     known_partitions,
     moment_in,
-    partitions_in,
     plural,
     topics_of,
+    wanted_partitions,
     without_repeats,
 )
 from .completion import complete_groups
-from .console import Console, options, run, unknown
+from .console import Console, options, unknown
 from .tables import Column
 from .timefmt import now_ms
 
@@ -82,7 +82,7 @@ Plan = Callable[[Now], Awaitable[dict[TopicPartition, int]]]
 @click.option("--execute", is_flag=True, help="Set the offsets. Without it, they are only shown.")
 @click.option("--export", is_flag=True, help="Print the plan as lines for --from-file.")
 @options
-def reset_offsets(
+async def reset_offsets(
     console: Console,
     name: str,
     topics: tuple[str, ...],
@@ -137,14 +137,10 @@ def reset_offsets(
         raise click.UsageError("--export only prints; leave out --execute")
     if sum((bool(topics), all_topics, listed is not None)) != 1:
         raise click.UsageError("give --topic or --all-topics (neither with --from-file)")
-    wanted: dict[str, Collection[int] | None] = {}
-    for text in topics:
-        topic, numbers = partitions_in(text, "--topic")
-        before = wanted.get(topic, ())
-        wanted[topic] = None if numbers is None or before is None else [*before, *numbers]
+    wanted = wanted_partitions(topics)
     for partition in listed or ():
         wanted[partition.topic] = [*(wanted.get(partition.topic) or ()), partition.partition]
-    run(_reset(console, name, wanted, plans[0], execute=execute, export=export))
+    await _reset(console, name, wanted, plans[0], execute=execute, export=export)
 
 
 async def _reset(
@@ -201,8 +197,8 @@ async def _reset(
     ]
     console.table(
         [
-            Column("Topic"),
-            Column("Partition"),
+            "Topic",
+            "Partition",
             Column("Old", "old_offset", right=True, show=number),
             Column("New", "new_offset", right=True, show=number),
             Column("Lag after", "lag_records", right=True, show=number),

@@ -16,7 +16,7 @@ from ..types import TopicPartition
 from .admin_common import admin_of, count_of, known_partitions, numbers_in, plural, topics_of
 from .client_options import pair
 from .completion import complete_topics
-from .console import Console, options, run, unknown_topic
+from .console import Console, options, unknown_topic
 from .progress import amount_of_bytes
 from .tables import Column
 
@@ -40,29 +40,26 @@ def topics() -> None:
 @click.argument("pattern", required=False)
 @click.option("--internal", is_flag=True, help="List internal topics as well, such as __consumer_offsets.")
 @options
-def list_topics(console: Console, pattern: str | None, internal: bool) -> None:
+async def list_topics(console: Console, pattern: str | None, internal: bool) -> None:
     """List topics, or those whose names match PATTERN (* and ? as in a shell).
 
     \b
     ottla topics list
     ottla topics list 'orders-*' --json
     """
-    run(_list(console, pattern, internal))
-
-
-async def _list(console: Console, pattern: str | None, internal: bool) -> None:
     async with admin_of(console) as admin:
         found = await admin.list_topics(include_internal=internal)
-    tell_kind = internal or console.as_json
+    columns: list[Column | str] = [
+        "Topic",
+        "Partitions",
+        Column("Replication", "replication_factor"),
+        "Internal",
+    ]
+    shown = len(columns) if internal or console.as_json else 3
     console.table(
+        columns[:shown],
         [
-            Column("Topic"),
-            Column("Partitions"),
-            Column("Replication", "replication_factor"),
-            *([Column("Internal")] if tell_kind else []),
-        ],
-        [
-            (name, len(topic.partitions), _replication(topic), *([topic.is_internal] if tell_kind else []))
+            (name, len(topic.partitions), _replication(topic), topic.is_internal)[:shown]
             for name, topic in found.items()
             if pattern is None or fnmatchcase(name, pattern)
         ],
@@ -77,7 +74,7 @@ def _replication(topic: TopicMetadata) -> int:
 @topics.command(short_help="Show partitions, offsets, sizes and configs.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME…", shell_complete=complete_topics)
 @options
-def describe(console: Console, names: tuple[str, ...]) -> None:
+async def describe(console: Console, names: tuple[str, ...]) -> None:
     """Show the partitions of topics, with leader, replicas, offsets and size, and the configs that aren't defaults.
 
     ISR lists the replicas in sync. The number of records is the latest offset less the earliest, so it includes gaps
@@ -87,10 +84,6 @@ def describe(console: Console, names: tuple[str, ...]) -> None:
     ottla topics describe orders
     ottla topics describe orders payments --json
     """
-    run(_describe(console, names))
-
-
-async def _describe(console: Console, names: tuple[str, ...]) -> None:
     from ..admin import ConfigResource, OffsetSpec
 
     async with admin_of(console) as admin:
@@ -175,26 +168,18 @@ def _show(
     configs: Mapping[str, ConfigEntry],
 ) -> None:
     number = count_of(console)
-    replicas = {row["partition"]: row["replicas"] for row in partitions}
-
-    def lacking(row: dict[str, Any]) -> bool:
-        return len(row["isr"]) < len(replicas[row["partition"]])
-
     head = [plural(len(partitions), "partition"), f"replication {_replication(topic)}"]
     head += [f"id {_id(topic)}"] if topic.id else []
     head += ["internal"] if topic.is_internal else []
-    head += (
-        [plural(short, "partition") + " under-replicated"] if (short := sum(map(lacking, partitions))) else []
-    )
+    if short := sum(len(row["isr"]) < len(row["replicas"]) for row in partitions):
+        head.append(f"{plural(short, 'partition')} under-replicated")
     console.table(
         [
-            Column("Partition"),
+            "Partition",
             Column("Leader", right=True),
-            Column("Replicas"),
-            Column("ISR"),
-            Column("Earliest", right=True, show=number),
-            Column("Latest", right=True, show=number),
-            Column("Records", right=True, show=number),
+            "Replicas",
+            "ISR",
+            *(Column(name, right=True, show=number) for name in ("Earliest", "Latest", "Records")),
             Column("Size", right=True, show=amount_of_bytes),
         ],
         [tuple(row.values()) for row in partitions],
@@ -203,7 +188,7 @@ def _show(
     if configs:
         console.print()
         console.table(
-            [Column("Config"), Column("Value"), Column("Source", show=lambda source: source.name.lower())],
+            ["Config", "Value", Column("Source", show=lambda source: source.name.lower())],
             [(name, entry.value, entry.source) for name, entry in configs.items()],
         )
 
@@ -241,7 +226,7 @@ def _id(topic: TopicMetadata) -> str | None:
     "--if-not-exists", is_flag=True, help="Succeed if the topic already exists, even with different settings."
 )
 @options
-def create(
+async def create(
     console: Console,
     name: str,
     partitions: int | None,
@@ -255,48 +240,31 @@ def create(
     ottla topics create orders --partitions 6 --replication-factor 3
     ottla topics create state -c cleanup.policy=compact -c min.insync.replicas=2
     """
-    given = dict(pair(config, "--config") for config in configs)
-    run(_create(console, name, partitions or -1, replication_factor or -1, given, if_not_exists))
-
-
-async def _create(
-    console: Console,
-    name: str,
-    partitions: int,
-    replication_factor: int,
-    configs: Mapping[str, str],
-    if_not_exists: bool,
-) -> None:
     from ..admin import CreatedTopic, NewTopic
 
+    given = dict(pair(config, "--config") for config in configs)
     async with admin_of(console) as admin:
         try:
-            made = await admin.create_topics([NewTopic(name, partitions, replication_factor, configs)])
+            topic = NewTopic(name, partitions or -1, replication_factor or -1, given)
+            found, created = (await admin.create_topics([topic]))[name], True
         except BrokerError as error:
-            if error.code is ErrorCode.INVALID_CONFIG and (hint := await _config_hint(admin, configs)):
+            if error.code is ErrorCode.INVALID_CONFIG and (hint := await _config_hint(admin, given)):
                 raise click.ClickException(hint) from None
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
             if not if_not_exists:
                 raise click.ClickException(f"topic {name} already exists") from None
-            topic, created = CreatedTopic(name, None, -1, -1), False
-        else:
-            topic, created = made[name], True
-        if topic.partitions < 0:  # it existed, or the broker is older than Kafka 2.4
+            found, created = CreatedTopic(name, None, -1, -1), False
+        if found.partitions < 0:  # it existed, or the broker is older than Kafka 2.4
             known = (await topics_of(admin, [name]))[name]
-            topic = CreatedTopic(name, known.id, len(known.partitions), _replication(known))
+            found = CreatedTopic(name, known.id, len(known.partitions), _replication(known))
+    partitions, replication = found.partitions, found.replication_factor
     if console.as_json:
-        console.emit(
-            {
-                "topic": name,
-                "created": created,
-                "partitions": topic.partitions,
-                "replication_factor": topic.replication_factor,
-            }
-        )
+        document = {"topic": name, "created": created, "partitions": partitions}
+        console.emit({**document, "replication_factor": replication})
         return
-    size = f"{plural(topic.partitions, 'partition')}, replication {topic.replication_factor}"
-    console.print(f"topic {name} already exists: {size}" if not created else f"created topic {name}: {size}")
+    size = f"{plural(partitions, 'partition')}, replication {replication}"
+    console.print(f"created topic {name}: {size}" if created else f"topic {name} already exists: {size}")
 
 
 async def _config_hint(admin: Admin, configs: Mapping[str, str]) -> str:
@@ -324,7 +292,7 @@ async def _config_hint(admin: Admin, configs: Mapping[str, str]) -> str:
     help="Set the new number of partitions, including the existing ones.",
 )
 @options
-def alter(console: Console, name: str, partitions: int) -> None:
+async def alter(console: Console, name: str, partitions: int) -> None:
     """Add partitions to a topic. Their number can't be reduced.
 
     Existing records stay where they are, but new records with the same key may go to another partition, so their order
@@ -333,10 +301,6 @@ def alter(console: Console, name: str, partitions: int) -> None:
     \b
     ottla topics alter orders --partitions 12
     """
-    run(_alter(console, name, partitions))
-
-
-async def _alter(console: Console, name: str, partitions: int) -> None:
     async with admin_of(console) as admin:
         before = len((await topics_of(admin, [name]))[name].partitions)
         if partitions == before:
@@ -357,17 +321,13 @@ async def _alter(console: Console, name: str, partitions: int) -> None:
 @click.option("--if-exists", is_flag=True, help="Ignore topics that don't exist.")
 @click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 @options
-def delete(console: Console, names: tuple[str, ...], if_exists: bool, yes: bool) -> None:
+async def delete(console: Console, names: tuple[str, ...], if_exists: bool, yes: bool) -> None:
     """Delete topics with all their records. Without --yes, the command asks first.
 
     \b
     ottla topics delete orders
     ottla topics delete test-1 test-2 --if-exists --yes
     """
-    run(_delete(console, names, if_exists, yes))
-
-
-async def _delete(console: Console, names: tuple[str, ...], if_exists: bool, yes: bool) -> None:
     async with admin_of(console) as admin:
         known = await admin.list_topics(include_internal=True)
         missing = [name for name in names if name not in known]
@@ -399,7 +359,7 @@ async def _delete(console: Console, names: tuple[str, ...], if_exists: bool, yes
 )
 @click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 @options
-def truncate(
+async def truncate(
     console: Console, name: str, before: int | None, everything: bool, partitions: str | None, yes: bool
 ) -> None:
     """Delete all records of a topic, or those below an offset. Without --yes, the command asks first.
@@ -411,16 +371,11 @@ def truncate(
     ottla topics truncate orders --all
     ottla topics truncate orders --before 1000 --partitions 0-2
     """
-    if (before is None) is not everything:
-        raise click.UsageError("give --before OFFSET or --all")
-    run(_truncate(console, name, before, numbers_in(partitions, "--partitions") if partitions else None, yes))
-
-
-async def _truncate(
-    console: Console, name: str, before: int | None, numbers: list[int] | None, yes: bool
-) -> None:
     from ..admin import OffsetSpec
 
+    if (before is None) is not everything:
+        raise click.UsageError("give --before OFFSET or --all")
+    numbers = numbers_in(partitions, "--partitions") if partitions else None
     async with admin_of(console) as admin:
         wanted = known_partitions({name: numbers}, await topics_of(admin, [name]))
         starts = await admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.EARLIEST))
@@ -445,11 +400,5 @@ async def _truncate(
         moved = now.get(partition, start)
         rows.append((partition.partition, start, moved, moved - start))
     console.table(
-        [
-            Column("Partition"),
-            Column("Start before", show=number),
-            Column("Start now", show=number),
-            Column("Deleted", show=number),
-        ],
-        rows,
+        ["Partition", *(Column(name, show=number) for name in ("Start before", "Start now", "Deleted"))], rows
     )
