@@ -228,11 +228,8 @@ class Buffer:
     def halt(self, state: PartitionState | None = None) -> None:
         """End the application's iterator, if it has records of this partition, or of any for None."""
         iteration = self._iteration
-        if iteration is None or (
-            state is not None and all(each.state is not state for each in iteration.chunks)
-        ):
-            return
-        self._follow(iteration, iteration.stop(), ended=True)
+        if iteration is not None and (state is None or any(each.state is state for each in iteration.chunks)):
+            self._follow(iteration, iteration.stop(), ended=True)
 
     def _follow(self, iteration: Iteration, taken: int, *, ended: bool) -> None:
         iteration.locate(taken)
@@ -267,11 +264,8 @@ class Buffer:
     def processed_offset(self, state: PartitionState) -> int | None:
         """The offset up to which the application has certainly processed a partition."""
         iteration = self._iteration
-        if iteration is not None:
-            processed = iteration.processed_offset(state, iteration.taken)
-            if processed is not None:
-                return processed
-        return state.processed_offset
+        processed = None if iteration is None else iteration.processed_offset(state, iteration.taken)
+        return state.processed_offset if processed is None else processed
 
     @property
     def progress(self) -> object:

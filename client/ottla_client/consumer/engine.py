@@ -16,12 +16,7 @@ from typing import TypeVar
 
 from ..cluster import Cluster
 from ..deadline import Deadline
-from ..errors import (
-    ClientError,
-    ClosedError,
-    ConfigurationError,
-    RequestTimeoutError,
-)
+from ..errors import ClientError, ClosedError, ConfigurationError, RequestTimeoutError
 from ..group.assignors import Assignor
 from ..group.offsets import OffsetsClient
 from ..types import TopicMetadata, TopicPartition
@@ -55,7 +50,11 @@ class Engine:
         self.settings = settings
         self.cluster = cluster
         self.positions = Positions()
-        self.buffer = Buffer(RecordReader(settings), settings.max_partition_fetch_bytes, self._on_room)
+        self.buffer = Buffer(
+            RecordReader(settings),
+            settings.max_partition_fetch_bytes,
+            on_room=lambda state: self.fetcher.wake_for(state),
+        )
         self.gate = PollGate(self.buffer)
         self.commits: OffsetCommits | None = None
         self.membership: Membership | None = None
@@ -139,13 +138,16 @@ class Engine:
             return
         self.closed = True
         self.buffer.halt()
-        if processed:
+        # Before the gate opens: a rebalance that waits there commits what is processed.
+        if not commit:
+            self._abandon_commits()
+        elif processed:
             self.buffer.mark_processed()
         self.gate.close()
         if not self.started:
             return
         try:
-            await self._close(deadline, commit)
+            await self._close(deadline)
         finally:
             # The close may have been cancelled, or have failed: stop everything.
             self.fetcher.stop()
@@ -155,7 +157,7 @@ class Engine:
                 await self.membership.close(Deadline(0.0))
             await self.cluster.close()
 
-    async def _close(self, deadline: Deadline, commit: bool) -> None:
+    async def _close(self, deadline: Deadline) -> None:
         if self._unlisten is not None:
             self._unlisten()
         self.fetcher.stop()
@@ -163,8 +165,6 @@ class Engine:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.fetcher.wait_stopped()
-        if not commit:
-            self._abandon_commits()
         if self.membership is not None:
             await self.membership.close(deadline)
         self.resolver.stop()
@@ -236,7 +236,7 @@ class Engine:
             except TimeoutError:
                 pass
             self._topics_wanted.clear()
-            deadline = Deadline(self.settings.request_timeout_ms / 1000)
+            deadline = Deadline(self.settings.request_timeout)
             try:
                 if self.pattern is not None:
                     self._match(await self.cluster.fetch_topics(None, deadline))
@@ -408,9 +408,6 @@ class Engine:
         self.buffer.drop(state)
         self.resolver.reset_by_policy(state, "the log doesn't have it")
         self.wake()
-
-    def _on_room(self, state: PartitionState) -> None:
-        self.fetcher.wake_for(state)
 
     def _resolved(self) -> None:
         self.wake()

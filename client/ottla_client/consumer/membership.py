@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence, Set
+from dataclasses import dataclass
 
 from ..cluster import Cluster
 from ..deadline import Deadline
@@ -21,43 +22,31 @@ from .settings import ConsumerSettings
 _log = logging.getLogger("ottla_client")
 
 
+@dataclass(eq=False)
 class Membership:
     """Joins the group when the consumer subscribes to topics."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        group_id: str,
-        settings: ConsumerSettings,
-        strategies: Sequence[str | Assignor],
-        positions: Positions,
-        buffer: Buffer,
-        gate: PollGate,
-        commits: OffsetCommits,
-        *,
-        assigned: Callable[[Collection[TopicPartition]], None],
-        removed: Callable[[Collection[TopicPartition]], None],
-        ready: Callable[[], None],
-    ) -> None:
-        """``assigned`` adds partitions, ``ready`` is called when they may be read, ``removed`` drops them."""
-        self._cluster = cluster
-        self._group_id = group_id
-        self._settings = settings
-        self._strategies = strategies
-        self._positions = positions
-        self._buffer = buffer
-        self._gate = gate
-        self._commits = commits
-        self._assigned = assigned
-        self._removed = removed
-        self._ready = ready
-        self._leaving: asyncio.Task[None] | None = None
-        self._progress: object = None
-        self.listener: RebalanceListener | None = None
+    cluster: Cluster
+    group_id: str
+    settings: ConsumerSettings
+    strategies: Sequence[str | Assignor]
+    positions: Positions
+    buffer: Buffer
+    gate: PollGate
+    commits: OffsetCommits
+    assigned: Callable[[Collection[TopicPartition]], None]
+    """Adds partitions."""
+    removed: Callable[[Collection[TopicPartition]], None]
+    """Drops partitions."""
+    ready: Callable[[], None]
+    """Called when assigned partitions may be read."""
+    listener: RebalanceListener | None = None
+    _leaving: asyncio.Task[None] | None = None
+    _progress: object = None
 
     @property
     def _member(self) -> GroupMember | None:
-        return self._commits.member
+        return self.commits.member
 
     def subscribe(self, topics: Collection[str]) -> None:
         """Join the group for these topics, or join again because they have changed."""
@@ -65,13 +54,13 @@ class Membership:
         if member is not None:
             member.subscribe(topics)
             return
-        member = self._commits.member = GroupMember(
-            self._cluster,
-            self._group_id,
-            settings=self._settings,
-            assignors=assignors_named(self._strategies),
+        member = self.commits.member = GroupMember(
+            self.cluster,
+            self.group_id,
+            settings=self.settings,
+            assignors=assignors_named(self.strategies),
             callbacks=self,
-            offsets=self._commits.client,
+            offsets=self.commits.client,
         )
         member.subscribe(topics)
         if self._leaving is None or self._leaving.done():
@@ -79,19 +68,19 @@ class Membership:
 
     def leave(self) -> None:
         """Leave the group in the background; a later ``subscribe`` joins again."""
-        member, self._commits.member = self._commits.member, None
+        member, self.commits.member = self.commits.member, None
         if member is None:
             return
-        offsets = self._commits.processed(self._positions.partitions)
+        offsets = self.commits.processed(self.positions.partitions)
         before = self._leaving
 
         async def leaving() -> None:
             if before is not None:
                 await before
-            deadline = Deadline(self._settings.request_timeout_ms / 1000)
-            await self._commits.commit_processed(offsets, deadline, member)
+            deadline = Deadline(self.settings.request_timeout)
+            await self.commits.commit_processed(offsets, deadline, member)
             await member.close(deadline)
-            if self._member is not None and not self._gate.closing:
+            if self._member is not None and not self.gate.closing:
                 self._member.start()
 
         self._leaving = asyncio.get_running_loop().create_task(leaving())
@@ -106,41 +95,41 @@ class Membership:
 
         An application that takes records one by one, or waits in a poll, doesn't call ``polled``.
         """
-        progress = self._buffer.progress
-        alive = self._gate.inside or progress != self._progress
+        progress = self.buffer.progress
+        alive = self.gate.inside or progress != self._progress
         self._progress = progress
         if self._member is not None:
             if self._member.failure is not None:
-                self._gate.signal()
+                self.gate.signal()
             elif alive:
                 self._member.polled()
 
     async def close(self, deadline: Deadline) -> None:
         """Commit what the application is done with, and leave the group."""
-        await self._commits.stop(deadline)
+        await self.commits.stop(deadline)
         if self._leaving is not None and not self._leaving.done():
             await asyncio.wait((self._leaving,), timeout=deadline.left())
             self._leaving.cancel()
-        await self._commits.commit_processed(self._commits.processed(self._positions.partitions), deadline)
+        await self.commits.commit_processed(self.commits.processed(self.positions.partitions), deadline)
         if self._member is not None:
             await self._member.close(deadline)
 
     async def on_revoked(self, partitions: Set[TopicPartition]) -> None:
         """Commit and give the partitions up, once the application is done with their records."""
-        async with self._gate.held(self._settings.max_poll_interval_ms / 1000) as idle:
+        async with self.gate.held(self.settings.max_poll_interval_ms / 1000) as idle:
             if not idle:
                 _log.warning("partitions are given up while the application may be processing their records")
-            await self._commits.commit_processed(self._commits.processed(partitions))
+            await self.commits.commit_processed(self.commits.processed(partitions))
             try:
                 if self.listener is not None:
                     await call_listener(self.listener.on_partitions_revoked, frozenset(partitions))
             finally:
-                self._removed(partitions)
+                self.removed(partitions)
 
     async def on_assigned(self, partitions: Set[TopicPartition]) -> None:
         """Add the partitions; their positions are looked up after the listener could set them."""
-        self._assigned(partitions)
-        states = [state for partition in partitions if (state := self._positions.get(partition)) is not None]
+        self.assigned(partitions)
+        states = [state for partition in partitions if (state := self.positions.get(partition)) is not None]
         for state in states:
             state.busy = True
         try:
@@ -149,10 +138,10 @@ class Membership:
         finally:
             for state in states:
                 state.busy = False
-            self._ready()
+            self.ready()
 
     async def on_lost(self, partitions: Set[TopicPartition]) -> None:
         """Drop the partitions at once: other members may be reading them."""
-        self._removed(partitions)
+        self.removed(partitions)
         if self.listener is not None:
             await call_listener(self.listener.on_partitions_lost, frozenset(partitions))

@@ -92,11 +92,9 @@ class OffsetCommits:
         """Commit the offsets from ``processed``; a failure is only logged. Returns whether it succeeded."""
         if not offsets:
             return True
-        limit = self._settings.request_timeout_ms / 1000
+        deadline = (deadline or Deadline(None)).within(self._settings.request_timeout)
         try:
-            await self.commit(
-                offsets, Deadline(limit) if deadline is None else deadline.within(limit), member
-            )
+            await self.commit(offsets, deadline, member)
         except ClientError as error:
             _log.warning("the automatic commit of offsets failed: %s", error)
             return False
