@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Awaitable, Callable, Collection, Sequence, Set
 from dataclasses import dataclass
+from inspect import isawaitable
 
 from ..cluster import Cluster
 from ..deadline import Deadline
@@ -13,13 +14,41 @@ from ..group.assignors import Assignor, assignors_named
 from ..group.member import GroupMember
 from ..types import TopicPartition
 from .buffer import Buffer
-from .listener import RebalanceListener, call_listener
 from .offset_commits import OffsetCommits
 from .poll_gate import PollGate
 from .positions import Positions
 from .settings import ConsumerSettings
 
 _log = logging.getLogger("ottla_client")
+
+
+class RebalanceListener:
+    """Called when partitions are assigned and revoked. Override what you need, with plain or async functions.
+
+    The consumer's own task calls them while the application is inside a poll or processes no records. They may use the
+    consumer: commit in ``on_partitions_revoked``, seek in ``on_partitions_assigned``. The next poll raises their
+    exceptions. Source: Java's ``ConsumerRebalanceListener``.
+    """
+
+    def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> Awaitable[None] | None:
+        """The consumer gives these up when the call returns."""
+
+    def on_partitions_assigned(self, assigned: frozenset[TopicPartition]) -> Awaitable[None] | None:
+        """These are new. Called after each rebalance, also without any; they are read when the call returns."""
+
+    def on_partitions_lost(self, lost: frozenset[TopicPartition]) -> Awaitable[None] | None:
+        """Other members may have these already, so commits fail. Calls ``on_partitions_revoked`` by default."""
+        return self.on_partitions_revoked(lost)
+
+
+async def _call(
+    function: Callable[[frozenset[TopicPartition]], Awaitable[None] | None],
+    partitions: frozenset[TopicPartition],
+) -> None:
+    """Call a listener's function, and await it if it is async."""
+    result = function(partitions)
+    if isawaitable(result):
+        await result
 
 
 @dataclass(eq=False)
@@ -122,7 +151,7 @@ class Membership:
             await self.commits.commit_processed(self.commits.processed(partitions))
             try:
                 if self.listener is not None:
-                    await call_listener(self.listener.on_partitions_revoked, frozenset(partitions))
+                    await _call(self.listener.on_partitions_revoked, frozenset(partitions))
             finally:
                 self.removed(partitions)
 
@@ -134,7 +163,7 @@ class Membership:
             state.busy = True
         try:
             if self.listener is not None:
-                await call_listener(self.listener.on_partitions_assigned, frozenset(partitions))
+                await _call(self.listener.on_partitions_assigned, frozenset(partitions))
         finally:
             for state in states:
                 state.busy = False
@@ -144,4 +173,4 @@ class Membership:
         """Drop the partitions at once: other members may be reading them."""
         self.removed(partitions)
         if self.listener is not None:
-            await call_listener(self.listener.on_partitions_lost, frozenset(partitions))
+            await _call(self.listener.on_partitions_lost, frozenset(partitions))

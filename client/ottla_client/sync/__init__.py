@@ -12,6 +12,6 @@ Each object has an event loop in a background thread. Objects that are still ope
 
 from .admin import Admin as Admin
 from .consumer import Consumer as Consumer
-from .delivery import BatchDelivery as BatchDelivery
-from .delivery import Delivery as Delivery
+from .producer import BatchDelivery as BatchDelivery
 from .producer import Producer as Producer
+from .send_queue import Delivery as Delivery

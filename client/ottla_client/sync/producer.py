@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -11,18 +11,10 @@ from ..deadline import Deadline
 from ..errors import ClosedError, RequestTimeoutError
 from ..producer import Producer as AsyncProducer
 from ..producer.batch import RECORD_OVERHEAD
-from ..producer.records import (
-    HeadersLike,
-    check_size,
-    check_timestamp,
-    record_size,
-    to_bytes,
-    to_headers,
-)
+from ..producer.records import HeadersLike, check_size, check_timestamp, record_size, to_bytes, to_headers
 from ..producer.settings import ProducerOptions, ProducerSettings
 from ..settings import DEFAULT_BOOTSTRAP, accepts
-from .delivery import BatchDelivery, Delivery
-from .send_queue import SendQueue
+from .send_queue import Delivery, SendQueue
 from .sync_client import EXIT_SECONDS, SyncClient, blocking
 
 if TYPE_CHECKING:
@@ -30,10 +22,53 @@ if TYPE_CHECKING:
 
     from ottla_protocol.records.record import Headers
 
+    from ..producer import AppendedRange
+    from ..producer import BatchDelivery as AsyncBatchDelivery
     from ..types import RecordMetadata
 
 
 _log = logging.getLogger("ottla_client")
+
+
+class BatchDelivery:
+    """The outcome of one ``send_batch``; used like a Delivery."""
+
+    __slots__ = ("_call", "_inner")
+
+    def __init__(self, inner: AsyncBatchDelivery, call: Callable[[Any], Any]) -> None:
+        self._inner = inner
+        self._call = call
+
+    def __len__(self) -> int:
+        """The number of records."""
+        return len(self._inner)
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def done(self) -> bool:
+        """Whether every record was delivered or has failed."""
+        return self._inner.done()
+
+    def result(self, timeout: float | None = None) -> list[AppendedRange]:
+        """Wait until all records are acknowledged, and return their ranges of offsets.
+
+        Raises BatchDeliveryError if some were not delivered, RequestTimeoutError after ``timeout`` seconds.
+        """
+        if not self._inner.done():
+            self._call(self._wait(timeout))
+        return self._inner.result()
+
+    async def _wait(self, timeout: float | None) -> None:
+        try:
+            async with Deadline(timeout).timeout() as limit:
+                await self._inner
+        except TimeoutError:
+            if limit.expired():
+                raise RequestTimeoutError(
+                    f"the records were not acknowledged within {timeout:g} s; they are still being sent"
+                ) from None
+            raise
 
 
 class Producer(SyncClient[AsyncProducer]):

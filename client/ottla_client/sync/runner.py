@@ -54,10 +54,6 @@ class _Call(Generic[T]):
         if self.task is not None:
             self.task.cancel()
 
-    def abandon(self) -> None:
-        """Drop a call that never began."""
-        self._coroutine.close()
-
 
 class Runner:
     """Uses the program's event loop policy, so with uvloop's policy the loop is uvloop's."""
@@ -78,7 +74,7 @@ class Runner:
         """
         call = _Call(coroutine)
         if threading.current_thread() is self._thread:
-            call.abandon()
+            coroutine.close()
             raise ClientError(
                 "the client was called from its own background thread, which can't wait for itself; don't call the"
                 " client in callbacks, serializers or deserializers"
@@ -86,7 +82,7 @@ class Runner:
         try:
             self.post(call.begin)
         except ClosedError:
-            call.abandon()
+            coroutine.close()
             raise
         try:
             call.ended.wait()

@@ -1,4 +1,4 @@
-"""Passes records from the threads that send them to the producer's event loop.
+"""Passes records from the threads that send them to the producer's event loop, and their outcomes back.
 
 A thread appends a record to a list, and wakes the loop unless another record has. The loop takes the whole list and
 sends its records in order. So many records cost one wake-up. When the list has QUEUE_BYTES, threads wait.
@@ -7,17 +7,19 @@ sends its records in order. So many records cost one wake-up. When the list has 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..deadline import Deadline
-from ..errors import BufferFullError, ClosedError
-from .delivery import Delivery, Refusal
+from ..errors import BufferFullError, ClosedError, RequestTimeoutError
 
 if TYPE_CHECKING:
+    from ..producer import Delivery as AsyncDelivery
     from ..producer import Producer as AsyncProducer
     from ..producer.records import HeadersLike
+    from ..types import RecordMetadata
     from .runner import Runner
 
 QUEUE_BYTES = 1024 * 1024
@@ -25,8 +27,87 @@ QUEUE_BYTES = 1024 * 1024
 TURN = 1000
 """Records after which other tasks of the loop get a turn."""
 
-_Entry = tuple[Delivery, str, Any, Any, int | None, int | None, "HeadersLike"]
+_log = logging.getLogger("ottla_client.producer")
+
+_Entry = tuple["Delivery", str, Any, Any, int | None, int | None, "HeadersLike"]
 _Marker = asyncio.Future[None]
+
+
+class Refusal:
+    """The outcome of a record that could not be buffered."""
+
+    __slots__ = ("_error", "_looked_at", "_topic")
+
+    def __init__(self, topic: str, error: Exception) -> None:
+        self._topic = topic
+        self._error = error
+        self._looked_at = False
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> RecordMetadata:
+        self._looked_at = True
+        raise self._error
+
+    def exception(self) -> Exception:
+        self._looked_at = True
+        return self._error
+
+    def __repr__(self) -> str:
+        return f"<Delivery of a record for {self._topic}: failed>"
+
+    def __del__(self) -> None:
+        if not self._looked_at:
+            text = "a record for %s was not sent, and its delivery was never checked: %s"
+            _log.error(text, self._topic, self._error)
+
+
+class Delivery:
+    """The outcome of one record. Any thread may ask for it, any number of times, also after ``close``.
+
+    If you never ask, a failure is logged.
+    """
+
+    __slots__ = ("_inner", "_queue")
+
+    def __init__(self, queue: SendQueue) -> None:
+        self._queue = queue
+        self._inner: AsyncDelivery | Refusal | None = None
+
+    def done(self) -> bool:
+        """Whether the record was delivered or has failed."""
+        inner = self._inner
+        return inner is not None and inner.done()
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait until the record is acknowledged, and return where it was stored. Raises the reason of a failure.
+
+        Raises RequestTimeoutError after ``timeout`` seconds; the record may still be delivered.
+        """
+        return self._finished(timeout).result()
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Wait for the outcome, and return the reason of a failure; None without one."""
+        return self._finished(timeout).exception()
+
+    def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
+        """Call ``callback(delivery)`` at the outcome.
+
+        The background thread calls it: keep it short, and don't call the producer in it.
+        """
+        self._queue.when_done(self, callback)
+
+    def _finished(self, timeout: float | None) -> AsyncDelivery | Refusal:
+        if not self.done() and not self._queue.wait(self, timeout):
+            raise RequestTimeoutError(
+                f"the record was not acknowledged within {timeout:g} s; it is still being sent"
+            )
+        assert self._inner is not None
+        return self._inner
+
+    def __repr__(self) -> str:
+        return "<Delivery: not buffered yet>" if self._inner is None else repr(self._inner)
 
 
 class SendQueue:
@@ -57,11 +138,8 @@ class SendQueue:
             self._wait_for_room()
         with self._lock:
             if self._closed or self._runner is None:
-                raise ClosedError(
-                    "the producer is closed"
-                    if self._closed
-                    else 'the producer is not started: use "with", or start()'
-                )
+                why = "closed" if self._closed else 'not started: use "with", or start()'
+                raise ClosedError(f"the producer is {why}")
             self._list.append(entry)
             self._bytes += size
             if self._awake:

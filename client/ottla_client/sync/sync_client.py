@@ -71,11 +71,8 @@ class SyncClient(Generic[C]):
         runner = self._runner
         if runner is None or self._closed:
             coroutine.close()
-            raise ClosedError(
-                f"the {type(self).__name__.lower()} is closed"
-                if self._closed
-                else f'the {type(self).__name__.lower()} is not started: use "with", or start()'
-            )
+            why = "closed" if self._closed else 'not started: use "with", or start()'
+            raise ClosedError(f"the {type(self).__name__.lower()} is {why}")
         return runner.call(coroutine, rescue)
 
     def _post(self, function: Callable[[], object]) -> None:
