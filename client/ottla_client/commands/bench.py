@@ -10,12 +10,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import cycle, islice
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import click
 
 from ..errors import RequestTimeoutError
+from .client_options import Command, option_group
 from .completion import complete_topics
 from .console import Console, options
 from .producer_options import ACKS, COMPRESSION, LINGER, producer_options
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from ..consumer import Consumer
     from ..producer import BatchDelivery, Producer
     from ..settings import ConnectionSettings
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 # Records per send_batch call, and calls in flight, as in a program that sends in bulk.
 _IN_A_CALL = 1_000
@@ -53,51 +52,43 @@ def bench() -> None:
 
 def _with_topic(records: int) -> Callable[[Command], Command]:
     """The options of all benchmarks; ``records`` is the default number of records."""
-
-    def decorate(command: Command) -> Command:
-        for option in reversed(
-            (
-                click.option(
-                    "-n",
-                    "--records",
-                    type=click.IntRange(min=1),
-                    default=records,
-                    show_default=True,
-                    metavar="N",
-                    help="Set the number of records.",
-                ),
-                click.option(
-                    "-s",
-                    "--size",
-                    type=click.IntRange(min=0),
-                    default=100,
-                    show_default=True,
-                    metavar="BYTES",
-                    help="Set the size of a value. Records have no key.",
-                ),
-                click.option(
-                    "--partitions",
-                    type=click.IntRange(min=1),
-                    default=1,
-                    show_default=True,
-                    metavar="N",
-                    help="Set the topic's number of partitions.",
-                ),
-                click.option(
-                    "--replication-factor",
-                    "replication",
-                    type=click.IntRange(min=1, max=32767),
-                    metavar="N",
-                    help="Set the topic's replication factor. Without it, the broker's default applies.",
-                ),
-                ACKS,
-                COMPRESSION,
-            )
-        ):
-            command = option(command)
-        return command
-
-    return decorate
+    return option_group(
+        click.option(
+            "-n",
+            "--records",
+            type=click.IntRange(min=1),
+            default=records,
+            show_default=True,
+            metavar="N",
+            help="Set the number of records.",
+        ),
+        click.option(
+            "-s",
+            "--size",
+            type=click.IntRange(min=0),
+            default=100,
+            show_default=True,
+            metavar="BYTES",
+            help="Set the size of a value. Records have no key.",
+        ),
+        click.option(
+            "--partitions",
+            type=click.IntRange(min=1),
+            default=1,
+            show_default=True,
+            metavar="N",
+            help="Set the topic's number of partitions.",
+        ),
+        click.option(
+            "--replication-factor",
+            "replication",
+            type=click.IntRange(min=1, max=32767),
+            metavar="N",
+            help="Set the topic's replication factor. Without it, the broker's default applies.",
+        ),
+        ACKS,
+        COMPRESSION,
+    )
 
 
 @bench.command("produce")
@@ -229,9 +220,7 @@ class _Bench:
                 async with self._producer() as producer:
                     with self._console.progress("make records", total=self._records) as bar:
                         await self._send_lists(producer, name, bar)
-            partitions = [
-                TopicPartition(name, number) for number in await consumer.partitions_for(name) or ()
-            ]
+            partitions = [TopicPartition(name, each) for each in await consumer.partitions_for(name)]
             first, end = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
             taken = size = 0
             latencies: list[float] = []
@@ -251,14 +240,11 @@ class _Bench:
                     size += sum([len(record.value) for record in records if record.value is not None])
                     bar.update(taken)
                 seconds = perf_counter() - started
-        self._facts |= {"records": taken, "bytes": round(size / taken) if taken else 0}
-        if topic is not None:
-            self._facts = {
-                "topic": topic,
-                "records": taken,
-                "bytes": self._facts["bytes"],
-                "partitions": len(partitions),
-            }
+        found = {"records": taken, "bytes": round(size / taken) if taken else 0}
+        if topic is None:
+            self._facts |= found
+        else:
+            self._facts = {"topic": topic, **found, "partitions": len(partitions)}
         self._report("consume", seconds, latencies, "Polls took")
 
     async def roundtrip(self) -> None:
@@ -267,9 +253,7 @@ class _Bench:
         latencies: list[float] = []
         async with self._topic() as topic, self._producer() as producer, self._consumer() as consumer:
             await producer.send_and_wait(topic, self._values[0])
-            partitions = [
-                TopicPartition(topic, number) for number in await consumer.partitions_for(topic) or ()
-            ]
+            partitions = [TopicPartition(topic, each) for each in await consumer.partitions_for(topic)]
             consumer.assign(partitions)
             for partition, offset in (await consumer.end_offsets(partitions)).items():
                 consumer.seek(partition, offset)
@@ -299,17 +283,8 @@ class _Bench:
         found = {f"p{p}_ms": _percentile(latencies, p) for p in _PERCENTILES}
         found["max_ms"] = round(latencies[-1] * 1000, 3) if latencies else 0.0
         if self._console.as_json:
-            bytes_per_second = round(rate * facts["bytes"])
-            self._console.emit(
-                {
-                    "bench": what,
-                    **facts,
-                    "seconds": round(seconds, 3),
-                    "records_per_second": round(rate),
-                    "bytes_per_second": bytes_per_second,
-                    **found,
-                }
-            )
+            rates = {"records_per_second": round(rate), "bytes_per_second": round(rate * facts["bytes"])}
+            self._console.emit({"bench": what, **facts, "seconds": round(seconds, 3), **rates, **found})
             return
         setting = ", ".join(
             f"{name} {value}" for name, value in facts.items() if name not in ("records", "bytes")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -11,6 +11,8 @@ from ..errors import ConfigurationError
 
 if TYPE_CHECKING:
     from ..settings import ConnectionSettings
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 _TO_CONNECT = 3.0
 
@@ -21,6 +23,17 @@ def pair(text: str, option: str) -> tuple[str, str]:
     if not equals or not key.strip():
         raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
     return key.strip(), value.strip()
+
+
+def option_group(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """One decorator for options that several commands have, in the order of their help."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 class ClientOptions:

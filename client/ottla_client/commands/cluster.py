@@ -12,6 +12,7 @@ import click
 
 from ..errors import ClientError
 from .admin_common import admin_of, count_of, plural, ranges_of
+from .client_options import option_group
 from .cluster_state import KINDS, ClusterState, api_name, document, look
 from .console import Console, one_line, options, to_json
 from .elect import elect
@@ -24,21 +25,18 @@ if TYPE_CHECKING:
     from .rich_output import LiveView
 
 
-def _looking(command: Any) -> Any:
-    for option in (
-        click.option(
-            "--interval",
-            type=click.FloatRange(min=0.1),
-            default=2,
-            show_default=True,
-            metavar="SECONDS",
-            help="Set the interval of --watch.",
-        ),
-        click.option("--watch", is_flag=True, help="Keep showing the state until Ctrl-C."),
-        click.option("--apis", is_flag=True, help="Show the APIs that brokers serve, with versions."),
-    ):
-        command = option(command)
-    return command
+_looking = option_group(
+    click.option("--apis", is_flag=True, help="Show the APIs that brokers serve, with versions."),
+    click.option("--watch", is_flag=True, help="Keep showing the state until Ctrl-C."),
+    click.option(
+        "--interval",
+        type=click.FloatRange(min=0.1),
+        default=2,
+        show_default=True,
+        metavar="SECONDS",
+        help="Set the interval of --watch.",
+    ),
+)
 
 
 @click.group(invoke_without_command=True)

@@ -25,7 +25,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -34,14 +34,13 @@ import click
 from ..errors import ClientError, ConfigurationError
 from ..settings import DEFAULT_BOOTSTRAP
 from ..suggestions import did_you_mean
-from .client_options import ClientOptions
+from .client_options import ClientOptions, Command, option_group
 from .tables import Column, plain_table, printable
 
 if TYPE_CHECKING:
     from .progress import Progress
 
 T = TypeVar("T")
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 # Objects allocated, less those freed, before a garbage collection.
 _COLLECT_AFTER = 200_000
@@ -159,6 +158,37 @@ class Console:
             raise click.ClickException("nothing was changed")
 
 
+_COMMON = option_group(
+    click.option(
+        "-b",
+        "--bootstrap-server",
+        envvar=ENVIRONMENT,
+        default=DEFAULT_BOOTSTRAP,
+        show_default=True,
+        show_envvar=True,
+        metavar="HOST:PORT[,…]",
+        help="Connect to these brokers first.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=30,
+        show_default=True,
+        metavar="SECONDS",
+        help="Set how long the cluster may take to answer.",
+    ),
+    click.option(
+        "-X",
+        "--client-option",
+        "client_settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help=CLIENT_OPTION_HELP,
+    ),
+)
+
+
 def options(command: Command) -> Command:
     """Add the common options to a command, which gets a `Console` as its first argument; `run` it if it is async."""
 
@@ -175,37 +205,7 @@ def options(command: Command) -> Command:
         done = command(Console(settings, as_json=as_json), *args, **rest)
         return run(done) if asyncio.iscoroutine(done) else done
 
-    for option in (
-        click.option(
-            "-X",
-            "--client-option",
-            "client_settings",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help=CLIENT_OPTION_HELP,
-        ),
-        click.option(
-            "--timeout",
-            type=click.FloatRange(min=0, min_open=True),
-            default=30,
-            show_default=True,
-            metavar="SECONDS",
-            help="Set how long the cluster may take to answer.",
-        ),
-        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-        click.option(
-            "-b",
-            "--bootstrap-server",
-            envvar=ENVIRONMENT,
-            default=DEFAULT_BOOTSTRAP,
-            show_default=True,
-            show_envvar=True,
-            metavar="HOST:PORT[,…]",
-            help="Connect to these brokers first.",
-        ),
-    ):
-        with_console = option(with_console)
-    return with_console  # type: ignore[return-value]
+    return _COMMON(with_console)  # type: ignore[return-value]
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

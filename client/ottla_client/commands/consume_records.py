@@ -123,7 +123,7 @@ class ConsumeRun:
         partitions = [
             TopicPartition(topic, partition)
             for topic in topics
-            for partition in sorted(await consumer.partitions_for(topic) or ())
+            for partition in sorted(await consumer.partitions_for(topic))
             if not wanted.partitions or partition in wanted.partitions
         ]
         consumer.assign(partitions)

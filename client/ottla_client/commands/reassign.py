@@ -22,6 +22,7 @@ from .admin_common import (
     wanted_partitions,
     without_repeats,
 )
+from .client_options import option_group
 from .cluster_state import log_dirs
 from .completion import complete_topics
 from .console import Console, options, unknown
@@ -62,26 +63,21 @@ class _Doing:
                 raise click.UsageError(f"{option} needs --execute")
 
 
-def _plan_options(command: Any) -> Any:
-    """The options of both `reassign` and `drain`."""
-    for option in (
-        click.option(
-            "--execute", is_flag=True, help="Carry out the plan. Without it, the plan is only shown."
-        ),
-        click.option("--no-wait", is_flag=True, help="With --execute, end as soon as all moves have begun."),
-        click.option(
-            "--throttle",
-            type=click.IntRange(min=1),
-            metavar="BYTES",
-            help="With --execute, limit copying from and to each broker to this many bytes per second.",
-        ),
-        click.option("--save", metavar="FILE", help="Write the plan to FILE in Kafka's JSON."),
-        click.option(
-            "--save-current", metavar="FILE", help="Write the current assignment to FILE, to go back to."
-        ),
-    )[::-1]:
-        command = option(command)
-    return command
+_plan_options = option_group(
+    click.option("--execute", is_flag=True, help="Carry out the plan. Without it, the plan is only shown."),
+    click.option("--no-wait", is_flag=True, help="With --execute, end as soon as all moves have begun."),
+    click.option(
+        "--throttle",
+        type=click.IntRange(min=1),
+        metavar="BYTES",
+        help="With --execute, limit copying from and to each broker to this many bytes per second.",
+    ),
+    click.option("--save", metavar="FILE", help="Write the plan to FILE in Kafka's JSON."),
+    click.option(
+        "--save-current", metavar="FILE", help="Write the current assignment to FILE, to go back to."
+    ),
+)
+"""The options of both `reassign` and `drain`."""
 
 
 @click.command(short_help="Spread partitions evenly over brokers.")

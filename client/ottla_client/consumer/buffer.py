@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CorruptBatchError, DeserializationError
@@ -26,19 +27,19 @@ ENOUGH = 500
 """Records to gather for one iterator, from as many partitions as needed."""
 
 
+@dataclass(eq=False)
 class Buffer:
     """The chunks of all partitions, in the order of their arrival."""
 
-    def __init__(self, reader: RecordReader, room: int, on_room: Callable[[PartitionState], None]) -> None:
-        """``on_room`` is called when fewer than ``room`` bytes of a partition are left."""
-        self._reader = reader
-        self._room = room
-        self._on_room = on_room
-        self._chunks: deque[Chunk] = deque()
-        self._iteration: Iteration | None = None
-        """The records that the application may be taking one by one."""
-        self._unprocessed: set[PartitionState] = set()
-        """Partitions with records that were handed out since the application last asked for some."""
+    reader: RecordReader
+    room: int
+    on_room: Callable[[PartitionState], None]
+    """Called when fewer than ``room`` bytes of a partition are left."""
+    _chunks: deque[Chunk] = field(default_factory=deque)
+    _iteration: Iteration | None = None
+    """The records that the application may be taking one by one."""
+    _unprocessed: set[PartitionState] = field(default_factory=set)
+    """Partitions with records that were handed out since the application last asked for some."""
 
     def add(self, chunk: Chunk) -> None:
         """Add a chunk that continues its partition's buffered records."""
@@ -139,7 +140,7 @@ class Buffer:
             while count > 0:
                 before = chunk.at
                 try:
-                    part = self._reader.part(chunk, count)
+                    part = self.reader.part(chunk, count)
                 except CorruptBatchError as error:
                     self._went_on(chunk, before)
                     if parts:
@@ -172,7 +173,7 @@ class Buffer:
             return True
         before = chunk.at
         try:
-            found = self._reader.read(chunk, RUN)
+            found = self.reader.read(chunk, RUN)
         except (CorruptBatchError, DeserializationError):
             self._went_on(chunk, before)
             raise
@@ -196,19 +197,19 @@ class Buffer:
             # It may have been damaged in transit, or be intact on another broker: fetch it again.
             state = self._chunks[-1].state
             self.drop(state)
-            self._on_room(state)
+            self.on_room(state)
 
     def _shrink(self, chunk: Chunk, size: int) -> None:
         state = chunk.state
         before = state.buffered
         state.buffered = max(0, before - size)
-        if before >= self._room > state.buffered:
-            self._on_room(state)
+        if before >= self.room > state.buffered:
+            self.on_room(state)
 
     def _finish(self, chunk: Chunk) -> None:
         self._chunks.remove(chunk)
         if not chunk.state.buffered:
-            self._on_room(chunk.state)
+            self.on_room(chunk.state)
 
     def _moved(self, chunk: Chunk) -> None:
         """Rows of a chunk were handed out: move the position."""

@@ -60,7 +60,9 @@ class Engine:
         self.membership: Membership | None = None
         if settings.group_id is not None:
             offsets = OffsetsClient(cluster, settings.group_id)
-            self.commits = OffsetCommits(offsets, settings, self.positions, self.buffer)
+            self.commits = OffsetCommits(
+                offsets, settings, self.positions, self.buffer, settings.enable_auto_commit
+            )
             self.membership = Membership(
                 cluster,
                 settings.group_id,
@@ -172,7 +174,7 @@ class Engine:
 
     def _abandon_commits(self) -> None:
         if self.commits is not None:
-            self.commits.abandon()
+            self.commits.automatic = False
 
     def check(self) -> None:
         """Raise ClosedError unless the consumer is started and open."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -41,41 +42,33 @@ class TopicBuffer:
         self.sticky = StickyPartition(limit, random)
 
 
+@dataclass(eq=False, kw_only=True)
 class Accumulator:
     """All records that are sent and not acknowledged. Belongs to one event loop."""
 
-    def __init__(
-        self,
-        *,
-        batch_size: int,
-        buffer_memory: int,
-        linger: float,
-        retries: RetryPolicy,
-        identities: ProducerIdHolder | None,
-        random: Random,
-    ) -> None:
-        """``linger`` in seconds; without ``identities`` batches have no sequence numbers."""
-        self.batch_size = batch_size
-        self.linger = linger
-        self.memory = BufferPool(buffer_memory)
-        self.topics: dict[str, TopicBuffer] = {}
-        self.plain: dict[str, Batch] = {}
-        """By topic, the open batch for records without a key: the fast path of ``Producer.send``."""
-        self.lingering: deque[Batch] = deque()
-        """Batches that wait for linger to pass, the first due first."""
-        self.on_ready: Callable[[PartitionQueue], None] = lambda _: None
-        """Called when a queue may have a batch to send, once there is a sender."""
-        self.on_open: Callable[[], None] = lambda: None
-        """Called when a batch is opened and its time starts."""
-        self._retries = retries
-        self._identities = identities
-        self._random = random
+    batch_size: int
+    linger: float
+    """Seconds."""
+    memory: BufferPool
+    retries: RetryPolicy
+    identities: ProducerIdHolder | None
+    """None: batches have no sequence numbers."""
+    random: Random
+    topics: dict[str, TopicBuffer] = field(default_factory=dict)
+    plain: dict[str, Batch] = field(default_factory=dict)
+    """By topic, the open batch for records without a key: the fast path of ``Producer.send``."""
+    lingering: deque[Batch] = field(default_factory=deque)
+    """Batches that wait for linger to pass, the first due first."""
+    on_ready: Callable[[PartitionQueue], None] = lambda _: None
+    """Called when a queue may have a batch to send, once there is a sender."""
+    on_open: Callable[[], None] = lambda: None
+    """Called when a batch is opened and its time starts."""
 
     def topic(self, name: str, partitions: Iterable[int]) -> TopicBuffer:
         """The queues of ``name``, which has these ``partitions`` now."""
         buffer = self.topics.get(name)
         if buffer is None:
-            buffer = self.topics[name] = TopicBuffer(name, self.batch_size, self._random)
+            buffer = self.topics[name] = TopicBuffer(name, self.batch_size, self.random)
         known = sorted(partitions)
         if known != buffer.partitions:
             buffer.partitions = known
@@ -88,9 +81,9 @@ class Accumulator:
         """The queue of one partition."""
         queue = topic.queues.get(partition)
         if queue is None:
-            sequences = None if self._identities is None else Sequences(self._identities)
+            sequences = None if self.identities is None else Sequences(self.identities)
             queue = topic.queues[partition] = PartitionQueue(
-                topic.name, partition, self._retries, sequences, self.memory.deallocate
+                topic.name, partition, self.retries, sequences, self.memory.deallocate
             )
         return queue
 

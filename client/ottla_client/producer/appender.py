@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import time_ns
 from typing import TYPE_CHECKING
 
@@ -24,25 +25,16 @@ KEYED_AT_ONCE = 65_536
 """Keyed records of a ``send_batch`` are assigned to partitions in steps of this size: all get some early."""
 
 
+@dataclass(eq=False)
 class RecordAppender:
     """Waits for metadata and memory; appends without waiting."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        accumulator: Accumulator,
-        settings: ProducerSettings,
-        *,
-        fast_path: bool,
-        check_open: Callable[[], None],
-    ) -> None:
-        """``fast_path``: ``Producer.send`` may append plain records to a topic's open batch itself."""
-        self._cluster = cluster
-        self._accumulator = accumulator
-        self._settings = settings
-        self._partitioner = settings.partitioner
-        self._fast_path = fast_path
-        self._check_open = check_open
+    cluster: Cluster
+    accumulator: Accumulator
+    settings: ProducerSettings
+    fast_path: bool
+    """``Producer.send`` may append plain records to a topic's open batch itself."""
+    check_open: Callable[[], None]
 
     async def topic(self, name: str, partition: int | None) -> TopicBuffer:
         """The queues of topic ``name``, after checking that it exists and has ``partition``.
@@ -51,36 +43,36 @@ class RecordAppender:
         """
         if not isinstance(name, str) or not name:
             raise ConfigurationError(f"the topic is {name!r}; it must be a name")
-        deadline = Deadline(self._settings.max_block)
-        buffer = self._accumulator.topics.get(name)
+        deadline = Deadline(self.settings.max_block)
+        buffer = self.accumulator.topics.get(name)
         if buffer is None:
-            found = await self._cluster.wait_for_topic(
-                name, deadline, allow_auto_create=self._settings.allow_auto_create_topics
+            found = await self.cluster.wait_for_topic(
+                name, deadline, allow_auto_create=self.settings.allow_auto_create_topics
             )
-            self._check_open()
-            if name not in self._accumulator.topics:
-                self._cluster.interest((name,))
-            buffer = self._accumulator.topic(name, found.partitions)
+            self.check_open()
+            if name not in self.accumulator.topics:
+                self.cluster.interest((name,))
+            buffer = self.accumulator.topic(name, found.partitions)
         if partition is not None:
             if partition not in buffer.partitions:
                 # The partition may be new.
-                now = (await self._cluster.fetch_topics((name,), deadline)).get(name)
-                self._check_open()
+                now = (await self.cluster.fetch_topics((name,), deadline)).get(name)
+                self.check_open()
                 if now is not None and now.partitions:
-                    buffer = self._accumulator.topic(name, now.partitions)
+                    buffer = self.accumulator.topic(name, now.partitions)
             if partition not in buffer.partitions:
                 raise UnknownTopicError(
                     f"topic {name!r} has no partition {partition!r}; it has 0 to {len(buffer.partitions) - 1}"
                 )
-            self._accumulator.queue(buffer, partition)
+            self.accumulator.queue(buffer, partition)
         return buffer
 
     def partition_of(self, buffer: TopicBuffer, key: bytes | None) -> int | None:
         """The partition for ``key``; None for the current partition of records without a key."""
         partitions = buffer.partitions
-        if self._partitioner is None:
+        if self.settings.partitioner is None:
             return None if key is None else partitions[partition_for_key(key, len(partitions))]
-        partition = self._partitioner(buffer.name, key, tuple(partitions))
+        partition = self.settings.partitioner(buffer.name, key, tuple(partitions))
         if partition not in partitions:
             raise ConfigurationError(
                 f"the partitioner returned {partition!r} for topic {buffer.name!r}, which has the partitions 0 to "
@@ -94,7 +86,7 @@ class RecordAppender:
         The caller must append before it awaits anything. Raises BufferFullError after max_block_ms. After an error or
         a cancellation, no memory is allocated.
         """
-        accumulator = self._accumulator
+        accumulator = self.accumulator
         memory = accumulator.memory
         deadline: Deadline | None = None
         held = 0
@@ -110,19 +102,19 @@ class RecordAppender:
                     accumulator.on_ready(queue)
                     # Give the loop a turn once per batch, so that full batches can be sent.
                     await asyncio.sleep(0)
-                    self._check_open()
+                    self.check_open()
                     continue
                 if held < step:
                     if not memory.allocate(step - held):
                         accumulator.hurry()
-                        deadline = deadline or Deadline(self._settings.max_block)
+                        deadline = deadline or Deadline(self.settings.max_block)
                         await memory.wait(step - held, deadline)
                         held = step
-                        self._check_open()
+                        self.check_open()
                         continue  # the batch may have been sent meanwhile
                     held = step
                 batch = accumulator.open_batch(
-                    buffer, queue, fast_path=self._fast_path and queue.partition == buffer.sticky.partition
+                    buffer, queue, fast_path=self.fast_path and queue.partition == buffer.sticky.partition
                 )
                 batch.reserved += step
                 batch.left += step
@@ -133,7 +125,7 @@ class RecordAppender:
                 memory.deallocate(held)
 
     def _has_leader(self, topic: str, partition: int) -> bool:
-        return self._cluster.leader(topic, partition) is not None
+        return self.cluster.leader(topic, partition) is not None
 
     async def add(
         self, buffer: TopicBuffer, bulk: Bulk, partition: int | None, delivery: BatchDelivery
@@ -142,7 +134,7 @@ class RecordAppender:
 
         Raises the errors of ``room`` only before the first record is appended; later ``delivery`` gets them.
         """
-        if partition is not None or (bulk.keys is None and self._partitioner is None):
+        if partition is not None or (bulk.keys is None and self.settings.partitioner is None):
             await self._add_to(buffer, bulk, partition, delivery)
             return
         count = len(bulk.values)
@@ -156,7 +148,7 @@ class RecordAppender:
         keys = bulk.keys
         partitions = buffer.partitions
         dealt: dict[int, list[int]]
-        if keys is not None and self._partitioner is None and None not in keys[first:last]:
+        if keys is not None and self.settings.partitioner is None and None not in keys[first:last]:
             by_number = deal(keys[first:last], len(partitions))  # type: ignore[arg-type]
             dealt = {partitions[each]: places for each, places in by_number.items()}
             if first:
@@ -164,7 +156,7 @@ class RecordAppender:
             return dealt
         dealt = {}
         # Records without a key share one partition, in order with the records that belong there.
-        sticky = self._accumulator.sticky_queue(buffer, self._has_leader).partition
+        sticky = self.accumulator.sticky_queue(buffer, self._has_leader).partition
         for at in range(first, last):
             partition = self.partition_of(buffer, None if keys is None else keys[at])
             if partition is None:

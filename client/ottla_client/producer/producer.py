@@ -16,6 +16,7 @@ from ..settings import DEFAULT_BOOTSTRAP, accepts
 from .accumulator import Accumulator
 from .appender import RecordAppender
 from .batch import RECORD_OVERHEAD
+from .buffer_pool import BufferPool
 from .bulk import Bulk, Columns
 from .delivery import BatchDelivery, Delivery
 from .queue import RetryPolicy
@@ -88,7 +89,7 @@ class Producer:
         self._identities = ProducerIdHolder() if settings.idempotent else None
         self._accumulator = Accumulator(
             batch_size=settings.batch_bytes,
-            buffer_memory=settings.buffer_memory,
+            memory=BufferPool(settings.buffer_memory),
             linger=settings.linger,
             retries=RetryPolicy(
                 settings.delivery_timeout,
