@@ -11,8 +11,6 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Coroutine
-from dataclasses import dataclass, field
-from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -33,48 +31,55 @@ Committed = Callable[
     [Collection[TopicPartition], Deadline], Awaitable[dict[TopicPartition, OffsetAndMetadata]]
 ]
 
-Settle = Callable[[PartitionState], None]
-"""Handles the response for one partition."""
-
 _POLICIES = {"earliest": OffsetSpec.EARLIEST, "latest": OffsetSpec.LATEST, "none": None}
 
 
-@dataclass(eq=False)
 class Resolver:
     """Brings partitions to the stage FETCHING."""
 
-    cluster: Cluster
-    settings: ConsumerSettings
-    positions: Positions
-    committed: Committed | None
-    """Asks the group; None without one."""
-    changed: Callable[[], None]
-    """Called after each response."""
-    fail: Callable[[PartitionState, ClientError], None]
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
-
-    @property
-    def _policy(self) -> OffsetSpec | None:
-        return _POLICIES[self.settings.auto_offset_reset]
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ConsumerSettings,
+        positions: Positions,
+        committed: Committed | None,
+        *,
+        changed: Callable[[], None],
+        fail: Callable[[PartitionState, ClientError], None],
+    ) -> None:
+        """``committed`` asks the group; None without one. ``changed`` is called after each response."""
+        self._cluster = cluster
+        self._settings = settings
+        self._positions = positions
+        self._committed = committed
+        self._changed = changed
+        self._fail = fail
+        self._policy = _POLICIES[settings.auto_offset_reset]
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def wake(self) -> None:
         """Send the requests that partitions need."""
         now = monotonic()
         offsets: list[PartitionState] = []
         by_leader: dict[tuple[Stage, int], list[PartitionState]] = defaultdict(list)
-        for state in self.positions:
-            if state.stage in (Stage.FETCHING, Stage.FAILED) or state.busy or state.retry_at > now:
+        for state in self._positions:
+            if (
+                state.stage is Stage.FETCHING
+                or state.stage is Stage.FAILED
+                or state.busy
+                or state.retry_at > now
+            ):
                 continue
             if state.stage is Stage.NEEDS_OFFSET:
-                if self.committed is not None:
+                if self._committed is not None:
                     offsets.append(state)
                     continue
                 self.reset_by_policy(state, "there is no group")
                 if state.error is not None:
                     continue
-            leader = self.cluster.leader(*state.partition)
+            leader = self._cluster.leader(*state.partition)
             if leader is None:
-                self.cluster.stale(state.partition.topic)
+                self._cluster.stale(state.partition.topic)
             else:
                 by_leader[state.stage, leader].append(state)
         if offsets:
@@ -104,7 +109,7 @@ class Resolver:
             state.reset(self._policy)
             return
         at = "no position" if state.position is None else f"the position {state.position}"
-        self.fail(
+        self._fail(
             state,
             OffsetOutOfRangeError(
                 f'{state.partition} has {at} ({why}), and auto_offset_reset is "none"; seek to an offset, or set it '
@@ -113,11 +118,10 @@ class Resolver:
             ),
         )
 
-    def _start(self, request: Coroutine[Any, Any, Settle], states: list[PartitionState]) -> None:
-        asked = [(state, state.version, state.stage) for state in states]
+    def _start(self, coroutine: Coroutine[Any, Any, None], states: list[PartitionState]) -> None:
         for state in states:
             state.busy = True
-        task = asyncio.get_running_loop().create_task(self._run(request, asked))
+        task = asyncio.get_running_loop().create_task(self._guard(coroutine, states))
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
@@ -125,38 +129,40 @@ class Resolver:
         self._tasks.discard(task)
         if not task.cancelled():
             task.result()
-            self.changed()
+            self._changed()
 
-    async def _run(
-        self, request: Coroutine[Any, Any, Settle], asked: list[tuple[PartitionState, int, Stage]]
-    ) -> None:
-        """Settle the partitions that still want what they asked for; an error concerns all of them."""
+    async def _guard(self, coroutine: Coroutine[Any, Any, None], states: list[PartitionState]) -> None:
+        """Run a request, and handle an error of the whole request."""
+        versions = [state.version for state in states]
         try:
-            try:
-                settle = await request
-            except ClientError as error:
-                if is_retriable(error):
-                    _log.info("looking up positions failed: %s", error)
-                    self.cluster.stale()
-                settle = partial(self._trouble, error=error)
-            for state, version, stage in asked:
-                if state.version == version and state.stage is stage:
-                    settle(state)
+            await coroutine
+        except ClientError as error:
+            if is_retriable(error):
+                _log.info("looking up positions failed: %s", error)
+                self._cluster.stale()
+            for state, version in zip(states, versions, strict=True):
+                if state.version == version:
+                    self._trouble(state, error)
         finally:
-            for state, _, _ in asked:
+            for state in states:
                 state.busy = False
 
     def _trouble(self, state: PartitionState, error: ClientError) -> None:
         if is_retriable(error):
-            state.back_off(self.cluster.backoff.after(state.attempts + 1))
+            state.back_off(self._cluster.backoff.after(state.attempts + 1))
         else:
-            self.fail(state, error)
+            self._fail(state, error)
 
-    async def _find_committed(self, states: list[PartitionState]) -> Settle:
-        assert self.committed is not None
-        offsets = await self.committed([state.partition for state in states], self._deadline())
+    def _deadline(self) -> Deadline:
+        return Deadline(self._settings.request_timeout_ms / 1000)
 
-        def settle(state: PartitionState) -> None:
+    async def _find_committed(self, states: list[PartitionState]) -> None:
+        assert self._committed is not None
+        versions = {state.partition: state.version for state in states}
+        offsets = await self._committed(list(versions), self._deadline())
+        for state in states:
+            if state.version != versions[state.partition] or state.stage is not Stage.NEEDS_OFFSET:
+                continue
             committed = offsets.get(state.partition)
             if committed is None:
                 self.reset_by_policy(state, "the group has committed no offset")
@@ -165,13 +171,13 @@ class Resolver:
                 state.committed = committed.offset
                 state.validate()
 
-        return settle
-
-    async def _find_offsets(self, leader: int, states: list[PartitionState]) -> Settle:
+    async def _find_offsets(self, leader: int, states: list[PartitionState]) -> None:
+        versions = {state.partition: state.version for state in states}
         wanted = {state.partition: OffsetQuery(state.reset_to, state.leader_epoch) for state in states}
-        answers = await ask_offsets(self.cluster, leader, wanted, self.settings.isolation, self._deadline())
-
-        def settle(state: PartitionState) -> None:
+        answers = await ask_offsets(self._cluster, leader, wanted, self._settings.isolation, self._deadline())
+        for state in states:
+            if state.version != versions[state.partition] or state.stage is not Stage.NEEDS_RESET:
+                continue
             answer = answers.get(state.partition)
             if not isinstance(answer, ListedOffset):
                 code = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else answer.code
@@ -183,30 +189,25 @@ class Resolver:
                 # The epoch in the response is the leader's, not that of the record before the offset.
                 state.found(answer.offset, None)
 
-        return settle
-
-    async def _validate(self, leader: int, states: list[PartitionState]) -> Settle:
+    async def _validate(self, leader: int, states: list[PartitionState]) -> None:
+        versions = {state.partition: state.version for state in states}
         wanted = {
             state.partition: (state.epoch, state.leader_epoch)
             for state in states
             if state.epoch is not None and state.leader_epoch is not None
         }
-        answers = await ask_epochs(self.cluster, leader, wanted, self._deadline()) if wanted else None
-
-        def settle(state: PartitionState) -> None:
+        answers = await ask_epochs(self._cluster, leader, wanted, self._deadline()) if wanted else None
+        for state in states:
+            if state.version != versions[state.partition] or state.stage is not Stage.NEEDS_VALIDATION:
+                continue
             if answers is None or state.partition not in wanted:
                 state.validated()
-                return
+                continue
             answer = answers.get(state.partition, EpochEnd(ErrorCode.UNKNOWN_SERVER_ERROR))
             if answer.code:
                 self._refused(state, answer.code, "its position can't be validated")
             else:
                 self._check(state, answer)
-
-        return settle
-
-    def _deadline(self) -> Deadline:
-        return Deadline(self.settings.request_timeout)
 
     def _check(self, state: PartitionState, end: EpochEnd) -> None:
         """Compare a position with the end of its epoch; the log may have lost records that were read."""
@@ -221,7 +222,7 @@ class Resolver:
             f"and lost begin at {end.end_offset if known else 'an unknown offset'}"
         )
         if self._policy is None:
-            self.fail(
+            self._fail(
                 state,
                 LogTruncatedError(f"{what}; seek to an offset to continue", {state.partition: position}),
             )
@@ -234,5 +235,5 @@ class Resolver:
 
     def _refused(self, state: PartitionState, code: ErrorCode, what: str) -> None:
         if code in RETRIABLE:
-            self.cluster.stale(state.partition.topic)
+            self._cluster.stale(state.partition.topic)
         self._trouble(state, BrokerError(code, f"{state.partition}: {what}: {code.name}"))
