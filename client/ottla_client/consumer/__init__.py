@@ -1,4 +1,4 @@
 """The consumer: records of topics or partitions, alone or in a group, one by one, as lists, or as Arrow tables."""
 
 from .consumer import Consumer as Consumer
-from .membership import RebalanceListener as RebalanceListener
+from .listener import RebalanceListener as RebalanceListener

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CorruptBatchError, DeserializationError
@@ -27,19 +26,19 @@ ENOUGH = 500
 """Records to gather for one iterator, from as many partitions as needed."""
 
 
-@dataclass(eq=False)
 class Buffer:
     """The chunks of all partitions, in the order of their arrival."""
 
-    reader: RecordReader
-    room: int
-    on_room: Callable[[PartitionState], None]
-    """Called when fewer than ``room`` bytes of a partition are left."""
-    _chunks: deque[Chunk] = field(default_factory=deque)
-    _iteration: Iteration | None = None
-    """The records that the application may be taking one by one."""
-    _unprocessed: set[PartitionState] = field(default_factory=set)
-    """Partitions with records that were handed out since the application last asked for some."""
+    def __init__(self, reader: RecordReader, room: int, on_room: Callable[[PartitionState], None]) -> None:
+        """``on_room`` is called when fewer than ``room`` bytes of a partition are left."""
+        self._reader = reader
+        self._room = room
+        self._on_room = on_room
+        self._chunks: deque[Chunk] = deque()
+        self._iteration: Iteration | None = None
+        """The records that the application may be taking one by one."""
+        self._unprocessed: set[PartitionState] = set()
+        """Partitions with records that were handed out since the application last asked for some."""
 
     def add(self, chunk: Chunk) -> None:
         """Add a chunk that continues its partition's buffered records."""
@@ -140,7 +139,7 @@ class Buffer:
             while count > 0:
                 before = chunk.at
                 try:
-                    part = self.reader.part(chunk, count)
+                    part = self._reader.part(chunk, count)
                 except CorruptBatchError as error:
                     self._went_on(chunk, before)
                     if parts:
@@ -173,7 +172,7 @@ class Buffer:
             return True
         before = chunk.at
         try:
-            found = self.reader.read(chunk, RUN)
+            found = self._reader.read(chunk, RUN)
         except (CorruptBatchError, DeserializationError):
             self._went_on(chunk, before)
             raise
@@ -197,19 +196,19 @@ class Buffer:
             # It may have been damaged in transit, or be intact on another broker: fetch it again.
             state = self._chunks[-1].state
             self.drop(state)
-            self.on_room(state)
+            self._on_room(state)
 
     def _shrink(self, chunk: Chunk, size: int) -> None:
         state = chunk.state
         before = state.buffered
         state.buffered = max(0, before - size)
-        if before >= self.room > state.buffered:
-            self.on_room(state)
+        if before >= self._room > state.buffered:
+            self._on_room(state)
 
     def _finish(self, chunk: Chunk) -> None:
         self._chunks.remove(chunk)
         if not chunk.state.buffered:
-            self.on_room(chunk.state)
+            self._on_room(chunk.state)
 
     def _moved(self, chunk: Chunk) -> None:
         """Rows of a chunk were handed out: move the position."""
@@ -229,8 +228,11 @@ class Buffer:
     def halt(self, state: PartitionState | None = None) -> None:
         """End the application's iterator, if it has records of this partition, or of any for None."""
         iteration = self._iteration
-        if iteration is not None and (state is None or any(each.state is state for each in iteration.chunks)):
-            self._follow(iteration, iteration.stop(), ended=True)
+        if iteration is None or (
+            state is not None and all(each.state is not state for each in iteration.chunks)
+        ):
+            return
+        self._follow(iteration, iteration.stop(), ended=True)
 
     def _follow(self, iteration: Iteration, taken: int, *, ended: bool) -> None:
         iteration.locate(taken)
@@ -265,8 +267,11 @@ class Buffer:
     def processed_offset(self, state: PartitionState) -> int | None:
         """The offset up to which the application has certainly processed a partition."""
         iteration = self._iteration
-        processed = None if iteration is None else iteration.processed_offset(state, iteration.taken)
-        return state.processed_offset if processed is None else processed
+        if iteration is not None:
+            processed = iteration.processed_offset(state, iteration.taken)
+            if processed is not None:
+                return processed
+        return state.processed_offset
 
     @property
     def progress(self) -> object:

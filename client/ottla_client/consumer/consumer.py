@@ -17,7 +17,7 @@ from ..requests.list_offsets import find_offsets
 from ..settings import DEFAULT_BOOTSTRAP, accepts
 from ..types import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, OffsetSpec, TopicPartition
 from .engine import Engine
-from .membership import RebalanceListener
+from .listener import RebalanceListener
 from .offset_commits import OffsetCommits
 from .positions import PartitionState
 from .rows import Rows, to_records

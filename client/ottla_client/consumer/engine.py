@@ -16,7 +16,12 @@ from typing import TypeVar
 
 from ..cluster import Cluster
 from ..deadline import Deadline
-from ..errors import ClientError, ClosedError, ConfigurationError, RequestTimeoutError
+from ..errors import (
+    ClientError,
+    ClosedError,
+    ConfigurationError,
+    RequestTimeoutError,
+)
 from ..group.assignors import Assignor
 from ..group.offsets import OffsetsClient
 from ..types import TopicMetadata, TopicPartition
@@ -50,19 +55,13 @@ class Engine:
         self.settings = settings
         self.cluster = cluster
         self.positions = Positions()
-        self.buffer = Buffer(
-            RecordReader(settings),
-            settings.max_partition_fetch_bytes,
-            on_room=lambda state: self.fetcher.wake_for(state),
-        )
+        self.buffer = Buffer(RecordReader(settings), settings.max_partition_fetch_bytes, self._on_room)
         self.gate = PollGate(self.buffer)
         self.commits: OffsetCommits | None = None
         self.membership: Membership | None = None
         if settings.group_id is not None:
             offsets = OffsetsClient(cluster, settings.group_id)
-            self.commits = OffsetCommits(
-                offsets, settings, self.positions, self.buffer, settings.enable_auto_commit
-            )
+            self.commits = OffsetCommits(offsets, settings, self.positions, self.buffer)
             self.membership = Membership(
                 cluster,
                 settings.group_id,
@@ -140,16 +139,13 @@ class Engine:
             return
         self.closed = True
         self.buffer.halt()
-        # Before the gate opens: a rebalance that waits there commits what is processed.
-        if not commit:
-            self._abandon_commits()
-        elif processed:
+        if processed:
             self.buffer.mark_processed()
         self.gate.close()
         if not self.started:
             return
         try:
-            await self._close(deadline)
+            await self._close(deadline, commit)
         finally:
             # The close may have been cancelled, or have failed: stop everything.
             self.fetcher.stop()
@@ -159,7 +155,7 @@ class Engine:
                 await self.membership.close(Deadline(0.0))
             await self.cluster.close()
 
-    async def _close(self, deadline: Deadline) -> None:
+    async def _close(self, deadline: Deadline, commit: bool) -> None:
         if self._unlisten is not None:
             self._unlisten()
         self.fetcher.stop()
@@ -167,6 +163,8 @@ class Engine:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.fetcher.wait_stopped()
+        if not commit:
+            self._abandon_commits()
         if self.membership is not None:
             await self.membership.close(deadline)
         self.resolver.stop()
@@ -174,7 +172,7 @@ class Engine:
 
     def _abandon_commits(self) -> None:
         if self.commits is not None:
-            self.commits.automatic = False
+            self.commits.abandon()
 
     def check(self) -> None:
         """Raise ClosedError unless the consumer is started and open."""
@@ -238,7 +236,7 @@ class Engine:
             except TimeoutError:
                 pass
             self._topics_wanted.clear()
-            deadline = Deadline(self.settings.request_timeout)
+            deadline = Deadline(self.settings.request_timeout_ms / 1000)
             try:
                 if self.pattern is not None:
                     self._match(await self.cluster.fetch_topics(None, deadline))
@@ -410,6 +408,9 @@ class Engine:
         self.buffer.drop(state)
         self.resolver.reset_by_policy(state, "the log doesn't have it")
         self.wake()
+
+    def _on_room(self, state: PartitionState) -> None:
+        self.fetcher.wake_for(state)
 
     def _resolved(self) -> None:
         self.wake()

@@ -11,15 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import RETRIABLE, ErrorCode, error_code
 from ottla_protocol.fetch_session import NO_SESSION, SESSION_ERRORS, FetchSession, SessionRequest
-from ottla_protocol.messages.fetch import FetchResponse, PartitionData
+from ottla_protocol.messages.fetch import (
+    FetchResponse,
+    PartitionData,
+)
 
 from ..cluster import Cluster
 from ..deadline import Deadline
@@ -49,23 +50,35 @@ PAUSE = 0.02
 """Seconds between two fetches that leave out a full partition: it should be fetched soon after it has room."""
 
 
-@dataclass(eq=False)
 class Fetcher:
     """Keeps the buffer filled for all partitions that are fetching."""
 
-    cluster: Cluster
-    settings: ConsumerSettings
-    positions: Positions
-    buffer: Buffer
-    arrived: Callable[[], None]
-    """Called when records have come."""
-    out_of_range: Callable[[PartitionState], None]
-    """Called for a position that the log doesn't have."""
-    fail: Callable[[PartitionState, ClientError], None]
-    """Called for a partition that can't be read."""
-    report: Callable[[ClientError], None]
-    """Called for a broker that can't be read from."""
-    _nodes: dict[int, NodeFetcher] = field(default_factory=dict)
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ConsumerSettings,
+        positions: Positions,
+        buffer: Buffer,
+        *,
+        arrived: Callable[[], None],
+        out_of_range: Callable[[PartitionState], None],
+        fail: Callable[[PartitionState, ClientError], None],
+        report: Callable[[ClientError], None],
+    ) -> None:
+        """Make a fetcher with four callbacks.
+
+        ``arrived`` is called when records have come, ``out_of_range`` for a position that the log doesn't have,
+        ``fail`` for a partition that can't be read, and ``report`` for a broker that can't be read from.
+        """
+        self.cluster = cluster
+        self.settings = settings
+        self.positions = positions
+        self.buffer = buffer
+        self.arrived = arrived
+        self.out_of_range = out_of_range
+        self.fail = fail
+        self.report = report
+        self._nodes: dict[int, NodeFetcher] = {}
 
     def wake(self) -> None:
         """Look for partitions to fetch."""
@@ -138,8 +151,9 @@ class NodeFetcher:
                 await self._sleep(delay)
                 continue
             try:
-                max_wait_ms = 0 if crowded else self._fetcher.settings.fetch_max_wait_ms
-                brought = await self._fetch(wanted, max_wait_ms)
+                brought = await self._fetch(
+                    wanted, 0 if crowded else self._fetcher.settings.fetch_max_wait_ms
+                )
             except ClientError as error:
                 await self._failed(error)
                 continue
@@ -149,9 +163,14 @@ class NodeFetcher:
 
     async def _sleep(self, seconds: float | None) -> None:
         """Sleep until ``wake``, for ``seconds`` at most."""
-        with suppress(TimeoutError):
+        if seconds is None:
+            await self._awake.wait()
+            return
+        try:
             async with asyncio.timeout(seconds):
                 await self._awake.wait()
+        except TimeoutError:
+            pass
 
     def _choose(self) -> tuple[list[PartitionState], bool, float | None]:
         """Partitions to fetch now, whether others are full, and seconds until the next retry, if one is due."""
@@ -176,7 +195,7 @@ class NodeFetcher:
         """Send one fetch. Returns whether it brought records."""
         fetcher = self._fetcher
         settings = fetcher.settings
-        deadline = Deadline(settings.request_timeout)
+        deadline = Deadline(settings.request_timeout_ms / 1000)
         connection = await fetcher.cluster.dedicated(self._node, deadline, "fetch")
         if connection.in_flight:
             # An abandoned fetch still waits there.
@@ -324,8 +343,8 @@ class NodeFetcher:
         if code is ErrorCode.UNKNOWN_SERVER_ERROR:
             _log.warning("%s; trying again", message)
             return
-        denied = code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        fetcher.fail(state, UnknownTopicError(message, code) if denied else BrokerError(code, message))
+        error = UnknownTopicError(message, code) if code in _UNSEEN else BrokerError(code, message)
+        fetcher.fail(state, error)
 
     async def _failed(self, error: ClientError) -> None:
         """The whole fetch failed."""
@@ -337,3 +356,6 @@ class NodeFetcher:
             self._fetcher.report(error)
         _log.info("a fetch from broker %d failed: %s", self._node, error)
         await asyncio.sleep(cluster.backoff.after(self._failures))
+
+
+_UNSEEN = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED})

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence, Set
-from dataclasses import dataclass
-from inspect import isawaitable
+from collections.abc import Callable, Collection, Sequence, Set
 
 from ..cluster import Cluster
 from ..deadline import Deadline
 from ..group.assignors import Assignor, assignors_named
 from ..group.member import GroupMember
+from ..group.settings import MemberSettings
 from ..types import TopicPartition
 from .buffer import Buffer
+from .listener import RebalanceListener, call_listener
 from .offset_commits import OffsetCommits
 from .poll_gate import PollGate
 from .positions import Positions
@@ -22,60 +22,60 @@ from .settings import ConsumerSettings
 _log = logging.getLogger("ottla_client")
 
 
-class RebalanceListener:
-    """Called when partitions are assigned and revoked. Override what you need, with plain or async functions.
-
-    The consumer's own task calls them while the application is inside a poll or processes no records. They may use the
-    consumer: commit in ``on_partitions_revoked``, seek in ``on_partitions_assigned``. The next poll raises their
-    exceptions. Source: Java's ``ConsumerRebalanceListener``.
-    """
-
-    def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> Awaitable[None] | None:
-        """The consumer gives these up when the call returns."""
-
-    def on_partitions_assigned(self, assigned: frozenset[TopicPartition]) -> Awaitable[None] | None:
-        """These are new. Called after each rebalance, also without any; they are read when the call returns."""
-
-    def on_partitions_lost(self, lost: frozenset[TopicPartition]) -> Awaitable[None] | None:
-        """Other members may have these already, so commits fail. Calls ``on_partitions_revoked`` by default."""
-        return self.on_partitions_revoked(lost)
-
-
-async def _call(
-    function: Callable[[frozenset[TopicPartition]], Awaitable[None] | None],
-    partitions: frozenset[TopicPartition],
-) -> None:
-    """Call a listener's function, and await it if it is async."""
-    result = function(partitions)
-    if isawaitable(result):
-        await result
-
-
-@dataclass(eq=False)
 class Membership:
     """Joins the group when the consumer subscribes to topics."""
 
-    cluster: Cluster
-    group_id: str
-    settings: ConsumerSettings
-    strategies: Sequence[str | Assignor]
-    positions: Positions
-    buffer: Buffer
-    gate: PollGate
-    commits: OffsetCommits
-    assigned: Callable[[Collection[TopicPartition]], None]
-    """Adds partitions."""
-    removed: Callable[[Collection[TopicPartition]], None]
-    """Drops partitions."""
-    ready: Callable[[], None]
-    """Called when assigned partitions may be read."""
-    listener: RebalanceListener | None = None
-    _leaving: asyncio.Task[None] | None = None
-    _progress: object = None
+    def __init__(
+        self,
+        cluster: Cluster,
+        group_id: str,
+        settings: ConsumerSettings,
+        strategies: Sequence[str | Assignor],
+        positions: Positions,
+        buffer: Buffer,
+        gate: PollGate,
+        commits: OffsetCommits,
+        *,
+        assigned: Callable[[Collection[TopicPartition]], None],
+        removed: Callable[[Collection[TopicPartition]], None],
+        ready: Callable[[], None],
+    ) -> None:
+        """``assigned`` adds partitions, ``ready`` is called when they may be read, ``removed`` drops them."""
+        self._cluster = cluster
+        self._group_id = group_id
+        self._settings = settings
+        self._strategies = strategies
+        self._positions = positions
+        self._buffer = buffer
+        self._gate = gate
+        self._commits = commits
+        self._assigned = assigned
+        self._removed = removed
+        self._ready = ready
+        self._leaving: asyncio.Task[None] | None = None
+        self._progress: object = None
+        self.listener: RebalanceListener | None = None
 
     @property
     def _member(self) -> GroupMember | None:
-        return self.commits.member
+        return self._commits.member
+
+    def _new_member(self) -> GroupMember:
+        settings = self._settings
+        return GroupMember(
+            self._cluster,
+            self._group_id,
+            settings=MemberSettings(
+                session_timeout_ms=settings.session_timeout_ms,
+                heartbeat_interval_ms=settings.heartbeat_interval_ms,
+                max_poll_interval_ms=settings.max_poll_interval_ms,
+                group_instance_id=settings.group_instance_id,
+                client_rack=settings.client_rack,
+            ),
+            assignors=assignors_named(self._strategies),
+            callbacks=self,
+            offsets=self._commits.client,
+        )
 
     def subscribe(self, topics: Collection[str]) -> None:
         """Join the group for these topics, or join again because they have changed."""
@@ -83,33 +83,26 @@ class Membership:
         if member is not None:
             member.subscribe(topics)
             return
-        member = self.commits.member = GroupMember(
-            self.cluster,
-            self.group_id,
-            settings=self.settings,
-            assignors=assignors_named(self.strategies),
-            callbacks=self,
-            offsets=self.commits.client,
-        )
+        member = self._commits.member = self._new_member()
         member.subscribe(topics)
         if self._leaving is None or self._leaving.done():
             member.start()
 
     def leave(self) -> None:
         """Leave the group in the background; a later ``subscribe`` joins again."""
-        member, self.commits.member = self.commits.member, None
+        member, self._commits.member = self._commits.member, None
         if member is None:
             return
-        offsets = self.commits.processed(self.positions.partitions)
+        offsets = self._commits.processed(self._positions.partitions)
         before = self._leaving
 
         async def leaving() -> None:
             if before is not None:
                 await before
-            deadline = Deadline(self.settings.request_timeout)
-            await self.commits.commit_processed(offsets, deadline, member)
+            deadline = Deadline(self._settings.request_timeout_ms / 1000)
+            await self._commits.commit_processed(offsets, deadline, member)
             await member.close(deadline)
-            if self._member is not None and not self.gate.closing:
+            if self._member is not None and not self._gate.closing:
                 self._member.start()
 
         self._leaving = asyncio.get_running_loop().create_task(leaving())
@@ -124,53 +117,53 @@ class Membership:
 
         An application that takes records one by one, or waits in a poll, doesn't call ``polled``.
         """
-        progress = self.buffer.progress
-        alive = self.gate.inside or progress != self._progress
+        progress = self._buffer.progress
+        alive = self._gate.inside or progress != self._progress
         self._progress = progress
         if self._member is not None:
             if self._member.failure is not None:
-                self.gate.signal()
+                self._gate.signal()
             elif alive:
                 self._member.polled()
 
     async def close(self, deadline: Deadline) -> None:
         """Commit what the application is done with, and leave the group."""
-        await self.commits.stop(deadline)
+        await self._commits.stop(deadline)
         if self._leaving is not None and not self._leaving.done():
             await asyncio.wait((self._leaving,), timeout=deadline.left())
             self._leaving.cancel()
-        await self.commits.commit_processed(self.commits.processed(self.positions.partitions), deadline)
+        await self._commits.commit_processed(self._commits.processed(self._positions.partitions), deadline)
         if self._member is not None:
             await self._member.close(deadline)
 
     async def on_revoked(self, partitions: Set[TopicPartition]) -> None:
         """Commit and give the partitions up, once the application is done with their records."""
-        async with self.gate.held(self.settings.max_poll_interval_ms / 1000) as idle:
+        async with self._gate.held(self._settings.max_poll_interval_ms / 1000) as idle:
             if not idle:
                 _log.warning("partitions are given up while the application may be processing their records")
-            await self.commits.commit_processed(self.commits.processed(partitions))
+            await self._commits.commit_processed(self._commits.processed(partitions))
             try:
                 if self.listener is not None:
-                    await _call(self.listener.on_partitions_revoked, frozenset(partitions))
+                    await call_listener(self.listener.on_partitions_revoked, frozenset(partitions))
             finally:
-                self.removed(partitions)
+                self._removed(partitions)
 
     async def on_assigned(self, partitions: Set[TopicPartition]) -> None:
         """Add the partitions; their positions are looked up after the listener could set them."""
-        self.assigned(partitions)
-        states = [state for partition in partitions if (state := self.positions.get(partition)) is not None]
+        self._assigned(partitions)
+        states = [state for partition in partitions if (state := self._positions.get(partition)) is not None]
         for state in states:
             state.busy = True
         try:
             if self.listener is not None:
-                await _call(self.listener.on_partitions_assigned, frozenset(partitions))
+                await call_listener(self.listener.on_partitions_assigned, frozenset(partitions))
         finally:
             for state in states:
                 state.busy = False
-            self.ready()
+            self._ready()
 
     async def on_lost(self, partitions: Set[TopicPartition]) -> None:
         """Drop the partitions at once: other members may be reading them."""
-        self.removed(partitions)
+        self._removed(partitions)
         if self.listener is not None:
-            await _call(self.listener.on_partitions_lost, frozenset(partitions))
+            await call_listener(self.listener.on_partitions_lost, frozenset(partitions))

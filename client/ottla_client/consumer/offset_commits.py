@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from time import monotonic
 
 from ..deadline import Deadline
@@ -28,40 +27,42 @@ RETRY_COMMIT = 1.0
 """Seconds until an automatic commit that failed is tried again, where the interval is longer."""
 
 
-@dataclass(eq=False)
 class OffsetCommits:
     """One consumer's commits: as ``member``, or from outside the group without one."""
 
-    client: OffsetsClient
-    settings: ConsumerSettings
-    positions: Positions
-    buffer: Buffer
-    automatic: bool
-    member: GroupMember | None = None
-    _running: asyncio.Task[None] | None = None
-    _due_at: float = 0.0
+    def __init__(
+        self, offsets: OffsetsClient, settings: ConsumerSettings, positions: Positions, buffer: Buffer
+    ) -> None:
+        self.client = offsets
+        self.member: GroupMember | None = None
+        self._settings = settings
+        self._positions = positions
+        self._buffer = buffer
+        self._automatic = settings.enable_auto_commit
+        self._running: asyncio.Task[None] | None = None
+        self._due_at = 0.0
 
     def processed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """The offsets of an automatic commit, without those already committed and those of deleted partitions."""
-        if not self.automatic:
+        if not self._automatic:
             return {}
-        self.buffer.sync()
+        self._buffer.sync()
         offsets = {}
         for partition in partitions:
-            state = self.positions.get(partition)
+            state = self._positions.get(partition)
             if state is None or state.missing_since is not None:
                 continue
-            processed = self.buffer.processed_offset(state)
+            processed = self._buffer.processed_offset(state)
             if processed is not None and processed != state.committed:
                 offsets[partition] = OffsetAndMetadata(processed, "", state.epoch)
         return offsets
 
     def handed_out(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The positions of all partitions, for a commit of all records that were handed out."""
-        self.buffer.sync()
+        self._buffer.sync()
         return {
             state.partition: OffsetAndMetadata(state.position, "", state.epoch)
-            for state in self.positions
+            for state in self._positions
             if state.position is not None
         }
 
@@ -78,7 +79,7 @@ class OffsetCommits:
         else:
             await member.commit(offsets, deadline)
         for partition, committed in offsets.items():
-            state = self.positions.get(partition)
+            state = self._positions.get(partition)
             if state is not None:
                 state.committed = committed.offset
 
@@ -91,9 +92,11 @@ class OffsetCommits:
         """Commit the offsets from ``processed``; a failure is only logged. Returns whether it succeeded."""
         if not offsets:
             return True
-        deadline = (deadline or Deadline(None)).within(self.settings.request_timeout)
+        limit = self._settings.request_timeout_ms / 1000
         try:
-            await self.commit(offsets, deadline, member)
+            await self.commit(
+                offsets, Deadline(limit) if deadline is None else deadline.within(limit), member
+            )
         except ClientError as error:
             _log.warning("the automatic commit of offsets failed: %s", error)
             return False
@@ -101,18 +104,22 @@ class OffsetCommits:
 
     def commit_if_due(self) -> None:
         """Start the next automatic commit when its time has come."""
-        if not self.automatic or monotonic() < self._due_at:
+        if not self._automatic or monotonic() < self._due_at:
             return
         if self._running is not None and not self._running.done():
             return
-        self._due_at = monotonic() + self.settings.auto_commit_interval_ms / 1000
-        offsets = self.processed(self.positions.partitions)
+        self._due_at = monotonic() + self._settings.auto_commit_interval_ms / 1000
+        offsets = self.processed(self._positions.partitions)
         if offsets:
             self._running = asyncio.get_running_loop().create_task(self._commit_now(offsets))
 
     async def _commit_now(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         if not await self.commit_processed(offsets):
             self._due_at = min(self._due_at, monotonic() + RETRY_COMMIT)
+
+    def abandon(self) -> None:
+        """Commit nothing automatically from now on."""
+        self._automatic = False
 
     async def stop(self, deadline: Deadline) -> None:
         """Wait for the automatic commit that is running."""
@@ -124,4 +131,4 @@ class OffsetCommits:
         self, partitions: Collection[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """The group's offsets, without those that an open transaction may still take back."""
-        return await self.client.fetch(partitions, deadline, require_stable=self.settings.read_committed)
+        return await self.client.fetch(partitions, deadline, require_stable=self._settings.read_committed)

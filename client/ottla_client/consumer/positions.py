@@ -7,7 +7,6 @@ A partition is in one of five stages; ``TRANSITIONS`` is the whole state machine
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from enum import Enum, auto
 from time import monotonic
 
@@ -41,23 +40,30 @@ class Event(Enum):
     FAILED = auto()
 
 
-_ALWAYS = {Event.SOUGHT: Stage.FETCHING, Event.RESET: Stage.NEEDS_RESET, Event.FAILED: Stage.FAILED}
+_N, _R, _V, _F, _X = (
+    Stage.NEEDS_OFFSET,
+    Stage.NEEDS_RESET,
+    Stage.NEEDS_VALIDATION,
+    Stage.FETCHING,
+    Stage.FAILED,
+)
 # An event that a stage's row lacks came too late and changes nothing.
 TRANSITIONS: dict[Stage, dict[Event, Stage]] = {
-    Stage.NEEDS_OFFSET: {**_ALWAYS, Event.FOUND: Stage.FETCHING},
-    Stage.NEEDS_RESET: {**_ALWAYS, Event.FOUND: Stage.FETCHING},
-    Stage.NEEDS_VALIDATION: {
-        **_ALWAYS,
-        Event.FOUND: Stage.FETCHING,
-        Event.LEADER_CHANGED: Stage.NEEDS_VALIDATION,
-        Event.VALIDATED: Stage.FETCHING,
+    _N: {Event.SOUGHT: _F, Event.RESET: _R, Event.FOUND: _F, Event.FAILED: _X},
+    _R: {Event.SOUGHT: _F, Event.RESET: _R, Event.FOUND: _F, Event.FAILED: _X},
+    _V: {
+        Event.SOUGHT: _F,
+        Event.RESET: _R,
+        Event.FOUND: _F,
+        Event.LEADER_CHANGED: _V,
+        Event.VALIDATED: _F,
+        Event.FAILED: _X,
     },
-    Stage.FETCHING: {**_ALWAYS, Event.LEADER_CHANGED: Stage.NEEDS_VALIDATION},
-    Stage.FAILED: _ALWAYS,
+    _F: {Event.SOUGHT: _F, Event.RESET: _R, Event.LEADER_CHANGED: _V, Event.FAILED: _X},
+    _X: {Event.SOUGHT: _F, Event.RESET: _R, Event.FAILED: _X},
 }
 
 
-@dataclass(slots=True, eq=False)
 class PartitionState:
     """One assigned partition.
 
@@ -67,38 +73,66 @@ class PartitionState:
     responses carry the version of their request.
     """
 
-    partition: TopicPartition
-    stage: Stage = Stage.NEEDS_OFFSET
-    version: int = 0
-    paused: bool = False
-    position: int | None = None
-    processed_offset: int | None = None
-    committed: int | None = None
-    """The group's committed offset, as far as known; it need not be committed again."""
-    epoch: int | None = None
-    """The leader epoch of the record before the position, if known."""
-    fetch_offset: int = 0
-    fetch_epoch: int | None = None
-    leader_epoch: int | None = None
-    """The current leader's epoch, as far as this consumer knows."""
-    topic_id: bytes | None = None
-    reset_to: int = OffsetSpec.LATEST
-    buffered: int = 0
-    """Bytes fetched and not handed out."""
-    high_watermark: int | None = None
-    last_stable_offset: int | None = None
-    replica: int | None = None
-    """The follower that the leader says to read from (KIP-392), until ``replica_until``."""
-    replica_until: float = 0.0
-    busy: bool = False
-    """Its offset is being looked up."""
-    retry_at: float = 0.0
-    attempts: int = 0
-    missing_since: float | None = None
-    """Since when the cluster reports that the partition doesn't exist."""
-    error: ClientError | None = None
-    reported: bool = False
-    """Whether ``error`` was raised."""
+    __slots__ = (
+        "attempts",
+        "buffered",
+        "busy",
+        "committed",
+        "epoch",
+        "error",
+        "fetch_epoch",
+        "fetch_offset",
+        "high_watermark",
+        "last_stable_offset",
+        "leader_epoch",
+        "missing_since",
+        "partition",
+        "paused",
+        "position",
+        "processed_offset",
+        "replica",
+        "replica_until",
+        "reported",
+        "reset_to",
+        "retry_at",
+        "stage",
+        "topic_id",
+        "version",
+    )
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.stage = Stage.NEEDS_OFFSET
+        self.version = 0
+        self.paused = False
+        self.position: int | None = None
+        self.processed_offset: int | None = None
+        self.committed: int | None = None
+        """The group's committed offset, as far as known; it need not be committed again."""
+        self.epoch: int | None = None
+        """The leader epoch of the record before the position, if known."""
+        self.fetch_offset = 0
+        self.fetch_epoch: int | None = None
+        self.leader_epoch: int | None = None
+        """The current leader's epoch, as far as this consumer knows."""
+        self.topic_id: bytes | None = None
+        self.reset_to: int = OffsetSpec.LATEST
+        self.buffered = 0
+        """Bytes fetched and not handed out."""
+        self.high_watermark: int | None = None
+        self.last_stable_offset: int | None = None
+        self.replica: int | None = None
+        """The follower that the leader says to read from (KIP-392), until ``replica_until``."""
+        self.replica_until = 0.0
+        self.busy = False
+        """Its offset is being looked up."""
+        self.retry_at = 0.0
+        self.attempts = 0
+        self.missing_since: float | None = None
+        """Since when the cluster reports that the partition doesn't exist."""
+        self.error: ClientError | None = None
+        self.reported = False
+        """Whether ``error`` was raised."""
 
     def happen(self, event: Event) -> bool:
         """Move to the stage of the table; False if the table has none."""

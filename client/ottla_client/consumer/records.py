@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import InitVar, dataclass, field
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -44,39 +43,51 @@ _MAGIC_AT = 16
 _APART = CONTROL | LOG_APPEND_TIME | TRANSACTIONAL
 
 
-@dataclass(slots=True, eq=False)
 class Chunk:
     """Whole batches of one partition, and how far they are handed out.
 
     ``rows`` is the decoded run; its first ``index`` rows are handed out. ``offset`` is where the next run begins.
     """
 
-    state: PartitionState
-    view: memoryview
-    offset: int
-    transactions: InitVar[Sequence[AbortedTransaction] | None]
-    at: int = 0
-    version: int = field(init=False)
-    size: int = field(init=False)
-    end_offset: int = field(init=False)
-    epoch: int | None = field(init=False)
-    aborted: list[tuple[int, int]] = field(init=False)
-    """First offset and producer id of aborted transactions that begin in later batches, the first one last."""
-    dropping: set[int] = field(default_factory=set)
-    """Producers whose records are dropped up to their transaction's marker."""
-    rows: Rows = NO_ROWS
-    index: int = 0
-    run_at: int = 0
-    """The byte position of the run's first batch."""
-    run_end: int = field(init=False)
+    __slots__ = (
+        "aborted",
+        "at",
+        "dropping",
+        "end_offset",
+        "epoch",
+        "index",
+        "offset",
+        "rows",
+        "run_at",
+        "run_end",
+        "size",
+        "state",
+        "version",
+        "view",
+    )
 
-    def __post_init__(self, transactions: Sequence[AbortedTransaction] | None) -> None:
-        self.version = self.state.version
-        self.run_end = self.offset
-        self.size, self.end_offset, self.epoch = _whole_batches(self.view, self.offset)
-        self.aborted = sorted(
-            ((each.first_offset, each.producer_id) for each in transactions or ()), reverse=True
-        )
+    def __init__(
+        self,
+        state: PartitionState,
+        view: memoryview,
+        offset: int,
+        aborted: Sequence[AbortedTransaction] | None,
+    ) -> None:
+        self.state = state
+        self.version = state.version
+        self.view = view
+        self.at = 0
+        self.offset = offset
+        self.size, self.end_offset, self.epoch = _whole_batches(view, offset)
+        self.aborted = sorted(((each.first_offset, each.producer_id) for each in aborted or ()), reverse=True)
+        """Aborted transactions that begin in later batches, the first one last."""
+        self.dropping: set[int] = set()
+        """Producers whose records are dropped up to their transaction's marker."""
+        self.rows = NO_ROWS
+        self.index = 0
+        self.run_at = 0
+        """The byte position of the run's first batch."""
+        self.run_end = offset
 
     @property
     def position(self) -> int:
@@ -256,8 +267,9 @@ class RecordReader:
         try:
             header = read_header(view, at)
         except UnsupportedMagicError as error:
-            why = f"{error}; the topic was written by clients older than Kafka 0.11"
-            raise _corrupt(chunk, None, why) from error
+            raise _corrupt(
+                chunk, None, f"{error}; the topic was written by clients older than Kafka 0.11"
+            ) from error
         except CorruptRecordError as error:
             raise _corrupt(chunk, None, str(error)) from error
         end = header.last_offset + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..deadline import Deadline
@@ -15,12 +14,12 @@ if TYPE_CHECKING:
     from ..connection import Connection
 
 
-@dataclass(frozen=True, slots=True)
 class Coordinator:
     """Sends requests to a group's coordinator on a connection of its own, so that they don't wait behind fetches."""
 
-    cluster: Cluster
-    group_id: str
+    def __init__(self, cluster: Cluster, group_id: str) -> None:
+        self.cluster = cluster
+        self.group_id = group_id
 
     async def connection(self, deadline: Deadline, *, aside: bool = False) -> Connection:
         """The connection to the coordinator.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla_protocol.messages.join_group import JoinGroupResponseMember
@@ -20,16 +19,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger("ottla_client")
 
 
-@dataclass(eq=False)
 class Leader:
     """Used while the member leads its group, which may change with each rebalance."""
 
-    cluster: Cluster
-    changed: Callable[[], None]
-    """Called when partitions were added or removed since the assignment."""
-    _topics: frozenset[str] = frozenset()
-    _counts: dict[str, int] | None = None
-    _unsubscribe: Callable[[], None] | None = None
+    def __init__(self, cluster: Cluster, changed: Callable[[], None]) -> None:
+        """``changed`` is called when partitions were added or removed since the assignment."""
+        self._cluster = cluster
+        self._changed = changed
+        self._topics: frozenset[str] = frozenset()
+        self._counts: dict[str, int] | None = None
+        self._unsubscribe: Callable[[], None] | None = None
 
     async def assign(
         self,
@@ -51,7 +50,7 @@ class Leader:
         topics = frozenset(topic for each in subscriptions.values() for topic in each.topics)
         self._watch(topics)
         if topics:
-            await self.cluster.fetch_topics(topics, deadline)
+            await self._cluster.fetch_topics(topics, deadline)
         counts = self._counts = self._count()
         if skip:
             return []
@@ -74,19 +73,19 @@ class Leader:
         self._watch(frozenset())
 
     def _watch(self, topics: frozenset[str]) -> None:
-        self.cluster.interest(topics)
-        self.cluster.disinterest(self._topics)
+        self._cluster.interest(topics)
+        self._cluster.disinterest(self._topics)
         self._topics = topics
         if topics and self._unsubscribe is None:
-            self._unsubscribe = self.cluster.on_change(self._notice)
+            self._unsubscribe = self._cluster.on_change(self._notice)
         elif not topics and self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
 
     def _notice(self) -> None:
         if self.outdated():
-            self.changed()
+            self._changed()
 
     def _count(self) -> dict[str, int]:
-        found = ((name, self.cluster.topic(name)) for name in self._topics)
+        found = ((name, self._cluster.topic(name)) for name in self._topics)
         return {name: len(topic.partitions) for name, topic in found if topic is not None}

@@ -90,18 +90,15 @@ class GroupMember:
         self._cluster = cluster
         self._coordinator = Coordinator(cluster, group_id)
         self._offsets = offsets or OffsetsClient(cluster, group_id)
-        self._join_wanted = asyncio.Event()
-        self._leader = Leader(cluster, self._join_wanted.set)
+        self._leader = Leader(cluster, self._wake_join_task)
         self._machine = MemberStateMachine()
-        self._rebalance_timeout = max(
-            cluster.request_timeout, settings.max_poll_interval_ms / 1000 + JOIN_LAPSE
-        )
         self._topics: frozenset[str] | None = None
         self._joined_topics: frozenset[str] | None = None
         self._waits_for_poll = False  # joins again after the next poll
         self._polled_at = monotonic()
         self._join_task: asyncio.Task[None] | None = None
         self._heartbeat_task: asyncio.Task[None] | None = None
+        self._join_wanted = asyncio.Event()
         self._heartbeat_wanted = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -110,7 +107,7 @@ class GroupMember:
     def subscribe(self, topics: Collection[str]) -> None:
         """Read these topics; a change makes the member join again."""
         self._topics = frozenset(topics)
-        self._join_wanted.set()
+        self._wake_join_task()
 
     def start(self) -> None:
         """Join as soon as there is a subscription. Call it in the event loop; a second call does nothing."""
@@ -135,7 +132,7 @@ class GroupMember:
         if not isinstance(failure, FencedInstanceError):
             self.failure = None
             self._waits_for_poll = False
-            self._join_wanted.set()
+            self._wake_join_task()
         raise failure
 
     @property
@@ -169,7 +166,7 @@ class GroupMember:
             reaction = self._machine.react(Step.COMMIT, error.code, sent)
             if reaction is Reaction.FENCED:
                 self._fail(error)
-            self._join_wanted.set()
+            self._wake_join_task()
             if reaction is Reaction.GO_ON and not self._machine.lost:
                 # The response was for an earlier generation; the member is in, or joining, a new one.
                 raise GroupError(
@@ -279,7 +276,9 @@ class GroupMember:
         topics = self._joined_topics = self._topics or frozenset()
         request = self._join_request(topics)
         sent = machine.begin_join()
-        answer = await self._coordinator.submit(connection, request, Deadline(None), self._rebalance_timeout)
+        rebalance = self._settings.max_poll_interval_ms / 1000
+        timeout = max(self._cluster.request_timeout, rebalance + JOIN_LAPSE)
+        answer = await self._coordinator.submit(connection, request, Deadline(None), timeout)
         code = error_code(answer.error_code)
         reaction = self._react(Step.JOIN, code, sent)
         if reaction is Reaction.TAKE_ID:
@@ -345,7 +344,9 @@ class GroupMember:
             )
         else:
             self._leader.resign()
-        answer = await self._coordinator.ask(request, Deadline(None), timeout=self._rebalance_timeout)
+        rebalance = self._settings.max_poll_interval_ms / 1000
+        timeout = max(self._cluster.request_timeout, rebalance + JOIN_LAPSE)
+        answer = await self._coordinator.ask(request, Deadline(None), timeout=timeout)
         reaction = self._react(Step.SYNC, error_code(answer.error_code), sent)
         if reaction is not Reaction.GO_ON:
             return reaction
@@ -423,11 +424,12 @@ class GroupMember:
             await callback(partitions)
         except Exception as error:
             _log.exception("group %s: a rebalance callback failed", self.group_id)
-            if self.failure is None and isinstance(error, ClientError):
-                self.failure = error
-            elif self.failure is None:
-                self.failure = ClientError(f"group {self.group_id!r}: a rebalance callback raised {error!r}")
-                self.failure.__cause__ = error
+            failure = error if isinstance(error, ClientError) else None
+            if failure is None:
+                failure = ClientError(f"group {self.group_id!r}: a rebalance callback raised {error!r}")
+                failure.__cause__ = error
+            if self.failure is None:
+                self.failure = failure
         finally:
             self._idle.set()
         if self._closed and not was_closed and asyncio.current_task() is self._join_task:
@@ -439,6 +441,9 @@ class GroupMember:
             _log.error("%s", failure)
         self.failure = failure
         self._waits_for_poll = True
+        self._wake_join_task()
+
+    def _wake_join_task(self) -> None:
         self._join_wanted.set()
 
     def _short(self) -> Deadline:
@@ -520,7 +525,7 @@ class GroupMember:
             _log.info("group %s: a heartbeat failed: %s", self.group_id, error)
             return False
         reaction = self._react(Step.HEARTBEAT, error_code(answer.error_code), sent)
-        self._join_wanted.set()
+        self._wake_join_task()
         return reaction not in (Reaction.FIND_COORDINATOR, Reaction.WAIT)
 
     async def _stall(self) -> None:
@@ -570,7 +575,7 @@ _REFUSED = {
         " group.min.session.timeout.ms and group.max.session.timeout.ms"
     ),
     ErrorCode.INVALID_GROUP_ID: "the broker refuses this group_id (INVALID_GROUP_ID)",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "this user may not join the group (GROUP_AUTHORIZATION_FAILED)",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: ("this user may not join the group (GROUP_AUTHORIZATION_FAILED)"),
     ErrorCode.GROUP_MAX_SIZE_REACHED: (
         "the group has the most members that the broker allows, group.max.size (GROUP_MAX_SIZE_REACHED)"
     ),

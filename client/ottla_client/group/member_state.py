@@ -55,29 +55,43 @@ class Reaction(Enum):
     """Another process has this static member's instance id: report the error and stop for good."""
 
 
-_IN_GENERATION = {
-    ErrorCode.REBALANCE_IN_PROGRESS: Reaction.JOIN_AGAIN,
-    ErrorCode.ILLEGAL_GENERATION: Reaction.LOSE_GENERATION,
-    ErrorCode.UNKNOWN_MEMBER_ID: Reaction.LOSE_ID,
-    ErrorCode.FENCED_INSTANCE_ID: Reaction.FENCED,
-}
-_FROM_COORDINATOR = {
-    ErrorCode.NONE: Reaction.GO_ON,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.WAIT,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.FIND_COORDINATOR,
-    ErrorCode.NOT_COORDINATOR: Reaction.FIND_COORDINATOR,
-}
 REACTIONS: dict[Step, dict[ErrorCode, Reaction]] = {
-    Step.JOIN: _FROM_COORDINATOR
-    | {
+    Step.JOIN: {
+        ErrorCode.NONE: Reaction.GO_ON,
         ErrorCode.MEMBER_ID_REQUIRED: Reaction.TAKE_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID: Reaction.LOSE_ID,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.WAIT,
         ErrorCode.REBALANCE_IN_PROGRESS: Reaction.WAIT,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.FIND_COORDINATOR,
+        ErrorCode.NOT_COORDINATOR: Reaction.FIND_COORDINATOR,
+        ErrorCode.FENCED_INSTANCE_ID: Reaction.FENCED,
+    },
+    Step.SYNC: {
+        ErrorCode.NONE: Reaction.GO_ON,
+        ErrorCode.REBALANCE_IN_PROGRESS: Reaction.JOIN_AGAIN,
+        ErrorCode.ILLEGAL_GENERATION: Reaction.LOSE_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID: Reaction.LOSE_ID,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.WAIT,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.FIND_COORDINATOR,
+        ErrorCode.NOT_COORDINATOR: Reaction.FIND_COORDINATOR,
+        ErrorCode.FENCED_INSTANCE_ID: Reaction.FENCED,
+    },
+    Step.HEARTBEAT: {
+        ErrorCode.NONE: Reaction.GO_ON,
+        ErrorCode.REBALANCE_IN_PROGRESS: Reaction.JOIN_AGAIN,
+        ErrorCode.ILLEGAL_GENERATION: Reaction.LOSE_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID: Reaction.LOSE_ID,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.WAIT,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.FIND_COORDINATOR,
+        ErrorCode.NOT_COORDINATOR: Reaction.FIND_COORDINATOR,
+        ErrorCode.FENCED_INSTANCE_ID: Reaction.FENCED,
+    },
+    Step.COMMIT: {
+        ErrorCode.REBALANCE_IN_PROGRESS: Reaction.JOIN_AGAIN,
+        ErrorCode.ILLEGAL_GENERATION: Reaction.LOSE_GENERATION,
         ErrorCode.UNKNOWN_MEMBER_ID: Reaction.LOSE_ID,
         ErrorCode.FENCED_INSTANCE_ID: Reaction.FENCED,
     },
-    Step.SYNC: _FROM_COORDINATOR | _IN_GENERATION,
-    Step.HEARTBEAT: _FROM_COORDINATOR | _IN_GENERATION,
-    Step.COMMIT: _IN_GENERATION,
 }
 """By request. Other codes of a commit concern its caller only; all other codes mean GIVE_UP."""
 
@@ -138,9 +152,12 @@ class MemberStateMachine:
             return Reaction.GO_ON
         if stale and loses and reaction is not Reaction.FENCED:
             reaction = Reaction.JOIN_AGAIN
-        joining = self.state is not MemberState.STABLE
-        if joining and step is Step.HEARTBEAT and reaction is Reaction.JOIN_AGAIN:
-            return Reaction.GO_ON
+        if (
+            step is Step.HEARTBEAT
+            and reaction is Reaction.JOIN_AGAIN
+            and self.state is not MemberState.STABLE
+        ):
+            return Reaction.GO_ON  # the member is joining already
         reason = f"{step.name.lower()} failed with {code.name}"
         if reaction in LOSSES:
             self.lose(reason, keep_id=reaction is Reaction.LOSE_GENERATION)

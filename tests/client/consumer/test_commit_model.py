@@ -331,12 +331,7 @@ class OnFake(Model):
     def rebalance(self, numbers: set[int]) -> None:
         self.rebalancing = True
         self.positions = [None] * PARTITIONS
-
-        async def rebalance() -> None:
-            self.fake.rebalance(numbers)
-
-        # Wait for it: otherwise the old generation may look stable.
-        self.thread.run(rebalance())
+        self.thread.loop.call_soon_threadsafe(self.fake.rebalance, numbers)
 
     def is_stable(self) -> bool:
         member = self.consumer._client._engine.commits.member
