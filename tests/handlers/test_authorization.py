@@ -123,6 +123,15 @@ class DenyAll(Authorizer):
         return False
 
 
+def test_only_operations_that_are_open_to_all_skip_the_check() -> None:
+    rules = RULES[ApiKey.FETCH]
+    assert Authorizer("INTERNAL").checked(rules) == {
+        AclResource.TOPIC: None,
+        AclResource.CLUSTER: AclOperation.CLUSTER_ACTION,
+    }
+    assert DenyAll().checked(rules) == rules
+
+
 class Nothing:
     """A controller or coordinator that is asked for nothing, and gives nothing."""
 

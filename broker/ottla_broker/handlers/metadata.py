@@ -40,10 +40,10 @@ def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | 
         return _respond(ctx, request, [_topic(request, topic) for topic in found if topic is not None])
     if ctx.version < 12 and any(topic.name is None or topic.topic_id != ZERO_ID for topic in wanted):
         return _respond(ctx, request, [_refused(ctx, topic) for topic in wanted])
-    ids = dict.fromkeys(topic.topic_id for topic in wanted if topic.topic_id != ZERO_ID)
+    ids = dict.fromkeys([topic.topic_id for topic in wanted if topic.topic_id != ZERO_ID])
     if ids:
         return _respond(ctx, request, [_by_id(ctx, request, topic_id) for topic_id in ids])
-    names = list(dict.fromkeys(topic.name for topic in wanted))
+    names = list(dict.fromkeys([topic.name for topic in wanted]))
     if request.allow_auto_topic_creation and ctx.services.config.auto_create_topics_enable:
         missing = [
             name
@@ -70,10 +70,11 @@ async def _create_first(
 def _respond(
     ctx: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
 ) -> MetadataResponse:
-    metadata = ctx.services.metadata
+    metadata, listener = ctx.services.metadata, ctx.connection.listener
     brokers = []
-    for broker in {**metadata.departed, **metadata.brokers}.values():
-        reached = broker.listeners.get(ctx.connection.listener)
+    known = {**metadata.departed, **metadata.brokers} if metadata.departed else metadata.brokers
+    for broker in known.values():
+        reached = broker.listeners.get(listener)
         if reached is not None:
             host, port = reached
             brokers.append(MetadataResponseBroker(node_id=broker.id, host=host, port=port, rack=broker.rack))
