@@ -313,7 +313,6 @@ class Broker:
                 _log.error("high watermarks not written", reason=error.message)
 
     def _update_connection_limits(self) -> None:
-        """Apply changed dynamic configs."""
         config = self.config
         self._quotas.update(config.max_connections, config.max_connections_per_ip, config.connection_limits)
 

@@ -65,11 +65,11 @@ class ClusterConfigs:
         wanted = list(names)
         paths = [ConfigNode.path(ConfigNode.TOPICS, name) for name in wanted]
         for name, path, node in zip(wanted, paths, await self._store.get_many(paths), strict=True):
-            self._topics[name] = {} if node is None else self._in_force(ConfigNode.TOPICS, path, node[0])
+            settings = {} if node is None else _decode(path, node[0])
+            self._topics[name] = usable(path, settings, partial(self._check, ConfigNode.TOPICS))
 
     @property
     def has_topics(self) -> bool:
-        """Whether any topic is known."""
         return bool(self._topics)
 
     def topic(self, name: str) -> Settings:
@@ -83,24 +83,15 @@ class ClusterConfigs:
     async def read(self, kind: str, name: str) -> dict[str, str]:
         """An entity's settings as written. Raises StoreError."""
         path = ConfigNode.path(kind, name)
-        data = await self._data(path)
-        return {} if data is None else _decode(path, data)
-
-    async def in_force(self, kind: str, name: str) -> dict[str, str]:
-        """An entity's settings that can come into force. Raises StoreError."""
-        path = ConfigNode.path(kind, name)
-        data = await self._data(path)
-        return {} if data is None else self._in_force(kind, path, data)
-
-    async def _data(self, path: str) -> bytes | None:
         try:
             data, _ = await self._store.get(path)
         except NoNodeError:
-            return None
-        return data
+            return {}
+        return _decode(path, data)
 
-    def _in_force(self, kind: str, path: str, data: bytes) -> dict[str, str]:
-        return usable(path, _decode(path, data), partial(self._check, kind))
+    async def in_force(self, kind: str, name: str) -> dict[str, str]:
+        """An entity's settings that can come into force. Raises StoreError."""
+        return usable(ConfigNode.path(kind, name), await self.read(kind, name), partial(self._check, kind))
 
     async def write(self, kind: str, name: str, settings: Settings) -> None:
         """Write an entity's settings and notify all brokers. Raises StoreError."""
@@ -117,7 +108,6 @@ class ClusterConfigs:
         await self._store.create(ConfigChangeNode.PREFIX, ConfigChangeNode.encode(kind, name), sequence=True)
 
     def start(self) -> None:
-        """Start to follow changes."""
         self._watch = self._store.watch(CHANGES, lambda _: self._wake.set())
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._wake.set()

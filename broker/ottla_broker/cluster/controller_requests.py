@@ -336,7 +336,6 @@ class ControllerRequests:
             callback(name, list(known.partitions))
 
     def topic_configured(self, name: str) -> None:
-        """Apply a topic's changed settings."""
         known = self._metadata.topic(name)
         if known is not None:
             self._put(name, known.topic_id, known.partitions)

@@ -26,7 +26,6 @@ class Environment(NamedTuple):
 
 
 def variable(key: str) -> str:
-    """Return the name of a key's variable."""
     return PREFIX + key.upper().replace(".", "_")
 
 

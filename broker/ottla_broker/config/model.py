@@ -277,5 +277,4 @@ def string(
 def optional_string(
     meaning: str, validator: Validator | None = None, *, kind: str = STRING, note: str = ""
 ) -> Key[str | None]:
-    """Declare a text key without a default."""
     return Key(kind, None, meaning, validator, note=note)

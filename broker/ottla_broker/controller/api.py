@@ -118,7 +118,6 @@ class Controller(Protocol):
 
     async def create_topics(self, topics: Sequence[NewTopic], validate_only: bool) -> list[CreatedTopic]:
         """Create topics, or only check the request. When this returns, the topics have leaders that clients see."""
-        ...
 
     async def ensure_topic(self, name: str) -> TopicInfo:
         """The topic, created on first use if it doesn't exist (auto-creation, internal topics).
@@ -126,27 +125,22 @@ class Controller(Protocol):
         Raises:
             KafkaError: the topic can't be created.
         """
-        ...
 
     async def delete_topics(self, topics: Sequence[TopicToDelete]) -> list[DeletedTopic]:
         """Delete topics. When this returns clients can't reach them; their files are removed later."""
-        ...
 
     async def create_partitions(self, topics: Sequence[MorePartitions], validate_only: bool) -> list[Outcome]:
         """Give topics more partitions."""
-        ...
 
     async def replace_configs(
         self, kind: ResourceType, name: str, configs: Mapping[str, str | None], validate_only: bool
     ) -> Outcome:
         """AlterConfigs: settings that aren't named go back to their defaults."""
-        ...
 
     async def alter_configs(
         self, kind: ResourceType, name: str, changes: Sequence[ConfigChange], validate_only: bool
     ) -> Outcome:
         """IncrementalAlterConfigs: settings that aren't named stay."""
-        ...
 
     async def elect_leaders(
         self, partitions: Sequence[Partition] | None, *, unclean: bool, timeout: float
@@ -156,17 +150,14 @@ class Controller(Protocol):
         Raises:
             KafkaError: NOT_CONTROLLER, REQUEST_TIMED_OUT, KAFKA_STORAGE_ERROR.
         """
-        ...
 
     async def alter_reassignments(
         self, wanted: Mapping[Partition, Sequence[int] | None], timeout: float
     ) -> dict[Partition, Outcome]:
         """Move partitions to other replicas, or (``None``) cancel their moves (KIP-455). Raises as above."""
-        ...
 
     async def reassignments(self, timeout: float) -> dict[Partition, Assignment]:
         """The partitions that are moving. Raises as above."""
-        ...
 
     async def next_producer_id(self) -> int:
         """An id that no producer of this cluster had before.
@@ -174,7 +165,6 @@ class Controller(Protocol):
         Raises:
             KafkaError: COORDINATOR_NOT_AVAILABLE when no id is available now.
         """
-        ...
 
 
 class BrokerRequests(Protocol):
@@ -182,15 +172,12 @@ class BrokerRequests(Protocol):
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
         """Change in-sync replicas for a leader (KIP-497)."""
-        ...
 
     async def controlled_shutdown(self, broker: int, broker_epoch: int) -> list[Partition]:
         """Move leadership away from a broker that is about to stop.
 
         Returns the partitions that no other broker can lead, once the new leaders lead, or after a moment.
         """
-        ...
 
     async def allocate_producer_ids(self, broker: int, broker_epoch: int) -> ProducerIdBlock:
         """A block of producer ids for a broker."""
-        ...

@@ -99,7 +99,6 @@ def registration_of(endpoints: Sequence[Endpoint], rack: str | None, now_ms: int
 async def register_broker(
     store: Store, broker_id: int, rack: str | None, endpoints: Sequence[Endpoint], now_ms: int
 ) -> BrokerInfo:
-    """Store this broker's addresses."""
     registration = BrokerIdNode.encode(registration_of(endpoints, rack, now_ms))
     await store.create(BrokerIdNode.path(broker_id), registration, ephemeral=True)
     listeners = {e.name: (e.advertised_host, e.advertised_port) for e in endpoints}

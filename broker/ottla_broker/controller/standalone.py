@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ottla_broker.config.topics import log_config
@@ -90,6 +91,7 @@ _NO_PARTITION: Final = Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partit
 TopicDeletedListener = Callable[[str, Sequence[int]], None]
 
 
+@dataclass(eq=False)
 class StandaloneController(ConfigAdmin):
     """See :class:`ottla_broker.controller.api.Controller`. Owned by the loop thread.
 
@@ -101,33 +103,25 @@ class StandaloneController(ConfigAdmin):
         on_broker_configs: called when dynamic configs of the broker have changed.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: Store,
-        metadata: MetadataCache,
-        replicas: ReplicaManager,
-        logs: LogManager,
-        clock: Clock,
-        random: Random,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._metadata = metadata
-        self._replicas = replicas
-        self._logs = logs
-        self._clock = clock
-        self._random = random
+    _config: BrokerConfig
+    _store: Store
+    _metadata: MetadataCache
+    _replicas: ReplicaManager
+    _logs: LogManager
+    _clock: Clock
+    _random: Random
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _states: topic_store.StateCodec = field(default_factory=topic_store.StateCodec, init=False)
+    _log_configs: dict[frozenset[tuple[str, str]], LogConfig] = field(default_factory=dict, init=False)
+    _epoch: int = field(default=0, init=False)
+    _unfinished: list[topic_store.StoredTopic] = field(default_factory=list, init=False)
+    on_topic_deleted: list[TopicDeletedListener] = field(default_factory=list, init=False)
+    on_broker_configs: list[Callable[[], None]] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
         self.next_producer_id = ProducerIds(
-            lambda: allocate_block(store, config.broker_id, store.transaction)
+            lambda: allocate_block(self._store, self._config.broker_id, self._store.transaction)
         ).next
-        self._lock = asyncio.Lock()
-        self._states = topic_store.StateCodec()
-        self._log_configs: dict[frozenset[tuple[str, str]], LogConfig] = {}
-        self._epoch = 0
-        self._unfinished: list[topic_store.StoredTopic] = []
-        self.on_topic_deleted: list[TopicDeletedListener] = []
-        self.on_broker_configs: list[Callable[[], None]] = []
 
     async def load(self, cluster_id: str | None = None) -> None:
         """Read the store. ``cluster_id`` is the data folder's, if it has one.

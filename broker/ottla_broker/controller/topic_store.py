@@ -166,6 +166,5 @@ async def removal(store: Store, topic: StoredTopic) -> list[Operation]:
 
 
 def config_change(exists: bool, kind: str, name: str, configs: Mapping[str, str]) -> Operation:
-    """Replace an entity's settings."""
     path, data = ConfigNode.path(kind, name), ConfigNode.encode(configs)
     return Set(path, data) if exists else Create(path, data)

@@ -67,19 +67,15 @@ class StateMachine(Protocol):
 
     def replay(self, record: Record, batch: BatchHeader) -> None:
         """Apply one record of the log. Raises ProtocolError for an invalid one."""
-        ...
 
     def replay_marker(self, record: Record, batch: BatchHeader) -> None:
         """Apply the record of a control batch: the end of a producer's transaction. Raises ProtocolError."""
-        ...
 
     def publish(self) -> Iterator[None]:
         """Make the replayed state visible to requests, in steps."""
-        ...
 
     def unload(self) -> None:
         """Drop the state and answer the waiting requests: another broker leads now. Called in any state."""
-        ...
 
 
 class ShardPartition(Protocol):
@@ -95,11 +91,9 @@ class ShardPartition(Protocol):
     def append_internal(self, records: bytearray, now_ms: int) -> int: ...
     def is_committed(self, end_offset: int) -> bool:
         """Whether all in-sync replicas have everything below ``end_offset``."""
-        ...
 
     def when_committed(self, end_offset: int, callback: Reached) -> OffsetWaiter | None:
         """Have ``callback`` called when they have it; None: they have it now."""
-        ...
 
     def scan(self, start_offset: int) -> Iterable[memoryview]: ...
 
@@ -273,7 +267,6 @@ class ShardHost:
         )
 
     def on_stop(self, topic: str, partition: int) -> None:
-        """This broker no longer leads the partition."""
         if topic == self.topic:
             shard = self.shards.pop(partition, None)
             if shard is not None:
@@ -293,11 +286,9 @@ class ShardHost:
 
     @property
     def loading(self) -> bool:
-        """Whether any shard is still being read."""
         return any(shard.state is ShardState.LOADING for shard in self.shards.values())
 
     def close(self) -> None:
-        """Close all shards."""
         for shard in list(self.shards.values()):
             shard.close()
         self.shards.clear()

@@ -93,7 +93,6 @@ _NOT_IN_PATHS: Final = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ff
 
 
 def is_path(path: str) -> bool:
-    """Whether this can be a node's path."""
     return path == "/" or (
         path.startswith("/") and not path.endswith("/") and _NOT_IN_PATHS.search(path) is None
     )
@@ -183,11 +182,9 @@ class Store(Protocol):
         Raises:
             NodeExistsError, NoNodeError (the parent), NoChildrenForEphemeralsError, StoreFailedError.
         """
-        ...
 
     async def get(self, path: str) -> tuple[bytes, int]:
         """A node's data and version. Raises NoNodeError."""
-        ...
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
         """Replace a node's data; returns its new version.
@@ -195,15 +192,12 @@ class Store(Protocol):
         Raises:
             NoNodeError, BadVersionError, StoreFailedError.
         """
-        ...
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         """Remove a node. Raises NoNodeError, BadVersionError, NotEmptyError, StoreFailedError."""
-        ...
 
     async def children(self, path: str) -> list[str]:
         """The names of a node's children, sorted. Raises NoNodeError."""
-        ...
 
     async def exists(self, path: str) -> bool: ...
 
@@ -215,16 +209,12 @@ class Store(Protocol):
         Raises:
             The error of the first operation that fails; nothing has changed then.
         """
-        ...
 
     def watch(self, path: str, callback: Callable[[StoreEvent], None]) -> Watch:
         """Call back for each durable change of a node, which need not exist, and of its children, until cancelled."""
-        ...
 
     def watch_session(self, callback: Callable[[SessionState], None]) -> Watch:
         """Call back for changes of the session's state until cancelled."""
-        ...
 
     async def close(self) -> None:
         """End the session and remove its ephemeral nodes."""
-        ...

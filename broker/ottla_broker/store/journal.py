@@ -61,7 +61,6 @@ class StoreDamagedError(StoreError):
 
 
 def encode_changes(changes: Iterable[Change]) -> bytes:
-    """The payload of a frame."""
     parts: list[bytes] = []
     for path, data, version, sequence in changes:
         name = path.encode()

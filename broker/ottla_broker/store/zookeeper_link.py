@@ -326,7 +326,6 @@ class Link:
         return f"; last: {self._last_words.words}" if self._last_words.words else ""
 
     def unreachable(self, path: str) -> str:
-        """The message for a request that was not sent."""
         return f"{path}: {self._unreachable('for')}"
 
     @property

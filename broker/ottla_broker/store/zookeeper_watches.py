@@ -77,7 +77,6 @@ class Watches:
         return Watch(remove)
 
     def clear(self) -> None:
-        """Drop all watches."""
         self._watched.clear()
 
     def _new(self, path: str) -> _WatchedPath:

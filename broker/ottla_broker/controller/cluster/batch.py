@@ -67,18 +67,15 @@ class Replies:
         self._all.clear()
 
     def expect_leaders(self, context: Context, partitions: Iterable[Partition]) -> None:
-        """Expect the responses of these partitions' leaders."""
         for leader in {context.leader(each) for each in partitions} & context.live_or_leaving():
             self.expect(leader)
 
     def received(self, broker: int, response: Any) -> None:
-        """An :data:`OnResponse`."""
         self._missing.discard(broker)
         if not self._missing:
             self._all.set()
 
     async def wait(self) -> None:
-        """Wait until all have responded."""
         await self._all.wait()
 
 

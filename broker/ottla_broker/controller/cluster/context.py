@@ -106,7 +106,6 @@ class Context:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
 
     def add_topic(self, topic: Topic) -> None:
-        """Add a topic, or replace what was known of it."""
         self.topics[topic.name] = topic
         if topic.id is not None:
             self._by_id[topic.id] = topic

@@ -167,7 +167,6 @@ class ActiveController:
         return await allocate_block(self._store, broker, self._persistence.write)
 
     def new_batch(self) -> Batch:
-        """An empty batch of requests to the brokers."""
         return Batch(
             self.context, self._channels, self._broker_id, self._listener, self.members.note_offline_replicas
         )

@@ -69,7 +69,6 @@ class EventQueue:
             await asyncio.wait([task])
 
     def post(self, event: Event) -> None:
-        """Add an event behind those that wait."""
         self._events.put_nowait(event)
 
     def watch(self, path: str, event: Event) -> None:

@@ -37,12 +37,10 @@ _ATTEMPTS: Final = 5
 
 
 def origin(assignment: Assignment) -> list[int]:
-    """The replicas before the move."""
     return [broker for broker in assignment.replicas if broker not in assignment.adding]
 
 
 def target(assignment: Assignment) -> list[int]:
-    """The replicas after the move."""
     return [broker for broker in assignment.replicas if broker not in assignment.removing]
 
 

@@ -58,7 +58,6 @@ class ZkNotifications:
             self._events.watch(path, handler)
 
     def begin(self) -> None:
-        """Handle the nodes that exist already."""
         for handler in self._handlers.values():
             self._events.post(handler)
 

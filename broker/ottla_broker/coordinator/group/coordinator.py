@@ -21,7 +21,7 @@ from ottla_broker.coordinator.group.offsets import TopicPartition
 from ottla_broker.coordinator.group.rebalance import Rebalancer
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.coordinator.group.states import GroupState
-from ottla_broker.coordinator.shard import Shard, ShardHost, ShardPartition
+from ottla_broker.coordinator.shard import Shard, ShardHost
 from ottla_broker.coordinator.time_sliced_task import TimeSlicedTask
 from ottla_broker.events import get_logger
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
@@ -59,7 +59,7 @@ class GroupListing(NamedTuple):
 class GroupCoordinator:
     """All groups that this broker coordinates. Owned by the loop thread.
 
-    A listener of the replica manager (:meth:`on_leader`, :meth:`on_stop`). ``partitions()`` is the number of partitions
+    A listener of the replica manager (``on_leader``, ``on_stop``). ``partitions()`` is the number of partitions
     of ``__consumer_offsets``: the topic's, or the configured one if there is no topic. Before :meth:`start` and after
     :meth:`stop` requests get COORDINATOR_NOT_AVAILABLE.
 
@@ -79,6 +79,9 @@ class GroupCoordinator:
         self._host = ShardHost(
             OFFSETS_TOPIC, partitions, self._make_shard, clock, settings.codec, settings.commit_timeout_ms
         )
+        self.on_leader = self._host.on_leader
+        self.on_stop = self._host.on_stop
+        self.partition_for = self._host.partition_for
         self._active = False
         self._expiry_timer: TimerHandle | None = None
         self._sweeps: set[TimeSlicedTask] = set()
@@ -103,22 +106,10 @@ class GroupCoordinator:
         self._shards.clear()
         self._rebalancer.deadlines.close()
 
-    def on_leader(self, partition: ShardPartition) -> None:
-        """This broker leads a partition: load its groups if it is one of ``__consumer_offsets``."""
-        self._host.on_leader(partition)
-
-    def on_stop(self, topic: str, partition: int) -> None:
-        """This broker no longer leads a partition: unload its groups."""
-        self._host.on_stop(topic, partition)
-
     def on_partitions_deleted(self, topic: str, partitions: Sequence[int]) -> None:
         """Partitions of a topic are deleted: remove the offsets committed for them."""
         groups = list(self._groups.values())
         self._sweep(self._commits.forget_topic(groups, topic, frozenset(partitions)), "deleted topic")
-
-    def partition_for(self, group_id: str) -> int:
-        """The partition of ``__consumer_offsets`` whose leader coordinates the group."""
-        return self._host.partition_for(group_id)
 
     def _make_shard(self, shard: Shard) -> GroupShard:
         made = self._shards[shard.index] = GroupShard(shard, self._groups, self._rebalancer)

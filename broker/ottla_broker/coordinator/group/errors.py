@@ -38,12 +38,10 @@ STORE: dict[int, int] = {
 
 
 def commit_error(error: int) -> int:
-    """Translate an error of writing offsets."""
     return COMMIT.get(error, error)
 
 
 def store_error(group_id: str, error: int) -> int:
-    """Translate an error of writing a group's metadata."""
     answer = STORE.get(error, error)
     if answer == codes.UNKNOWN_SERVER_ERROR:
         _log.error("group metadata too large for __consumer_offsets", group=group_id, error=error)

@@ -123,7 +123,6 @@ class Group(GroupStateMachine):
         self.pending.pop(member.member_id, None)
 
     def add_pending(self, member_id: str) -> PendingMember:
-        """Remember an id that is given out."""
         pending = self.pending[member_id] = PendingMember(self.group_id, member_id)
         return pending
 
@@ -190,12 +189,10 @@ class Group(GroupStateMachine):
 
     @property
     def all_joined(self) -> bool:
-        """Whether all members and pending members have joined."""
         return self.awaiting_join == len(self.members) and not self.pending
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest rebalance timeout of the members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     # Protocols
@@ -377,10 +374,8 @@ def subscribed_topics(metadata: bytes) -> Sequence[str]:
 
 
 def join_error(member_id: str, code: int) -> JoinGroupResponse:
-    """The answer to a JoinGroup that failed."""
     return JoinGroupResponse(error_code=code, protocol_name=None, member_id=member_id)
 
 
 def sync_error(code: int) -> SyncGroupResponse:
-    """The answer to a SyncGroup that failed."""
     return SyncGroupResponse(error_code=code, assignment=b"")

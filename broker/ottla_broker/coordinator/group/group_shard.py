@@ -40,11 +40,9 @@ class GroupShard:
         return Group(group_id, self.shard, self._rebalancer.now_ms())
 
     def adopt(self, group: Group) -> None:
-        """Add a group to the index."""
         self.groups[group.group_id] = self._all_groups[group.group_id] = group
 
     def forget(self, group: Group) -> None:
-        """Remove a group from the index."""
         del self.groups[group.group_id]
         del self._all_groups[group.group_id]
 

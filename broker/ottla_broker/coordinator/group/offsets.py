@@ -55,7 +55,6 @@ class OffsetTable:
         return iter(self._topics.items())
 
     def committed_keys(self) -> list[TopicPartition]:
-        """The partitions that have a committed offset."""
         return [(topic, partition) for topic, partitions in self._topics.items() for partition in partitions]
 
     def is_unstable(self, topic: str, partition: int) -> bool:
@@ -68,11 +67,9 @@ class OffsetTable:
 
     @property
     def has_pending(self) -> bool:
-        """Whether there are pending offsets."""
         return bool(self._pending or self._transactions)
 
     def pending_keys(self) -> set[TopicPartition]:
-        """The partitions that have a pending offset."""
         return set(self._pending).union(*self._transactions.values())
 
     @property

@@ -250,7 +250,6 @@ class Rebalancer:
     # Loading and unloading
 
     def resume(self, group: Group) -> None:
-        """Restart the sessions of a loaded group."""
         for member in group.members.values():
             self.touch(member)
         if len(group.members) > self._settings.max_size:

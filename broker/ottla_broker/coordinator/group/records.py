@@ -39,13 +39,11 @@ _GROUP_VALUE_VERSION = 3
 
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
-    """The key of a committed offset."""
     group, name = group_id.encode(), topic.encode()
     return pack(f">hh{len(group)}sh{len(name)}si", 1, len(group), group, len(name), name, partition)
 
 
 def offset_value(committed: Committed) -> bytes:
-    """The value of a committed offset."""
     metadata = committed.metadata.encode()
     size = len(metadata)
     if committed.expire_ms != NO_EXPIRY:
@@ -58,7 +56,6 @@ def offset_value(committed: Committed) -> bytes:
 
 
 def group_key(group_id: str) -> bytes:
-    """The key of a group's metadata."""
     return encode_versioned(GroupMetadataKey(group=group_id), _GROUP_KEY_VERSION)
 
 
