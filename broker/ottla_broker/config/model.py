@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cache
-from typing import Any, Final, Generic, TypeVar, overload
+from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -54,14 +54,11 @@ class InvalidValue(ValueError):
         self.reason = reason
 
 
-class Validator:
+class Validator(NamedTuple):
     """``check`` returns why a value isn't allowed, or None; ``describe`` is the text of what is allowed."""
 
-    __slots__ = ("check", "describe")
-
-    def __init__(self, check: Callable[[Any], str | None], describe: str) -> None:
-        self.check = check
-        self.describe = describe
+    check: Callable[[Any], str | None]
+    describe: str
 
 
 def at_least(low: float) -> Validator:

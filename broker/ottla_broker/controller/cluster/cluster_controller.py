@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla_broker.clock import Clock
 from ottla_broker.controller.api import (
@@ -24,6 +24,7 @@ from ottla_broker.controller.api import (
     TopicToDelete,
 )
 from ottla_broker.controller.cluster.batch import Replies
+from ottla_broker.controller.cluster.channel import Link
 from ottla_broker.controller.config_admin import ConfigAdmin, entity_of
 from ottla_broker.controller.new_topics import new_topic_on_first_use
 from ottla_broker.controller.producer_ids import ProducerIds
@@ -71,14 +72,6 @@ _AGAIN: Final = frozenset(
 """Errors that may be gone a moment later, when a new controller is elected or knows this broker."""
 
 
-class ControllerLink(Protocol):
-    """A connection to the controller; fails with ConnectionError."""
-
-    def version_of(self, api_key: int) -> int: ...
-
-    def submit(self, request: Any, *, timeout: float, version: int | None = None) -> Awaitable[Any]: ...
-
-
 class Configs(Protocol):
     """The settings of topics and brokers in the store."""
 
@@ -107,7 +100,7 @@ class ClusterController(ConfigAdmin):
         clock: Clock,
         random: Random,
         configs: Configs,
-        to_controller: Callable[[], Awaitable[ControllerLink]],
+        to_controller: Callable[[], Awaitable[Link]],
         wait_for: Callable[[Callable[[], bool], float], Awaitable[bool]],
         broker_epoch: Callable[[], int],
         active: Callable[[], ActiveController | None],
