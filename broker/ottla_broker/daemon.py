@@ -41,8 +41,7 @@ def run(
     Once it is up, ``prepare`` runs, then ``announce``, which prints a line by default. ``lifeline`` is a file
     descriptor, such as the end of a pipe; end of file on it stops the broker as a signal does.
 
-    Raises:
-        StartError: the broker can't start.
+    Raises StartError: the broker can't start.
     """
     try:
         import uvloop

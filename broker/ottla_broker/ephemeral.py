@@ -59,8 +59,7 @@ class Ephemeral:
 def run(life: Ephemeral) -> None:
     """Run the broker until SIGTERM, SIGINT or the end of its lifeline.
 
-    Raises:
-        StartError: the broker can't start, or can't create a topic.
+    Raises StartError: the broker can't start, or can't create a topic.
     """
     from ottla_broker import daemon
     from ottla_broker.controller.api import NewTopic

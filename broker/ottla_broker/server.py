@@ -91,11 +91,7 @@ class Broker:
         )
 
     async def start(self) -> None:
-        """Start everything, and accept clients.
-
-        Raises:
-            StartError: a step failed; the steps before it are undone.
-        """
+        """Start everything, and accept clients. Raises StartError if a step fails; earlier ones are undone."""
         try:
             await self._start()
         except (ListenError, LogDirError, StoreError, BadNodeError, KafkaError) as error:

@@ -37,8 +37,7 @@ async def register(store: ZooKeeperStore, broker_id: int, registration: BrokerRe
     An existing node with the same addresses is left from an earlier process of this broker, whose session has not
     expired: the port is this process's now. A node with other addresses belongs to another broker.
 
-    Raises:
-        StoreError: the number is in use.
+    Raises StoreError: the number is in use.
     """
     path = BrokerIdNode.path(broker_id)
     data = BrokerIdNode.encode(registration)

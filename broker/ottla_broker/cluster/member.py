@@ -105,8 +105,7 @@ class ClusterMember:
     async def open(self, cluster_id: str | None, broker_id: int | None) -> None:
         """Begin a session and settle the ids. Both arguments are the data folder's.
 
-        Raises:
-            StoreError, BadNodeError: with a one-line message.
+        Raises StoreError, BadNodeError: with a one-line message.
         """
         config = self._config
         session = await self._new_session()
@@ -220,8 +219,7 @@ class ClusterMember:
     async def join(self, endpoints: Sequence[Endpoint]) -> None:
         """Register, now that the ports are known, and take part in the election.
 
-        Raises:
-            StoreError: the number is in use, or ZooKeeper can't be reached.
+        Raises StoreError: the number is in use, or ZooKeeper can't be reached.
         """
         self._registration = registration_of(endpoints, self._config.broker_rack, self._clock.now_ms())
         await self._register(self._session)

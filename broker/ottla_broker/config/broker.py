@@ -89,17 +89,12 @@ class BrokerConfig(ServerKeys, NetworkKeys, TopicDefaultKeys, LogKeys, GroupKeys
 
         ``source``, or ``sources`` for each key, is the name of their origin in errors.
 
-        Raises:
-            ConfigError: a setting is invalid; the message reads ``source: key: what is wrong and what to do``.
+        Raises ConfigError: a setting is invalid; the message reads ``source: key: what is wrong and what to do``.
         """
         return cls(properties, sources or dict.fromkeys(properties, source), hostname)
 
     def get(self, name: str) -> Any:
-        """Return the value in force of any known key.
-
-        Raises:
-            KeyError: the key is unknown.
-        """
+        """Return the value in force of any known key. Raises KeyError if the key is unknown."""
         key = all_keys()[name]
         if key.attribute in self.__dict__:
             return self.__dict__[key.attribute]
@@ -303,8 +298,7 @@ def load_config(
 
     ``defaults`` replace Kafka's defaults.
 
-    Raises:
-        ConfigError: the file can't be read, or a setting is invalid.
+    Raises ConfigError: the file can't be read, or a setting is invalid.
     """
     properties = read_properties(path) if path is not None else {}
     sources = dict.fromkeys(properties, str(path))

@@ -63,8 +63,7 @@ def parse_endpoints(
 
     ``hostname`` returns this machine's name, which a listener on all addresses advertises.
 
-    Raises:
-        ListenerError: a key is invalid.
+    Raises ListenerError: a key is invalid.
     """
     protocols = _parse_map(protocol_map)
     bound = _parse_list("listeners", listeners, protocols)

@@ -106,11 +106,7 @@ _JAVA_DOUBLE: Final = re.compile(
 
 
 def parse_value(name: str, kind: str, text: str) -> Any:
-    """Parse a value of type ``kind``.
-
-    Raises:
-        InvalidValue: the text has another type or is out of range.
-    """
+    """Parse a value of type ``kind``. Raises InvalidValue for another type, or out of range."""
     if kind in (STRING, CLASS):
         return text.strip()
     if kind == PASSWORD:
@@ -193,11 +189,7 @@ class Key(Generic[T]):
         return self.name.replace(".", "_")
 
     def parse(self, text: str) -> Any:
-        """Parse and check a value.
-
-        Raises:
-            InvalidValue: the key doesn't accept it.
-        """
+        """Parse and check a value. Raises InvalidValue if the key doesn't accept it."""
         value = parse_value(self.name, self.kind, text)
         reason = self.validator.check(value) if self.validator is not None else None
         if reason is not None:

@@ -23,8 +23,7 @@ _HEX = re.compile(r"[0-9a-fA-F]{4}")
 def parse_properties(text: str, source: str = "configuration") -> dict[str, str]:
     """Parse a properties text into keys and values, in the order of their first appearance.
 
-    Raises:
-        ConfigError: a ``\\uXXXX`` escape is malformed; the message has ``source`` and the line's number.
+    Raises ConfigError: a ``\\uXXXX`` escape is malformed; the message has ``source`` and the line's number.
     """
     found: dict[str, str] = {}
     for number, line in _logical_lines(text):
@@ -37,8 +36,7 @@ def parse_properties(text: str, source: str = "configuration") -> dict[str, str]
 def read_properties(path: Path) -> dict[str, str]:
     """Parse a file in UTF-8, or in ISO-8859-1 if it isn't valid UTF-8.
 
-    Raises:
-        ConfigError: the file can't be read or parsed; the message names it.
+    Raises ConfigError: the file can't be read or parsed; the message names it.
     """
     try:
         data = path.read_bytes()

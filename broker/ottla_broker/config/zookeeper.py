@@ -25,8 +25,7 @@ def check_zookeeper(
 
     ``given`` has the keys set at start; ``error`` makes the error for a key. Returns warnings.
 
-    Raises:
-        ConfigError: from ``error``.
+    Raises ConfigError: from ``error``.
     """
     assert config.zookeeper_connect is not None
     try:

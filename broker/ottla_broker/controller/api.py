@@ -122,8 +122,7 @@ class Controller(Protocol):
     async def ensure_topic(self, name: str) -> TopicInfo:
         """The topic, created on first use if it doesn't exist (auto-creation, internal topics).
 
-        Raises:
-            KafkaError: the topic can't be created.
+        Raises KafkaError: the topic can't be created.
         """
 
     async def delete_topics(self, topics: Sequence[TopicToDelete]) -> list[DeletedTopic]:
@@ -147,8 +146,7 @@ class Controller(Protocol):
     ) -> dict[Partition, Outcome]:
         """Elect preferred replicas, or any that is online (``unclean``); ``None`` means all partitions (KIP-460).
 
-        Raises:
-            KafkaError: NOT_CONTROLLER, REQUEST_TIMED_OUT, KAFKA_STORAGE_ERROR.
+        Raises KafkaError: NOT_CONTROLLER, REQUEST_TIMED_OUT, KAFKA_STORAGE_ERROR.
         """
 
     async def alter_reassignments(
@@ -162,8 +160,7 @@ class Controller(Protocol):
     async def next_producer_id(self) -> int:
         """An id that no producer of this cluster had before.
 
-        Raises:
-            KafkaError: COORDINATOR_NOT_AVAILABLE when no id is available now.
+        Raises KafkaError: COORDINATOR_NOT_AVAILABLE when no id is available now.
         """
 
 

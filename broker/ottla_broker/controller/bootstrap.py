@@ -50,8 +50,7 @@ async def ensure_paths(store: Store, paths: Iterable[str]) -> None:
 async def settle_cluster_id(store: Store, given: str | None, new_id: Callable[[], str], hint: str) -> str:
     """The cluster's id, which the first broker creates. ``given`` is the data folder's, if it has one.
 
-    Raises:
-        StoreError: the data folder belongs to another cluster; ``hint`` says what to do then.
+    Raises StoreError: the data folder belongs to another cluster; ``hint`` says what to do then.
     """
     path = ClusterIdNode.PATH
     while True:

@@ -109,8 +109,7 @@ def apply_changes(
 ) -> dict[str, str]:
     """An entity's own settings after some changes (``ConfigAdminManager.prepareIncrementalConfigs``).
 
-    Raises:
-        KafkaError: INVALID_CONFIG for an operation that the config doesn't have.
+    Raises KafkaError: INVALID_CONFIG for an operation that the config doesn't have.
     """
     after = dict(before)
     for change in changes:
@@ -149,8 +148,7 @@ def _change_list(settings: Mapping[str, str], change: ConfigChange, keys: Mappin
 def check_topic(config: BrokerConfig, name: str, settings: Mapping[str, str]) -> LogConfig:
     """Check a topic's settings; returns the config that would be in force.
 
-    Raises:
-        KafkaError: INVALID_CONFIG with what is wrong.
+    Raises KafkaError: INVALID_CONFIG with what is wrong.
     """
     try:
         return check_topic_configs(config, settings)
@@ -164,8 +162,7 @@ def check_topic(config: BrokerConfig, name: str, settings: Mapping[str, str]) ->
 def check_broker(config: BrokerConfig, name: str, settings: Mapping[str, str]) -> None:
     """Check this broker's settings, or (empty name) those of all brokers.
 
-    Raises:
-        KafkaError: INVALID_REQUEST for a config that can't change, INVALID_CONFIG for a bad value.
+    Raises KafkaError: INVALID_REQUEST for a config that can't change, INVALID_CONFIG for a bad value.
     """
     try:
         config.check_dynamic(settings)

@@ -37,8 +37,7 @@ def new_topic_on_first_use(config: BrokerConfig, name: str) -> NewTopic:
     ``__consumer_offsets`` has its own settings (``GroupCoordinator.groupMetadataTopicConfigs``); other topics get the
     broker's defaults.
 
-    Raises:
-        KafkaError: UNKNOWN_TOPIC_OR_PARTITION for an internal topic that this broker doesn't use.
+    Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION for an internal topic that this broker doesn't use.
     """
     if name not in INTERNAL_TOPICS:
         return NewTopic(name)
@@ -77,8 +76,7 @@ def check_new_configs(
 ) -> tuple[dict[str, str], LogConfig]:
     """A new topic's own settings, and what is in force then.
 
-    Raises:
-        KafkaError: INVALID_CONFIG. Kafka names the resource in messages about changes, not about creation.
+    Raises KafkaError: INVALID_CONFIG. Kafka names the resource in messages about changes, not about creation.
     """
     settings = {key: value for key, value in configs.items() if value is not None}
     try:

@@ -29,8 +29,7 @@ def place(
     ``brokers`` has the racks; where any broker has none, none counts. ``start`` is the index of partition 0's first
     replica among the brokers, ``shift`` the distance to its second: random numbers for a new topic.
 
-    Raises:
-        KafkaError: INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR.
+    Raises KafkaError: INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR.
     """
     if count <= 0:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")

@@ -74,8 +74,7 @@ class ProducerIds:
     async def next(self) -> int:
         """A new id; waits only when a new block is needed.
 
-        Raises:
-            KafkaError: COORDINATOR_NOT_AVAILABLE when no block is available.
+        Raises KafkaError: COORDINATOR_NOT_AVAILABLE when no block is available.
         """
         while self._next > self._last:
             async with self._lock:

@@ -126,8 +126,7 @@ class StandaloneController(ConfigAdmin):
     async def load(self, cluster_id: str | None = None) -> None:
         """Read the store. ``cluster_id`` is the data folder's, if it has one.
 
-        Raises:
-            StoreError, BadNodeError: the store can't be read; the message says what.
+        Raises StoreError, BadNodeError: the store can't be read; the message says what.
         """
         await ensure_paths(self._store, (*PERSISTENT_PATHS, *OWN_PATHS, "/cluster"))
         self._metadata.cluster_id = await settle_cluster_id(
@@ -158,8 +157,7 @@ class StandaloneController(ConfigAdmin):
     async def start(self) -> None:
         """Bring the logs, which must be loaded, in line with the store, and lead all partitions.
 
-        Raises:
-            StoreError: the store can't be written.
+        Raises StoreError: the store can't be written.
         """
         for stored in self._unfinished:
             _log.info("deletion finished", topic=stored.name)

@@ -53,8 +53,7 @@ class Collisions:
 def check_batch_size(partitions: int) -> None:
     """Limit the new partitions in one request, so that they don't keep the broker busy for long.
 
-    Raises:
-        KafkaError: POLICY_VIOLATION, as in Kafka's KRaft controller (``ReplicationControlManager``).
+    Raises KafkaError: POLICY_VIOLATION, as in Kafka's KRaft controller (``ReplicationControlManager``).
     """
     if partitions > MOST_NEW_PARTITIONS:
         raise KafkaError(
@@ -98,8 +97,7 @@ def assignments_of_more(
 ) -> dict[int, Sequence[int]]:
     """The replicas of a topic's new partitions, when it has ``existing`` ones.
 
-    Raises:
-        KafkaError: INVALID_PARTITIONS or INVALID_REPLICA_ASSIGNMENT.
+    Raises KafkaError: INVALID_PARTITIONS or INVALID_REPLICA_ASSIGNMENT.
     """
     more = topic.count - existing
     if more < 0:
@@ -147,8 +145,7 @@ def _check_replicas(given: Mapping[int, Sequence[int]], size: int, brokers: Sequ
 def check_reassignment(replicas: Sequence[int], current: Collection[int], live: Collection[int]) -> None:
     """Refuse replicas that a partition can't move to, with Kafka's messages (``KafkaController.validateReplicas``).
 
-    Raises:
-        KafkaError: INVALID_REPLICA_ASSIGNMENT.
+    Raises KafkaError: INVALID_REPLICA_ASSIGNMENT.
     """
     given = ",".join(map(str, replicas))
     dead = [broker for broker in replicas if broker not in current and broker not in live]

@@ -131,8 +131,7 @@ class Shard:
     def write(self, records: Sequence[tuple[bytes, bytes | None]]) -> int:
         """Append keys and values as one batch; returns the offset after it.
 
-        Raises:
-            KafkaError: the log's, or NOT_LEADER_OR_FOLLOWER; then nothing has been appended.
+        Raises KafkaError: the log's, or NOT_LEADER_OR_FOLLOWER; then nothing has been appended.
         """
         if self.state is not ShardState.ACTIVE:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)

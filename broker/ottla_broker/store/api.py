@@ -179,19 +179,14 @@ class Store(Protocol):
 
         ``parents`` also creates the missing nodes above it, without data.
 
-        Raises:
-            NodeExistsError, NoNodeError (the parent), NoChildrenForEphemeralsError, StoreFailedError.
+        Raises NodeExistsError, NoNodeError (the parent), NoChildrenForEphemeralsError, StoreFailedError.
         """
 
     async def get(self, path: str) -> tuple[bytes, int]:
         """A node's data and version. Raises NoNodeError."""
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        """Replace a node's data; returns its new version.
-
-        Raises:
-            NoNodeError, BadVersionError, StoreFailedError.
-        """
+        """Replace a node's data; returns its new version. Raises NoNodeError, BadVersionError, StoreFailedError."""
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         """Remove a node. Raises NoNodeError, BadVersionError, NotEmptyError, StoreFailedError."""

@@ -93,8 +93,7 @@ class _Draft:
     def apply(self, operations: Sequence[Operation]) -> list[Result]:
         """Apply all operations to the draft, or none.
 
-        Raises:
-            StoreError: the error of the first operation that fails.
+        Raises StoreError: the error of the first operation that fails.
         """
         self._undo.clear()
         events = len(self.events)

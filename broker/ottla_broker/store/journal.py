@@ -114,8 +114,7 @@ class Loaded(NamedTuple):
 def load(path: Path) -> Loaded:
     """Read a journal without its torn last frame (``cut`` bytes), which :func:`open_for_append` truncates.
 
-    Raises:
-        StoreDamagedError: not a journal, or damaged before its last frame.
+    Raises StoreDamagedError: not a journal, or damaged before its last frame.
     """
     data = path.read_bytes() if path.exists() else b""
     if len(data) < len(MAGIC) and MAGIC.startswith(data):
@@ -153,8 +152,7 @@ def _frame_at(data: bytes, position: int, wanted: int) -> bytes | None:
 def _check_torn(path: Path, data: bytes, position: int, bad: int) -> None:
     """Distinguish the torn end after a crash from damage, which has an intact frame after it.
 
-    Raises:
-        StoreDamagedError: one of the two frames after the one numbered ``bad`` is intact.
+    Raises StoreDamagedError: one of the two frames after the one numbered ``bad`` is intact.
     """
     for number in (bad + 1, bad + 2):
         # Search for the number's eight bytes, because the bad frame's length can't be trusted.
@@ -191,8 +189,7 @@ def open_for_append(path: Path, loaded: Loaded) -> int:
 def append(fd: int, position: int, frame: bytes) -> None:
     """Write a frame at the end and make it durable.
 
-    Raises:
-        OSError: the write or the flush failed; :func:`cut` has to follow.
+    Raises OSError: the write or the flush failed; :func:`cut` has to follow.
     """
     _write(fd, frame, position)
     os.fdatasync(fd)
@@ -217,8 +214,7 @@ def write_compacted(path: Path, nodes: Iterable[Change]) -> tuple[Path, int, int
 
     Returns its path, to be renamed to ``path``, its descriptor, its size and its last frame's number.
 
-    Raises:
-        OSError: it could not be written.
+    Raises OSError: it could not be written.
     """
     parts = [MAGIC]
     number = 0

@@ -252,8 +252,7 @@ class Link:
     ) -> None:
         """Use :meth:`open` to connect. ``monotonic`` may be called on any thread.
 
-        Raises:
-            StoreFailedError: the address or a file of TLS can't be read.
+        Raises StoreFailedError: the address or a file of TLS can't be read.
         """
         self._settings = settings
         self._loop = asyncio.get_running_loop()
@@ -300,11 +299,7 @@ class Link:
         self._client.add_listener(self._on_kazoo_state)
 
     async def open(self) -> None:
-        """Begin the session.
-
-        Raises:
-            StoreFailedError: no server answers within the connection's timeout.
-        """
+        """Begin the session. Raises StoreFailedError if no server answers within the connection's timeout."""
         self._client.start_async()
         try:
             async with asyncio.timeout(self._settings.connection_timeout_ms / 1000):
@@ -333,11 +328,7 @@ class Link:
         return SessionState.LOST if self._over else self._state
 
     def request(self, start: Callable[[KazooClient], Any]) -> Request:
-        """Queue a request; later ones don't overtake it.
-
-        Raises:
-            SessionLostError: the session has ended.
-        """
+        """Queue a request; later ones don't overtake it. Raises SessionLostError if the session has ended."""
         if self.state is SessionState.LOST:
             raise SessionLostError("the session with ZooKeeper has ended")
         request = Request(start, self._loop.create_future())

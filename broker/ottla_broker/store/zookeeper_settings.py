@@ -61,8 +61,7 @@ class Servers(NamedTuple):
 def parse_connect(text: str) -> Servers:
     """Parse ``HOST[:PORT],…[/chroot]``; an IPv6 address is in brackets.
 
-    Raises:
-        ValueError: the text has another form; the message says where.
+    Raises ValueError: the text has another form; the message says where.
     """
     names, slash, path = text.strip().partition("/")
     chroot = f"/{path}".rstrip("/") if slash else ""
@@ -93,8 +92,7 @@ def _parse_host(text: str) -> tuple[str, int]:
 def tls_context(tls: Tls) -> ssl.SSLContext:
     """The TLS context for connections.
 
-    Raises:
-        StoreFailedError: a file can't be read or isn't PEM, or the key's password is wrong.
+    Raises StoreFailedError: a file can't be read or isn't PEM, or the key's password is wrong.
     """
     try:
         context = ssl.create_default_context(cafile=tls.trust_file)
