@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ottla_client.commands import amount_of_bytes
 
@@ -31,22 +30,6 @@ _WINDOW = 30.0
 _DRAWN = 4
 # More topics than these share one bar.
 _BARS = 6
-
-
-class Shown(Protocol):
-    """Shows a job's progress. Enter it around the whole run."""
-
-    def batch(self, done: BatchDone) -> None:
-        """A batch is in the table."""
-
-    def say(self, text: str) -> None:
-        """Show a message to people."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +137,7 @@ class JsonLines:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
 
@@ -224,9 +205,7 @@ class Bars:
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def _draw(self) -> RenderableType:
@@ -273,6 +252,10 @@ class Bars:
         return grid
 
 
+Shown = Bars | JsonLines
+"""Shows a job's progress; enter it around the whole run."""
+
+
 def _facts_of(progress: JobProgress) -> RenderableType:
     from rich.text import Text
 
@@ -289,7 +272,6 @@ def _facts_of(progress: JobProgress) -> RenderableType:
 
 
 def _moment(progress: JobProgress, tasks: tuple[int, int] | None) -> str:
-    """What the job is doing now."""
     if tasks is None:
         return (
             f"{count(progress.batches, 'batch').replace('batchs', 'batches')} done"

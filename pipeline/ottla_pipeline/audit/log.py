@@ -17,8 +17,6 @@ from .runs import OffsetCounts, Runs
 
 @dataclass(frozen=True)
 class Scan:
-    """The result of reading a range."""
-
     offsets: Runs
     corrupt: Runs
     """Offsets in batches that can't be decoded."""

@@ -17,8 +17,7 @@ from ottla_pipeline.landing.tables import Names
 from ottla_pipeline.reading import OffsetRange, ReadSettings
 from ottla_pipeline.reading.ranges import Isolation
 from ottla_pipeline.source import kafka
-from ottla_pipeline.source.cluster_queries import ClusterQueries, LogEnd, ids_of
-from ottla_pipeline.source.options import Topics
+from ottla_pipeline.source.cluster_queries import ClusterQueries, LogEnd
 
 from .compare import LogPartition, PartitionAudit, TablePartition, compare
 from .dead import Dead
@@ -50,7 +49,6 @@ class Audit:
 
     @property
     def clean(self) -> bool:
-        """Whether every record is there once, unchanged."""
         return all(partition.clean for partition in self.partitions)
 
     def to_json(self) -> dict[str, Any]:
@@ -110,7 +108,6 @@ def audit(
     ``isolation`` has to be the job's, or aborted records would count as missing. With ``whole``, records that were
     never landed are missing, too: those from before the job began, and those not landed yet. ``dead`` has the dead
     letters (see `ottla_pipeline.audit.dead`). ``workers`` threads read partitions at once, by default one per core.
-
     Raises AuditError, ReadError, LandingError, ClientError.
     """
     if not table.exists():
@@ -122,7 +119,12 @@ def audit(
         raise AuditError(f"{table.name} has no record of landed topics; name the topics to compare it with")
     log = _look(bootstrap_servers, client or {}, wanted, isolation)
     _check_ids(table.name, ledger.ids, log.ids)
-    landed = {at: _landed(ranges) for at, ranges in ledger.landed.items() if at[0] in wanted}
+    # Ranges without offsets only say where the table ends.
+    landed = {
+        at: [one for one in ranges if one.start < one.end]
+        for at, ranges in ledger.landed.items()
+        if at.topic in wanted
+    }
     progress = _Progress(advance, sum(file.rows for file in table.data_files()) + log.offsets(landed, whole))
     try:
         counts = count_rows(table, names or Names(), frozenset(wanted), progress.add)
@@ -201,15 +203,10 @@ class _Log:
 def _look(servers: str, client: Mapping[str, str], topics: Sequence[str], isolation: Isolation) -> _Log:
     with ClusterQueries(servers, client) as cluster:
         partitions = cluster.partitions(topics)
-        ids = ids_of(cluster.topics(Topics(tuple(topics))))
+        ids = cluster.topic_ids(topics)
         start = cluster.earliest(partitions)
         end = cluster.ends(partitions, isolation)
-    return _Log(
-        ids,
-        start,
-        end,
-        _compacted(servers, client, topics),
-    )
+    return _Log(ids, start, end, _compacted(servers, client, topics))
 
 
 def _compacted(servers: str, client: Mapping[str, str], topics: Sequence[str]) -> Collection[str]:
@@ -236,11 +233,6 @@ def _check_ids(table: str, known: Mapping[str, str], found: Mapping[str, str]) -
                 f"topic {topic} was deleted and made again since {table} was filled from it: their offsets mean other "
                 "records, and nothing can be compared"
             )
-
-
-def _landed(ranges: Sequence[LandedRange]) -> Sequence[LandedRange]:
-    """Without ranges that only say where the table ends."""
-    return [one for one in ranges if one.start < one.end]
 
 
 def _partition(

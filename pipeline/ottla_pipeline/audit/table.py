@@ -16,11 +16,11 @@ _BATCH_ROWS = 1 << 18
 
 
 def count_rows(
-    table: Table, names: Names, topics: Collection[str] | None, advance: Callable[[int], None]
+    table: Table, names: Names, topics: Collection[str], advance: Callable[[int], None]
 ) -> dict[TopicPartition, OffsetCounts]:
-    """How often each offset of each partition is in the table. ``tell`` gets numbers of rows as they are read.
+    """How often each offset of each partition is in the table. ``advance`` gets numbers of rows as they are read.
 
-    ``topics`` None: of all that are in it. Raises KeyError for a column that the table hasn't got.
+    Raises KeyError for a column that the table hasn't got.
     """
     columns = [names.topic, names.partition, names.offset]
     for name in columns:
@@ -29,7 +29,7 @@ def count_rows(
     found: dict[TopicPartition, OffsetCounts] = {}
     for batch in table.dataset().to_batches(columns=columns, batch_size=_BATCH_ROWS):
         for at, offsets in by_partition(batch):
-            if topics is None or at[0] in topics:
+            if at[0] in topics:
                 found.setdefault(at, OffsetCounts()).add(offsets)
         advance(len(batch))
     return found

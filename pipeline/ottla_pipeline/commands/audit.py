@@ -14,13 +14,13 @@ from .common import (
     NotDone,
     check_client,
     connecting,
+    dead_letters_option,
     failing,
+    isolation_option,
     open_table,
-    require,
     require_topics,
     table_options,
 )
-from .types import Choice, dead_letters
 
 if TYPE_CHECKING:
     from ottla_client.commands import Progress
@@ -37,18 +37,8 @@ _LISTED = 5
 )
 @click.argument("topics", nargs=-1, shell_complete=complete_topics, metavar="[TOPIC]...")
 @table_options
-@click.option(
-    "--dead-letters",
-    callback=dead_letters,
-    metavar="topic:NAME|table:PLACE",
-    help="Take records among these dead letters as accounted for.",
-)
-@click.option(
-    "--isolation-level",
-    "isolation",
-    type=Choice(["read_uncommitted", "read_committed"]),
-    default="read_uncommitted",
-    show_default=True,
+@dead_letters_option(help="Take records among these dead letters as accounted for.")
+@isolation_option(
     help="Use the isolation level of the job: it decides whether records of aborted transactions count.",
 )
 @click.option(
@@ -61,11 +51,7 @@ def audit(
     console: Console,
     client: Mapping[str, str],
     topics: Sequence[str],
-    table: str,
-    form: str,
-    catalog: Mapping[str, str],
-    storage: Mapping[str, str],
-    names: Mapping[str, str],
+    place: dict[str, Any],
     dead_letters: str | None,
     isolation: Any,
     whole: bool,
@@ -80,23 +66,21 @@ def audit(
     ottla pipeline audit flights --table lake/flights --whole
     ottla pipeline audit --table lake/default.flights --format iceberg --json | jq .clean
     """
-    require("audit", form)
     with failing(NotDone):
         from .. import audit as auditing
-        from ..landing.tables import Names
 
         check_client(client)
-        wanted = open_table(form, table, catalog, storage)
+        wanted = open_table(place)
         if topics:
             require_topics(console, client, topics)
         dead = auditing.Dead()
         if dead_letters is not None:
-            kind, _, place = dead_letters.partition(":")
+            kind, _, target = dead_letters.partition(":")
             if kind == "topic":
-                require_topics(console, client, [place])
-                dead = auditing.in_topic(place, wanted, console.settings.bootstrap_servers, client)
+                require_topics(console, client, [target])
+                dead = auditing.in_topic(target, wanted, console.settings.bootstrap_servers, client)
             else:
-                dead = auditing.in_table(open_table(form, place, catalog, storage), wanted)
+                dead = auditing.in_table(open_table(place, target), wanted)
         with ExitStack() as shown:
             bar: Progress | None = None
 
@@ -111,7 +95,7 @@ def audit(
                 wanted,
                 topics,
                 client=client,
-                names=Names(**names),
+                names=place["names"],
                 isolation=isolation,
                 whole=whole,
                 dead=dead,

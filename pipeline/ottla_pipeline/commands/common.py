@@ -23,7 +23,7 @@ from ottla_client.commands import (
 from ottla_client.errors import ClientError
 from ottla_client.lowlevel import DEFAULT_BOOTSTRAP
 
-from .types import Choice, columns
+from .types import COMPRESSIONS, Choice, Size, columns, dead_letters
 
 if TYPE_CHECKING:
     from ottla_pipeline.landing.tables import Table
@@ -32,6 +32,28 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 EXTRA = "ottla[lakehouse]"
 FORMATS = ("delta", "iceberg", "parquet")
+
+# Options of several commands; each command gives its own help.
+dead_letters_option = functools.partial(
+    click.option, "--dead-letters", callback=dead_letters, metavar="topic:NAME|table:PLACE"
+)
+partition_option = functools.partial(
+    click.option, "--partition-by", "partition_by", multiple=True, metavar="COLUMN"
+)
+isolation_option = functools.partial(
+    click.option,
+    "--isolation-level",
+    "isolation",
+    type=Choice(["read_uncommitted", "read_committed"]),
+    default="read_uncommitted",
+    show_default=True,
+)
+size_option = functools.partial(
+    click.option, "--target-file-size", type=Size(), default="128m", show_default=True, metavar="SIZE"
+)
+compression_option = click.option(
+    "--compression", type=Choice(COMPRESSIONS), default="zstd", show_default=True, help="Of the files."
+)
 
 
 class NotDone(click.ClickException):
@@ -57,7 +79,35 @@ def connecting(command: Command) -> Command:
 
 
 def table_options(command: Command) -> Command:
-    """Give a command ``--table``, ``--format``, ``--catalog``, ``--storage`` and ``--column``."""
+    """Give a command ``--table``, ``--format``, ``--catalog``, ``--storage`` and ``--column``.
+
+    It gets them as ``place``, with the names that ``Landing`` and ``compact`` have for them. Raises
+    click.ClickException if the format's package isn't installed.
+    """
+
+    @functools.wraps(command)
+    def with_place(
+        *args: Any,
+        table: str,
+        form: str,
+        catalog: Mapping[str, str],
+        storage: Mapping[str, str],
+        names: Mapping[str, str],
+        **rest: Any,
+    ) -> Any:
+        require(str(click.get_current_context().command.name), form)
+        from ..landing.tables import Names
+
+        place = {
+            "table": table,
+            "format": form,
+            "catalog": catalog or None,
+            "storage": storage or None,
+            "names": Names(**names),
+        }
+        return command(*args, place=place, **rest)
+
+    made: Any = with_place
     for option in (
         click.option(
             "--column",
@@ -100,8 +150,8 @@ def table_options(command: Command) -> Command:
             "with --catalog.",
         ),
     ):
-        command = option(command)
-    return command
+        made = option(made)
+    return made  # type: ignore[no-any-return]
 
 
 def value_options(command: Command) -> Command:
@@ -149,7 +199,6 @@ def local(command: Command) -> Command:
 
 
 def pairs(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
-    """Parse repeated KEY=VALUE."""
     found = {}
     for text in values:
         key, equals, value = text.partition("=")
@@ -179,11 +228,13 @@ def check_client(client: Mapping[str, str]) -> None:
     kafka.client_options(client)
 
 
-def open_table(form: str, place: str, catalog: Mapping[str, str], storage: Mapping[str, str]) -> Table:
-    """Open a table. Raises BadSetting for options that the format doesn't take."""
+def open_table(place: Mapping[str, Any], table: str | None = None) -> Table:
+    """Open the table, or another one of its format. Raises BadSetting for options that the format doesn't take."""
     from ottla_pipeline.landing import tables
 
-    return tables.open_table(form, place, catalog=catalog or None, storage=storage or None)
+    return tables.open_table(
+        place["format"], table or place["table"], catalog=place["catalog"], storage=place["storage"]
+    )
 
 
 @contextmanager

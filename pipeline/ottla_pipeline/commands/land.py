@@ -11,16 +11,20 @@ from ottla_client.commands import Console, complete_groups, complete_topics
 
 from .common import (
     check_client,
+    compression_option,
     connecting,
+    dead_letters_option,
     failing,
-    require,
+    isolation_option,
+    partition_option,
     require_topics,
+    size_option,
     table_options,
     value_options,
 )
 from .running import run_job
 from .spark import session, spark_options
-from .types import AVAILABLE_NOW, COMPRESSIONS, Choice, Size, Trigger, dead_letters
+from .types import AVAILABLE_NOW, Choice, Size, Trigger
 
 
 @click.command(short_help="Land topics in a table, exactly once.")
@@ -33,28 +37,12 @@ from .types import AVAILABLE_NOW, COMPRESSIONS, Choice, Size, Trigger, dead_lett
 )
 @table_options
 @value_options
-@click.option(
-    "--partition-by",
-    "partition_by",
-    multiple=True,
-    metavar="COLUMN",
+@partition_option(
     help="Partition the table by a column, or by the day of one: date(_timestamp). May be repeated.",
 )
-@click.option(
-    "--target-file-size",
-    type=Size(),
-    default="128m",
-    show_default=True,
-    metavar="SIZE",
-    help="Of the files, about.",
-)
-@click.option(
-    "--compression", type=Choice(COMPRESSIONS), default="zstd", show_default=True, help="Of the files."
-)
-@click.option(
-    "--dead-letters",
-    callback=dead_letters,
-    metavar="topic:NAME|table:PLACE",
+@size_option(help="Of the files, about.")
+@compression_option
+@dead_letters_option(
     help="Send records that can't be parsed here, with their place and the reason. By default the first one ends "
     "the job.",
 )
@@ -116,12 +104,7 @@ from .types import AVAILABLE_NOW, COMPRESSIONS, Choice, Size, Trigger, dead_lett
     metavar="FOLDER",
     help="No effect: the table itself says where to go on.",
 )
-@click.option(
-    "--isolation-level",
-    "isolation",
-    type=Choice(["read_uncommitted", "read_committed"]),
-    default="read_uncommitted",
-    show_default=True,
+@isolation_option(
     help="Read all records, or skip those of open and aborted transactions (read_committed).",
 )
 @click.option(
@@ -144,11 +127,7 @@ def land(
     client: Mapping[str, str],
     topics: Sequence[str],
     pattern: str | None,
-    table: str,
-    form: str,
-    catalog: Mapping[str, str],
-    storage: Mapping[str, str],
-    names: Mapping[str, str],
+    place: dict[str, Any],
     master: str,
     conf: Mapping[str, str],
     **settings: Any,
@@ -171,26 +150,23 @@ def land(
     """
     if bool(topics) is (pattern is not None):
         raise click.UsageError("Name one or more topics, or give a --subscribe-pattern.")
-    require("land", form)
     with failing():
         from .. import landing
-        from ..landing.tables import Names
 
         check_client(client)
         job = landing.Landing(
             console.settings.bootstrap_servers,
-            table,
             topics=tuple(topics),
             pattern=pattern,
-            format=form,
-            catalog=dict(catalog) or None,
-            storage=dict(storage) or None,
-            names=Names(**names),
             client=client,
+            **place,
             **settings,
         )
         require_topics(console, client, topics)
         with session(console, master, conf, f"land {', '.join(topics) or pattern}") as spark:
             run_job(
-                console, spark, table, lambda on_batch, stop: landing.land(job, spark, on_batch, stop=stop)
+                console,
+                spark,
+                job.table,
+                lambda on_batch, stop: landing.land(job, spark, on_batch, stop=stop),
             )

@@ -2,63 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 import click
 
 from ottla_client.commands import Console
 
 from ..progress import count
-from .common import check_client, connecting, failing, require, require_topics, table_options, value_options
-from .types import COMPRESSIONS, Choice, Size, dead_letters
+from .common import (
+    check_client,
+    compression_option,
+    connecting,
+    dead_letters_option,
+    failing,
+    partition_option,
+    require_topics,
+    size_option,
+    table_options,
+    value_options,
+)
 
 
 @click.command(short_help="Parse dead letters again and land them.")
 @table_options
-@click.option(
-    "--dead-letters",
-    required=True,
-    callback=dead_letters,
-    metavar="topic:NAME|table:PLACE",
-    help="Read dead letters from here, as in the job.",
-)
+@dead_letters_option(required=True, help="Read dead letters from here, as in the job.")
 @value_options
-@click.option(
-    "--partition-by",
-    "partition_by",
-    multiple=True,
-    metavar="COLUMN",
-    help="Name a column that partitions the table, as in the job. May be repeated.",
-)
-@click.option(
-    "--target-file-size",
-    type=Size(),
-    default="128m",
-    show_default=True,
-    metavar="SIZE",
-    help="Of the files, about.",
-)
-@click.option(
-    "--compression", type=Choice(COMPRESSIONS), default="zstd", show_default=True, help="Of the files."
-)
+@partition_option(help="Name a column that partitions the table, as in the job. May be repeated.")
+@size_option(help="Of the files, about.")
+@compression_option
 @connecting
 def replay(
     console: Console,
     client: Mapping[str, str],
-    table: str,
-    form: str,
-    catalog: Mapping[str, str],
-    storage: Mapping[str, str],
-    names: Mapping[str, str],
+    place: dict[str, Any],
     dead_letters: str,
-    values: str,
-    schema: str | None,
-    delimiter: str,
-    confluent: bool,
-    partition_by: Sequence[str],
-    target_file_size: int,
-    compression: str,
+    **settings: Any,
 ) -> None:
     """Parse a table's dead letters again, for example with another schema, and land those that fit, exactly once.
 
@@ -69,41 +49,29 @@ def replay(
     ottla pipeline replay --table lake/orders --values json --dead-letters table:lake/orders-dead \\
           --schema orders-2.schema.json
     """
-    require("replay", form)
     with failing():
         from .. import landing
-        from ..landing.tables import Names
 
         check_client(client)
-        kind, _, place = dead_letters.partition(":")
+        kind, _, topic = dead_letters.partition(":")
         job = landing.Landing(
             console.settings.bootstrap_servers,
-            table,
             # The dead letters name their topics.
             pattern=".*",
-            format=form,
-            values=values,
-            schema=schema,
-            delimiter=delimiter,
-            confluent=confluent,
-            partition_by=tuple(partition_by),
-            target_file_size=target_file_size,
-            compression=compression,
             dead_letters=dead_letters,
             client=client,
-            names=Names(**names),
-            catalog=dict(catalog) or None,
-            storage=dict(storage) or None,
+            **place,
+            **settings,
         )
         if kind == "topic":
-            require_topics(console, client, [place])
+            require_topics(console, client, [topic])
         done = landing.replay(job)
         if console.as_json:
             console.emit(asdict(done))
         elif not done.landed and not done.failed:
-            console.print(f"no dead letters for {table}")
+            console.print(f"no dead letters for {job.table}")
         else:
-            text = f"{count(done.landed, 'dead letter')} landed in {table}"
+            text = f"{count(done.landed, 'dead letter')} landed in {job.table}"
             console.print(f"{text}, {done.failed:,} still fail" if done.failed else text)
     if done.failed:
         click.get_current_context().exit(1)

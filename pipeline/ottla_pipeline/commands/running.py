@@ -40,7 +40,6 @@ def run_job(console: Console, spark: SparkSession, table: str, job: Job) -> None
 
 
 def summary(landed: Landed, table: str) -> str:
-    """One line on what was landed."""
     if not landed.batches:
         return f"nothing new for {table}"
     text = f"{count(landed.rows, 'row')} ({amount_of_bytes(landed.bytes)}) to {table}, {count(landed.files, 'file')}"

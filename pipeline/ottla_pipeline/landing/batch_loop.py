@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 from ottla_pipeline.landing.failures import JavaGone, java_is_gone, spark_errors
 from ottla_pipeline.landing.job_plan import JobPlan, source_options, task_of
 from ottla_pipeline.landing.settings import Landing
-from ottla_pipeline.landing.task import COLUMNS, Report, TaskSettings, land_ranges
+from ottla_pipeline.landing.task import COLUMNS, Report, TaskSettings, land_range
 from ottla_pipeline.source.cluster_queries import ClusterQueries
 from ottla_pipeline.source.offsets import Offsets
 from ottla_pipeline.source.planner import BatchPlanner
+from ottla_pipeline.source.workers import in_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,6 +86,7 @@ def _run(
 def _land(
     task: TaskSettings, reading: ReadSettings, tasks: Iterable[tuple[OffsetRange, ...]]
 ) -> Iterator[Report]:
-    """In a task."""
     for ranges in tasks:
-        yield from land_ranges(task, ranges, reading)
+        with in_worker():
+            reports = [land_range(task, one, reading) for one in ranges]
+        yield from reports

@@ -57,19 +57,17 @@ class BatchCommitter:
             self._group.done(self._seen)
 
     def offsets(self) -> dict[TopicPartition, int]:
-        """Where the table ends."""
         return dict(self._seen)
 
     def close(self) -> None:
-        """Close connections."""
         if self._sink is not None:
             self._sink.close()
 
     def batch(self, run: Callable[[], Iterable[Report]], batch_id: int) -> None:
         """Run a batch's tasks, and commit the files in their reports.
 
-        :raises NewColumns: records have fields that the table has no columns for; nothing was committed.
-        :raises LandingError: it can't be landed; nothing was committed.
+        Raises NewColumns if records have fields that the table has no columns for, and LandingError if the batch can't
+        be landed; nothing was committed then.
         """
         began = time.perf_counter()
         reports = list(run())
@@ -79,29 +77,25 @@ class BatchCommitter:
         landed = _landed(reports)
         try:
             _check(reports)
-            skipped = self._commit(reports, landed, batch_id)
+            self._commit(reports, landed, batch_id)
         except (NotLanded, Collision, DataGone, NewColumns):
             # After other errors the table may have the files: they stay, and compaction deletes orphans.
             self._discard(reports)
             raise
-        if skipped:
-            log.info("batch %d is in %s already", batch_id, self._table.name)
-            self._discard(reports)
         committed = time.perf_counter()
-        if self._sink is not None and not skipped and any(report.dead_files for report in reports):
+        if self._sink is not None and any(report.dead_files for report in reports):
             self._sink.deliver_pending()
         delivered = time.perf_counter()
         if self._group is not None:
             self._group.done(self._seen)
         ended = time.perf_counter()
-        kept = [] if skipped else reports
         self._done(
             BatchDone(
                 batch_id=batch_id,
-                rows=sum(report.rows for report in kept),
-                bytes=sum(report.bytes for report in kept),
-                files=sum(len(report.files) for report in kept),
-                dead_letters=sum(report.dead for report in kept),
+                rows=sum(report.rows for report in reports),
+                bytes=sum(report.bytes for report in reports),
+                files=sum(len(report.files) for report in reports),
+                dead_letters=sum(report.dead for report in reports),
                 start=by_topic({at: ranges[0].start for at, ranges in landed.items()}),
                 end=by_topic({at: ranges[-1].end for at, ranges in landed.items()}),
                 latest=self._latest(),
@@ -112,14 +106,12 @@ class BatchCommitter:
                     "dead_letters": delivered - committed,
                     "group": ended - delivered,
                 },
-                skipped=skipped,
             )
         )
 
-    def _commit(self, reports: list[Report], landed: LandedRanges, batch_id: int) -> bool:
-        """Whether the table had the batch already."""
+    def _commit(self, reports: list[Report], landed: LandedRanges, batch_id: int) -> None:
         dead = [one for report in reports for one in report.dead_files]
-        done = self._table.commit(
+        state = self._table.commit(
             Commit(
                 files=[one for report in reports for one in report.files],
                 landed=landed,
@@ -131,8 +123,7 @@ class BatchCommitter:
                 seen=self._seen,
             )
         )
-        self._seen = done.state.ledger.offsets()
-        return done.already
+        self._seen = state.ledger.offsets()
 
     def _discard(self, reports: list[Report]) -> None:
         for report in reports:

@@ -20,8 +20,6 @@ DAY = 86_400.0
 
 @dataclass(frozen=True)
 class Compacted:
-    """The result of a compaction."""
-
     before: int
     after: int
     """Files of the table, before and after."""
@@ -47,9 +45,8 @@ def compact(
     """Join a table's small files, and delete orphans older than ``older_than`` seconds.
 
     An orphan is a file that a task wrote and no job committed, because it was killed or ended late. A running job has
-    such files for the length of a batch, so ``older_than`` has to be longer than any batch.
-
-    :raises LandingError: the table doesn't exist, or another program rewrites it.
+    such files for the length of a batch, so ``older_than`` has to be longer than any batch. Raises LandingError if the
+    table doesn't exist, or another program rewrites it.
     """
     if compression not in COMPRESSIONS:
         raise BadSetting(f"compression is {compression!r}: it can be {', '.join(COMPRESSIONS)}")
@@ -94,21 +91,7 @@ def _rewrite(
     table: Table, group: Sequence[DataFile], target: int, compression: str, names: Names
 ) -> list[DataFile]:
     schema = table.schema()
-    rising = tuple(name for name in (names.offset, names.timestamp) if name in schema.names)
-    settings = FileSettings(
-        partition_by=tuple(table.partition_by()),
-        keep_partition_columns=table.keeps_partition_columns,
-        compression=compression,
-        target_size=target,
-        dictionaries=tuple(
-            one.name
-            for one in schema
-            if one.name not in rising
-            and not pa.types.is_binary(one.type)
-            and not pa.types.is_nested(one.type)
-        ),
-        rising=rising,
-    )
+    settings = FileSettings.of(table, names, compression, target)
     writer = FileWriter(table.fs, table.staging, schema, settings, "compact")
     try:
         # One file at a time keeps the rows' order, and memory at one row group.

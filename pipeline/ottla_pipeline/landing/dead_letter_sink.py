@@ -62,7 +62,7 @@ class DeadLetterSink(ABC):
     def deliver_pending(self) -> None:
         """Deliver the dead letters of the table's last commit, unless that was done.
 
-        :raises LandingError: they can't be delivered.
+        Raises LandingError if they can't be delivered.
         """
         noted = self._from.state().notes.get(NOTE)
         if not noted:
@@ -85,7 +85,6 @@ class DeadLetterSink(ABC):
         """Deliver the dead letters in these files, except those in ``delivered``."""
 
     def discard(self, files: Sequence[DataFile]) -> None:
-        """Delete files that tasks wrote."""
         self._from.delete([one.path for one in files], self._folder)
 
     def close(self) -> None:
@@ -202,7 +201,6 @@ class TopicSink(DeadLetterSink):
         return self._producer
 
     def _look(self) -> dict[int, int]:
-        """Where the topic ends now."""
         try:
             with ClusterQueries(self._servers, self._client) as cluster:
                 found = cluster.latest(cluster.partitions([self._topic]))

@@ -35,34 +35,17 @@ SCHEMA = pa.schema(
     ]
 )
 FILES = FileSettings(dictionaries=("topic", "partition", "error"))
-HEADERS = (
-    "ottla.topic",
-    "ottla.partition",
-    "ottla.offset",
-    "ottla.timestamp",
-    "ottla.error",
-    "ottla.last_offset",
-)
+_FIELDS = ("topic", "partition", "offset", "timestamp", "error", "last_offset")
+HEADERS = tuple(f"ottla.{name}" for name in _FIELDS)
 """Headers of a dead letter in a topic, UTF-8. The timestamp is ISO 8601; only batches have a last offset."""
 
 
 def rows(origin: pa.Table, records: pa.RecordBatch, errors: pa.Array) -> pa.Table:
     """Rows of records that could not be parsed; ``origin`` begins with topic, partition, offset and timestamp."""
-    topic, partition, offset, timestamp = (origin.column(i) for i in range(4))
+    topic, partition, offset, timestamp = origin.columns[:4]
     nothing = pa.nulls(len(records), pa.int64())
-    return pa.table(
-        [
-            topic,
-            partition,
-            offset,
-            nothing,
-            timestamp,
-            records.column("key"),
-            records.column("value"),
-            errors,
-        ],
-        schema=SCHEMA,
-    )
+    fields = records.select(["key", "value"]).columns
+    return pa.table([topic, partition, offset, nothing, timestamp, *fields, errors], schema=SCHEMA)
 
 
 def of_corrupt(corrupt: CorruptBatch) -> pa.Table:
@@ -83,16 +66,10 @@ def of_corrupt(corrupt: CorruptBatch) -> pa.Table:
 
 
 def headers(row: dict[str, Any]) -> list[tuple[str, bytes]]:
-    """A row's headers as a record."""
-    found = {
-        "ottla.topic": row["topic"],
-        "ottla.partition": row["partition"],
-        "ottla.offset": row["offset"],
-        "ottla.timestamp": None if row["timestamp"] is None else row["timestamp"].isoformat(),
-        "ottla.error": row["error"],
-        "ottla.last_offset": row["last_offset"],
-    }
-    return [(name, str(value).encode()) for name, value in found.items() if value is not None]
+    texts = {name: str(value) for name in _FIELDS if (value := row[name]) is not None}
+    if row["timestamp"] is not None:
+        texts["timestamp"] = row["timestamp"].isoformat()
+    return [(f"ottla.{name}", text.encode()) for name, text in texts.items()]
 
 
 def from_records(records: pa.RecordBatch, topic: str, partition: int) -> pa.Table:
@@ -102,13 +79,7 @@ def from_records(records: pa.RecordBatch, topic: str, partition: int) -> pa.Tabl
         named = {
             pair["key"]: (pair["value"] or b"").decode(errors="replace") for pair in record["headers"] or ()
         }
-        own = {
-            "topic": topic,
-            "partition": partition,
-            "offset": record["offset"],
-            "timestamp": record["timestamp"],
-        }
-        found.append({"key": record["key"], "value": record["value"], **own, **_where(named)})
+        found.append({**record, "topic": topic, "partition": partition, **_where(named)})
     return pa.Table.from_pylist(found, schema=SCHEMA)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import pyarrow as pa
 
@@ -29,18 +30,14 @@ class NewColumns(Exception):
     @classmethod
     def of(cls, found: Sequence[pa.Schema]) -> NewColumns:
         """From what several tasks found."""
-        schema = found[0]
-        for one in found[1:]:
-            schema = merged(schema, one)
-        return cls(schema)
+        return cls(reduce(merged, found))
 
 
 def grown(table: str, has: pa.Schema, wanted: pa.Schema) -> tuple[pa.Schema, list[pa.Field]]:
     """The table's columns followed by new ones of ``wanted``, and the new ones alone.
 
-    A column keeps its type in the table if that holds all values of the wanted type.
-
-    :raises SchemaRefused: the first column that doesn't fit, with both types.
+    A column keeps its type in the table if that holds all values of the wanted type. Raises SchemaRefused for the first
+    column that doesn't fit, with both types.
     """
     by_name = {field.name.lower(): field for field in has}
     new = []
@@ -77,7 +74,7 @@ def fits(has: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def check_partitioning(table: str, has: Sequence[str], wanted: Sequence[str]) -> None:
-    """:raises SchemaRefused: the table is partitioned by other columns."""
+    """Raises SchemaRefused if the table is partitioned by other columns."""
     if list(has) != list(wanted):
         raise SchemaRefused(
             f"{table} is partitioned by {', '.join(has) or 'nothing'}, not by {', '.join(wanted) or 'nothing'}: "
@@ -88,7 +85,7 @@ def check_partitioning(table: str, has: Sequence[str], wanted: Sequence[str]) ->
 def merged(first: pa.Schema, second: pa.Schema) -> pa.Schema:
     """The columns of two samples in one schema. Integers widen to floating point, and null to any type.
 
-    :raises SchemaRefused: a column has two types without a common one.
+    Raises SchemaRefused if a column has two types without a common one.
     """
     found = {field.name: field for field in first}
     for field in second:

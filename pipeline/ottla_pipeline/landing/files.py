@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
 from ottla_pipeline.landing.errors import LandingError
-from ottla_pipeline.landing.tables.base import DataFile
-from ottla_pipeline.landing.tables.storage import folder_of
+from ottla_pipeline.landing.tables.base import DataFile, Names, Table
+from ottla_pipeline.landing.tables.storage import folder_of, partition_text
 
 ROW_GROUP = 16 << 20
 """Bytes of a row group, about, before compression."""
@@ -53,6 +53,21 @@ class FileSettings:
     """Columns whose values repeat."""
     rising: tuple[str, ...] = ()
     """Columns of integers that increase from row to row: stored as differences."""
+
+    @classmethod
+    def of(cls, table: Table, names: Names, compression: str, target_size: int) -> FileSettings:
+        """For the files of a table; all columns but binary, nested and rising ones are expected to repeat."""
+        schema = table.schema()
+        rising = tuple(name for name in (names.offset, names.timestamp) if name in schema.names)
+        repeating = tuple(
+            one.name
+            for one in schema
+            if one.name not in rising
+            and not pa.types.is_binary(one.type)
+            and not pa.types.is_nested(one.type)
+        )
+        partition_by, keep = tuple(table.partition_by()), table.keeps_partition_columns
+        return cls(partition_by, keep, compression, target_size, repeating, rising)
 
 
 class _Open:
@@ -101,7 +116,6 @@ class FileWriter:
             self._add(values, rows.select(self._stored.names))
 
     def close(self) -> list[DataFile]:
-        """Finish all files."""
         for one in list(self._open.values()):
             self._finish(one)
         return self._done
@@ -205,7 +219,7 @@ def _split(table: pa.Table, names: Sequence[str]) -> list[tuple[Values, pa.Table
         encoded = table.column(name).combine_chunks().dictionary_encode(null_encoding="encode")
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.combine_chunks()
-        values.append([_text(one) for one in encoded.dictionary.to_pylist()])
+        values.append([partition_text(one) for one in encoded.dictionary.to_pylist()])
         codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
     found = np.unique(codes)
     if len(found) > 1:
@@ -222,12 +236,6 @@ def _split(table: pa.Table, names: Sequence[str]) -> list[tuple[Values, pa.Table
             combination.append(column[at])
         pieces.append((tuple(reversed(combination)), table.slice(start, end - start)))
     return pieces
-
-
-def _text(value: Any) -> str | None:
-    if value is None:
-        return None
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> str:

@@ -52,9 +52,8 @@ def land(
     """Land topics in a table up to where they end now (``available-now``), or until ``stop`` is set or Ctrl-C.
 
     Without ``spark`` it uses the active session, or starts one. ``on_batch`` gets every batch once it is in the table;
-    it runs between batches.
-
-    :raises LandingError: one line that says what went wrong. What was committed stays; the next run goes on from it.
+    it runs between batches. Raises LandingError: one line that says what went wrong. What was committed stays; the next
+    run goes on from it.
     """
     if landing.checkpoint is not None:
         log.warning(
@@ -156,8 +155,7 @@ class _Job:
         landed = self._landed
         self._landed = replace(
             landed,
-            batches=landed.batches + (not done.skipped),
-            skipped=landed.skipped + done.skipped,
+            batches=landed.batches + 1,
             rows=landed.rows + done.rows,
             bytes=landed.bytes + done.bytes,
             files=landed.files + done.files,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -45,9 +45,8 @@ def plan_job(landing: Landing, cluster: ClusterQueries, run_id: str) -> JobPlan:
     """Open or create the table, and resolve where new partitions start.
 
     The table keeps these offsets: if a run that starts at ``latest`` is killed before its first batch, the next run
-    starts at the same offsets.
-
-    :raises LandingError: the table or the schema can't be used. Also raises SourceError and ClientError.
+    starts at the same offsets. Raises LandingError if the table or the schema can't be used. Also raises SourceError
+    and ClientError.
     """
     options = source_options(landing)
     topics = cluster.topics(options.topics)
@@ -82,7 +81,7 @@ def plan_job(landing: Landing, cluster: ClusterQueries, run_id: str) -> JobPlan:
 def source_options(landing: Landing) -> SourceOptions:
     """The options for reading, as of ``format("ottla")``.
 
-    :raises OptionError: a setting of the client, or the starting offsets, are invalid.
+    Raises OptionError if a setting of the client, or the starting offsets, are invalid.
     """
     client, group, servers = client_settings(landing.client), landing.group, landing.bootstrap_servers.strip()
     return SourceOptions(
@@ -101,17 +100,15 @@ def source_options(landing: Landing) -> SourceOptions:
 
 
 def table_of(landing: Landing) -> Table:
-    """The job's table, whether it exists or not."""
     return open_table(landing.format, landing.table, catalog=landing.catalog, storage=landing.storage)
 
 
-def values_of(landing: Landing, table: Table | None, sample: object) -> ParserSettings:
+def values_of(landing: Landing, table: Table | None, sample: Callable[[], pa.Array]) -> ParserSettings:
     """How values are parsed: by the given schema, the table's, or one inferred from ``sample()``."""
     known = None
     if table is not None and landing.schema is None:
         beside = {one.name for one in landing.names.fields()} | set(landing.dates)
         known = pa.schema([one for one in table.schema() if one.name not in beside]) or None
-    assert callable(sample)
     return formats.settings(
         landing.values,
         landing.schema,
@@ -125,7 +122,7 @@ def values_of(landing: Landing, table: Table | None, sample: object) -> ParserSe
 def columns(landing: Landing, table: Table, data: pa.Schema, exists: bool) -> None:
     """Create the table, or add missing columns.
 
-    :raises SchemaRefused: two columns have the same name, or the table's columns don't fit.
+    Raises SchemaRefused if two columns have the same name, or the table's columns don't fit.
     """
     own = landing.names.fields()
     wanted = checked(
@@ -157,28 +154,13 @@ def columns(landing: Landing, table: Table, data: pa.Schema, exists: bool) -> No
 
 def task_of(landing: Landing, table: Table, values: ParserSettings) -> TaskSettings:
     """Settings of the job's tasks."""
-    schema = table.schema()
-    names = landing.names
-    rising = tuple(one for one in (names.offset, names.timestamp) if one in schema.names)
-    repeating = tuple(
-        one.name
-        for one in schema
-        if one.name not in rising and not pa.types.is_binary(one.type) and not pa.types.is_nested(one.type)
-    )
     return TaskSettings(
         staging=table.staging_uri,
         storage=dict(landing.storage) if landing.storage else None,
-        schema=packed(schema),
-        names=names,
+        schema=packed(table.schema()),
+        names=landing.names,
         values=values,
-        files=FileSettings(
-            partition_by=landing.partition_columns,
-            keep_partition_columns=table.keeps_partition_columns,
-            compression=landing.compression,
-            target_size=landing.target_file_size,
-            dictionaries=repeating,
-            rising=rising,
-        ),
+        files=FileSettings.of(table, landing.names, landing.compression, landing.target_file_size),
         dates=landing.dates,
         dead=table.dead_uri if landing.dead_letters is not None else None,
     )
@@ -200,7 +182,8 @@ def _sample(
         end = min(start + _SAMPLE, ends[at])
         if start < end:
             span = OffsetRange(at.topic, ids.get(at.topic, ""), at.partition, start, end)
-            found += [batch.column("value") for batch in read(span, settings, _pass)]
+            # A batch that can't be decoded doesn't help to infer a schema.
+            found += [batch.column("value") for batch in read(span, settings, lambda _: None)]
     values = pa.chunked_array(found, pa.binary()).combine_chunks()
     if not len(values):
         names = Topics(tuple(sorted({at.topic for at in offsets})))
@@ -208,7 +191,3 @@ def _sample(
             f"there are no records in {names} to infer a schema from: give one, or wait for some"
         )
     return values
-
-
-def _pass(_: object) -> None:
-    """Ignore a batch that can't be decoded: it doesn't help to infer a schema."""

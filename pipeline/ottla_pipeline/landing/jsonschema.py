@@ -22,7 +22,7 @@ _DEEPEST = 32
 def from_json_schema(document: Mapping[str, Any]) -> pa.Schema:
     """The columns of the objects that ``document`` describes.
 
-    :raises SchemaRefused: a property has no type of its own; the line says which.
+    Raises SchemaRefused if a property has no type of its own; the line says which.
     """
     fields = _fields(document, document, "the schema", 0)
     return checked(pa.schema(fields), "of JSON")

@@ -40,7 +40,6 @@ class LandedRange:
 
     @property
     def checksum(self) -> Checksum:
-        """Of all its records."""
         return Checksum(self.count, self.total)
 
     def joined(self, other: LandedRange) -> LandedRange:
@@ -63,7 +62,6 @@ def limit(partitions: int) -> int:
 
 
 def by_topic(offsets: Mapping[TopicPartition, int]) -> OffsetsByTopic:
-    """The same offsets, grouped by topic."""
     found: OffsetsByTopic = {}
     for (topic, partition), offset in offsets.items():
         found.setdefault(topic, {})[partition] = offset
@@ -89,8 +87,8 @@ class Ledger:
     def extended(self, table: str, landed: LandedRanges, ids: Mapping[str, str], *, gaps: bool) -> Ledger:
         """The ledger with ``landed`` after it; with ``gaps``, offsets may be left out.
 
-        :raises Collision: offsets are in the table already, or the topic was deleted and made again.
-        :raises DataGone: offsets would be left out.
+        Raises Collision if offsets are in the table already, or the topic was deleted and made again, and DataGone if
+        offsets would be left out.
         """
         for topic, topic_id in ids.items():
             check_id(table, topic, self.ids.get(topic, ""), topic_id)
@@ -115,7 +113,6 @@ class Ledger:
         return Ledger(result, {**self.ids, **{topic: one for topic, one in ids.items() if one}})
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object; keys in order."""
         found: dict[str, Any] = {}
         for at in sorted(self.landed):
             one = found.setdefault(at.topic, {"id": self.ids.get(at.topic, ""), "partitions": {}})
@@ -127,7 +124,7 @@ class Ledger:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Ledger:
-        """:raises LandingError: this is no ledger."""
+        """Raises LandingError if this is no ledger."""
         landed: dict[TopicPartition, tuple[LandedRange, ...]] = {}
         ids: dict[str, str] = {}
         try:
@@ -146,7 +143,7 @@ class Ledger:
 
 
 def check_id(table: str, topic: str, known: str, found: str) -> None:
-    """:raises Collision: the table was filled from another topic of the same name."""
+    """Raises Collision if the table was filled from another topic of the same name."""
     if known and found and known != found:
         raise Collision(
             f"topic {topic} was deleted and made again since {table} was filled from it (id {known} then, "

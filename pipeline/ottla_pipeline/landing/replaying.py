@@ -30,9 +30,8 @@ from ottla_pipeline.landing.tables import Commit, DataFile, Table
 from ottla_pipeline.landing.tables.storage import place
 from ottla_pipeline.landing.task import finished
 from ottla_pipeline.reading import OffsetRange, ReadError, ReadSettings, read
-from ottla_pipeline.source.cluster_queries import ClusterQueries, ids_of
+from ottla_pipeline.source.cluster_queries import ClusterQueries
 from ottla_pipeline.source.errors import SourceError
-from ottla_pipeline.source.options import Topics
 
 NOTE = "replayed"
 _ROWS = 10_000
@@ -41,8 +40,6 @@ _ROWS = 10_000
 
 @dataclass(frozen=True)
 class Replayed:
-    """The result of a replay."""
-
     landed: int = 0
     failed: int = 0
     """Still dead letters, with the new errors."""
@@ -52,9 +49,8 @@ class Replayed:
 def replay(landing: Landing) -> Replayed:
     """Parse the dead letters of a landing again, and land what fits.
 
-    A table of dead letters then has only what still fails; in a topic, what still fails is sent again.
-
-    :raises LandingError: a line that says what went wrong.
+    A table of dead letters then has only what still fails; in a topic, what still fails is sent again. Raises
+    LandingError: one line that says what went wrong.
     """
     if landing.dead_letters is None:
         raise BadSetting("dead_letters doesn't say where they are: topic:NAME or table:PATH")
@@ -175,7 +171,6 @@ class _Pass:
         return self._files.close(), self._dead.close()
 
     def abort(self) -> None:
-        """Delete what was written."""
         self._files.abort()
         self._dead.abort()
 
@@ -236,7 +231,7 @@ class _FromTopic:
         with ClusterQueries(landing.bootstrap_servers, landing.client) as cluster:
             partitions = cluster.partitions([self._topic])
             earliest, latest = cluster.earliest(partitions), cluster.latest(partitions)
-            self._id = ids_of(cluster.topics(Topics((self._topic,)))).get(self._topic, "")
+            self._id = cluster.topic_ids([self._topic]).get(self._topic, "")
         self._ends = {at.partition: end for at, end in latest.items()}
         self._starts = {
             at.partition: min(max(first, known.get(str(at.partition), 0)), latest[at])

@@ -37,10 +37,7 @@ _TOKENS = re.compile(r"\s*(?:(`(?:[^`]|``)+`)|([A-Za-z_]\w*|\d+)|('(?:[^'\\]|\\.
 
 
 def from_ddl(text: str) -> pa.Schema:
-    """The columns that ``text`` declares.
-
-    :raises SchemaRefused: it is no DDL; the line says where.
-    """
+    """The columns that ``text`` declares. Raises SchemaRefused if it is no DDL; the line says where."""
     reader = _Reader(text)
     fields = reader.columns("")
     reader.end()
@@ -55,10 +52,7 @@ def to_ddl(schema: pa.Schema) -> str:
 
 
 def type_name(kind: pa.DataType) -> str:
-    """A type's name in DDL.
-
-    :raises SchemaRefused: tables have no such type.
-    """
+    """A type's name in DDL. Raises SchemaRefused if tables have no such type."""
     for name, one in _SIMPLE.items():
         if one == kind:
             return name.upper()
@@ -76,8 +70,23 @@ def type_name(kind: pa.DataType) -> str:
     raise SchemaRefused(f"a column can't be of the type {kind}")
 
 
+def mapped(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The type, with ``leaf`` of each type in it that isn't nested."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(pa.field("element", mapped(kind.value_type, leaf)))
+    if pa.types.is_map(kind):
+        return pa.map_(mapped(kind.key_type, leaf), mapped(kind.item_type, leaf))
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(mapped(one.type, leaf)) for one in kind])
+    return leaf(kind)
+
+
 def normalised(kind: pa.DataType) -> pa.DataType:
     """The type of a table's column for ``kind``: a type without a name in DDL becomes the next wider one."""
+    return mapped(kind, _named)
+
+
+def _named(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind):
         return TIMESTAMP if kind.tz is not None else pa.timestamp("us")
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -90,20 +99,14 @@ def normalised(kind: pa.DataType) -> pa.DataType:
         return pa.decimal128(min(kind.precision, 38), kind.scale)
     if pa.types.is_unsigned_integer(kind):
         return {8: pa.int16(), 16: pa.int32()}.get(kind.bit_width, pa.int64())
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(pa.field("element", normalised(kind.value_type)))
-    if pa.types.is_map(kind):
-        return pa.map_(normalised(kind.key_type), normalised(kind.item_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([one.with_type(normalised(one.type)) for one in kind])
     return kind
 
 
 def checked(schema: pa.Schema, where: str) -> pa.Schema:
     """The schema, unchanged.
 
-    :raises SchemaRefused: it has no column, one without a name, or two with the same name (case-insensitive, as in
-        Spark), at the top or in a STRUCT.
+    Raises SchemaRefused if it has no column, one without a name, or two with the same name (case-insensitive, as in
+    Spark), at the top or in a STRUCT.
     """
     if not len(schema):
         raise SchemaRefused(f"the schema {where!r} has no columns")
@@ -190,7 +193,7 @@ class _Reader:
         return known[name]()
 
     def end(self) -> None:
-        """:raises SchemaRefused: something is left."""
+        """Raises SchemaRefused if something is left."""
         if self._at < len(self._tokens):
             self._fail("a comma or the end")
 

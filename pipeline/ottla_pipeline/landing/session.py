@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 def session() -> SparkSession:
-    """The active session, or a new one.
-
-    :raises LandingError: Java is missing, or Spark doesn't start.
-    """
+    """The active session, or a new one. Raises LandingError if Java is missing, or Spark doesn't start."""
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()

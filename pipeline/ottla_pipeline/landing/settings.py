@@ -23,7 +23,7 @@ _DATE = re.compile(r"date\((\w+)\)")
 class Landing:
     """A job that lands topics in one table. docs/landing.md explains every field.
 
-    :raises BadSetting: a value is invalid, or two conflict.
+    Raises BadSetting if a value is invalid, or two conflict.
     """
 
     bootstrap_servers: str
@@ -151,7 +151,7 @@ class Landing:
         for one in self.partition_by:
             if not re.fullmatch(r"\w+|date\(\w+\)", one):
                 raise BadSetting(f"partition_by has {one!r}: a column, or date(column)")
-            column = date_column(one, self.names)[0] if one.startswith("date(") else one
+            column, _ = date_column(one, self.names)
             if column in seen:
                 raise BadSetting(f"partition_by names {column} twice")
             seen.add(column)
@@ -164,20 +164,19 @@ class Landing:
     @property
     def dates(self) -> dict[str, str]:
         """Columns of days, and the timestamps that they come from."""
-        return dict(date_column(one, self.names) for one in self.partition_by if one.startswith("date("))
+        columns = (date_column(one, self.names) for one in self.partition_by)
+        return {column: source for column, source in columns if source is not None}
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        """The columns that the table is partitioned by."""
-        return tuple(
-            date_column(one, self.names)[0] if one.startswith("date(") else one for one in self.partition_by
-        )
+        return tuple(date_column(one, self.names)[0] for one in self.partition_by)
 
 
-def date_column(spec: str, names: Names) -> tuple[str, str]:
-    """For ``date(column)``: the column of days, and the one it comes from."""
+def date_column(spec: str, names: Names) -> tuple[str, str | None]:
+    """A column to partition by; for ``date(column)``, the column of days, and the one it comes from."""
     found = _DATE.fullmatch(spec)
-    assert found is not None, "checked before"
+    if found is None:
+        return spec, None
     source = found.group(1)
     return ("_date" if source == names.timestamp else f"{source}_date"), source
 
@@ -189,7 +188,6 @@ def whole_name(pattern: str) -> str:
 
 
 def nearest(value: object, known: tuple[str, ...]) -> str:
-    """The closest choice, or all choices."""
     from difflib import get_close_matches
 
     near = get_close_matches(str(value), known, n=1)
@@ -214,10 +212,9 @@ class BatchDone:
     durations: Mapping[str, float]
     """Seconds: ``read`` for Spark's job with all tasks; ``dead_letters``, ``commit``, ``group`` on the driver."""
     skipped: bool = False
-    """The table had the batch already."""
+    """Always false, for readers of the JSON: a batch follows on what the table has."""
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
 
@@ -234,4 +231,4 @@ class Landed:
     """Where the table ends now."""
     seconds: float = 0.0
     skipped: int = 0
-    """Batches that were in the table already."""
+    """Always 0, as in :class:`BatchDone`."""

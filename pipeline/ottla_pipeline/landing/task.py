@@ -7,9 +7,8 @@ task would reach the user as a page of Java.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -27,7 +26,6 @@ from ottla_pipeline.landing.parsing.json import settled
 from ottla_pipeline.landing.tables.base import DataFile, Names
 from ottla_pipeline.landing.tables.storage import place
 from ottla_pipeline.reading import Checksum, CorruptBatch, ReadError, read
-from ottla_pipeline.source.workers import in_worker
 
 if TYPE_CHECKING:
     from ottla_pipeline.reading import OffsetRange, ReadSettings
@@ -80,12 +78,6 @@ class _Refused(Exception):
     """The range can't be landed; the text is the user's."""
 
 
-def land_ranges(task: TaskSettings, ranges: Iterable[OffsetRange], reading: ReadSettings) -> list[Report]:
-    """All that one of Spark's tasks does."""
-    with in_worker():
-        return [land_range(task, one, reading) for one in ranges]
-
-
 def land_range(task: TaskSettings, range: OffsetRange, reading: ReadSettings) -> Report:
     """Read, parse and write one range. Raises for defects alone: any other failure is in the report."""
     began = time.perf_counter()
@@ -118,9 +110,7 @@ class _Lander:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if error is None:
             return
         self._files.abort()
@@ -142,7 +132,6 @@ class _Lander:
         report.unknown = packed(self._unknown) if self._unknown is not None else None
 
     def set_aside(self, corrupt: CorruptBatch) -> None:
-        """A record batch that can't be decoded."""
         if self._dead is None:
             raise _Refused(f"{corrupt.topic}-{corrupt.partition} offset {corrupt.first}: {corrupt.reason}")
         self._dead.write(deadletters.of_corrupt(corrupt))

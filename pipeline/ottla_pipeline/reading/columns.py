@@ -45,5 +45,4 @@ def _number(number: int, rows: int) -> pa.Array:
 
 
 def record_batch(columns: dict[str, pa.Array], wanted: tuple[str, ...]) -> pa.RecordBatch:
-    """The wanted columns, in order."""
     return pa.RecordBatch.from_arrays([columns[name] for name in wanted], schema=schema(wanted))

@@ -146,7 +146,6 @@ def _room(wanted: bool, size: int, type_: type[np.generic]) -> NDArray[Any]:
 
 
 def _bits(valid: Octets, rows: int) -> Octets:
-    """Arrow's bitmap."""
     return np.packbits(valid[:rows], bitorder="little")
 
 

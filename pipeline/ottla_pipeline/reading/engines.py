@@ -27,7 +27,6 @@ _without = 0
 
 
 def engine_for(range: OffsetRange, wanted: tuple[str, ...]) -> CompiledEngine | PlainEngine:
-    """The decoder for a range."""
     global _without
     size = range.end - range.start
     if (compiled_already() or size >= WORTH_COMPILING or _without >= WORTH_IN_ALL) and can_compile():

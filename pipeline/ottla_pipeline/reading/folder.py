@@ -10,7 +10,6 @@ import os
 from base64 import urlsafe_b64decode
 from struct import Struct
 from time import sleep
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import numpy as np
@@ -83,9 +82,7 @@ class Folder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -60,7 +60,6 @@ class PlainEngine:
         return made
 
     def _typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The wanted columns, with Spark's types."""
         columns = {name: batch.column(name) for name in batch.schema.names}
         if "timestamp" in self._wanted:
             columns["timestamp"] = _micros(columns["timestamp"])

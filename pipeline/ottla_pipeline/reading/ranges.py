@@ -58,14 +58,12 @@ class OffsetRange:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The topic and the partition."""
         from ottla_client import TopicPartition
 
         return TopicPartition(self.topic, self.partition)
 
     @property
     def count(self) -> int:
-        """How many offsets it has."""
         return self.end - self.start
 
     @property

@@ -21,5 +21,4 @@ _TYPES: Final = {
 
 
 def schema(columns: tuple[str, ...]) -> pa.Schema:
-    """The schema of record batches with these columns."""
     return pa.schema([(name, _TYPES[name]) for name in columns])

@@ -26,10 +26,7 @@ from ottla_client.lowlevel import (
 )
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import RETRIABLE, ErrorCode, error_code
-from ottla_protocol.messages.fetch import (
-    FetchResponse,
-    PartitionData,
-)
+from ottla_protocol.messages.fetch import FetchResponse, PartitionData
 from ottla_protocol.records.batch import CorruptRecordError, read_header
 
 from .aborted import Aborted, Chunk
@@ -59,20 +56,12 @@ LIKELY_SIZE: Final = 256
 """Assumed bytes of a record at first, so that a fetch of few records stays small."""
 _EARLIEST, _LATEST = -2, -1
 _UNKNOWN: Final = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-    }
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
 )
 
 
 def read_wire(
-    range: OffsetRange,
-    settings: ReadSettings,
-    start: int,
-    walk: Walk | None,
-    lost: Lost,
+    range: OffsetRange, settings: ReadSettings, start: int, walk: Walk | None, lost: Lost
 ) -> Iterator[Chunk]:
     """The chunks with the range's records from ``start`` on; the first and last may hold others.
 
@@ -93,11 +82,7 @@ def read_wire(
 
 
 async def _opened(
-    range: OffsetRange,
-    settings: ReadSettings,
-    start: int,
-    walk: Walk | None,
-    lost: Lost,
+    range: OffsetRange, settings: ReadSettings, start: int, walk: Walk | None, lost: Lost
 ) -> Wire:
     options = {"client_id": "ottla-pipeline", **cluster_options(settings.client)}
     cluster = Cluster(settings.bootstrap_servers, ConnectionSettings(**options))

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from time import monotonic
-from types import TracebackType
 from typing import Final, Self
 
 from ottla_client import TopicMetadata, TopicPartition
@@ -95,9 +94,7 @@ class ClusterQueries:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def topics(self, wanted: Topics) -> dict[str, TopicMetadata]:

@@ -7,7 +7,6 @@ The value is the batch's bytes. The headers are those of a landing job's dead le
 from __future__ import annotations
 
 import logging
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from . import kafka
@@ -64,8 +63,6 @@ class DeadLetters:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._producer is not None:
             self._producer.close()

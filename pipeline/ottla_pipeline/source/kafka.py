@@ -28,32 +28,18 @@ READING: Final = (
 )
 """Further settings of a reader."""
 
-WITHOUT_EFFECT: Final = frozenset(
+JAVA_ALONE: Final = frozenset(
     [
-        "allow.auto.create.topics",
-        "auto.commit.interval.ms",
         "auto.include.jmx.reporter",
-        "check.crcs",
         "client.dns.lookup",
-        "exclude.internal.topics",
-        "fetch.max.wait.ms",
-        "fetch.min.bytes",
-        "group.instance.id",
-        "group.protocol",
-        "group.remote.assignor",
-        "heartbeat.interval.ms",
-        "max.poll.interval.ms",
-        "max.poll.records",
         "metadata.recovery.strategy",
         "metric.reporters",
         "metrics.num.samples",
         "metrics.recording.level",
         "metrics.sample.window.ms",
-        "partition.assignment.strategy",
         "receive.buffer.bytes",
         "security.providers",
         "send.buffer.bytes",
-        "session.timeout.ms",
         "socket.connection.setup.timeout.max.ms",
         "socket.connection.setup.timeout.ms",
         "ssl.cipher.suites",
@@ -68,6 +54,24 @@ WITHOUT_EFFECT: Final = frozenset(
         "ssl.truststore.password",
     ]
 )
+"""Settings of every Java client without effect here."""
+
+WITHOUT_EFFECT: Final = JAVA_ALONE | {
+    "allow.auto.create.topics",
+    "auto.commit.interval.ms",
+    "check.crcs",
+    "exclude.internal.topics",
+    "fetch.max.wait.ms",
+    "fetch.min.bytes",
+    "group.instance.id",
+    "group.protocol",
+    "group.remote.assignor",
+    "heartbeat.interval.ms",
+    "max.poll.interval.ms",
+    "max.poll.records",
+    "partition.assignment.strategy",
+    "session.timeout.ms",
+}
 """Settings of Java's consumer without effect here: readers join no group and don't poll."""
 REFUSED: Final[Mapping[str, str]] = {
     "auto.offset.reset": "startingOffsets says where to start, and failOnDataLoss what to do when that is gone",
@@ -84,11 +88,9 @@ def bare_name(option: str) -> str:
     return kafka_name(option.removeprefix("kafka."))
 
 
-def refusal(name: str) -> str | None:
+def refusal(name: str, refused: Mapping[str, str]) -> str | None:
     """Why an option (without ``kafka.``) is refused; None if it isn't."""
-    if name.startswith("sasl."):
-        return _SASL
-    return REFUSED.get(name)
+    return _SASL if name.startswith("sasl.") else refused.get(name)
 
 
 def request_timeout(client: Mapping[str, str]) -> float:

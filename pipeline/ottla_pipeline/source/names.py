@@ -5,7 +5,8 @@ Names are case-insensitive, as in Spark. The table in ``docs/spark.md`` is made 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
@@ -170,35 +171,55 @@ OPTIONS: Final = (
     ),
 )
 
-_KNOWN: Final = {option.name.lower(): option.name for option in OPTIONS}
-_CLIENT: Final = (*kafka.CONNECTING, *kafka.READING)
 
+@dataclass(frozen=True)
+class OptionNames:
+    """The names of a reader's or a writer's options; Kafka's settings are without ``kafka.``."""
 
-def check(given: Iterable[str]) -> list[str]:
-    """The names that have no effect. Raises OptionError for an unknown name, with the nearest known ones."""
-    idle = []
-    for name in given:
-        lower = name.lower()
-        if lower in _KNOWN:
-            continue
-        if lower.startswith("kafka."):
-            bare = kafka.bare_name(lower)
-            if bare in _CLIENT:
+    own: Iterable[str]
+    settings: Collection[str]
+    without_effect: Collection[str]
+    refused: Mapping[str, str]
+    purpose: str
+    page: str
+
+    def check(self, given: Iterable[str]) -> list[str]:
+        """The names that have no effect. Raises OptionError for an unknown name, with the nearest known ones."""
+        own = {name.lower(): name for name in self.own}
+        idle = []
+        for name in given:
+            lower = name.lower()
+            if lower in own:
                 continue
-            if why := kafka.refusal(bare):
-                raise OptionError(f"the option {name} can't be set: {why}")
-            if bare in kafka.WITHOUT_EFFECT:
-                idle.append(lower)
-                continue
-        raise OptionError(f"unknown option {name!r}{_nearest(lower)}")
-    return idle
+            if lower.startswith("kafka."):
+                bare = kafka.bare_name(lower)
+                if bare in self.settings:
+                    continue
+                if why := kafka.refusal(bare, self.refused):
+                    raise OptionError(f"the option {name} can't be set: {why}")
+                if bare in self.without_effect:
+                    idle.append(lower)
+                    continue
+            raise OptionError(f"unknown option {name!r}{self.purpose}{self._nearest(lower, own)}")
+        return idle
+
+    def _nearest(self, name: str, own: Mapping[str, str]) -> str:
+        settings = {f"kafka.{bare}": f"kafka.{bare}" for bare in (*self.settings, *self.without_effect)}
+        every = {**own, **settings}
+        # Most likely it is a client's setting without its prefix.
+        prefixed = [f"kafka.{name}"] if f"kafka.{name}" in every else []
+        near = prefixed or get_close_matches(name, every, n=2, cutoff=0.6)
+        if not near:
+            return f"; {self.page} lists all options"
+        return f"; did you mean {' or '.join(every[each] for each in near)}?"
 
 
-def _nearest(name: str) -> str:
-    every = {**_KNOWN, **{f"kafka.{bare}": f"kafka.{bare}" for bare in (*_CLIENT, *kafka.WITHOUT_EFFECT)}}
-    # Most likely it is a client's setting without its prefix.
-    prefixed = [f"kafka.{name}"] if f"kafka.{name}" in every else []
-    near = prefixed or get_close_matches(name, every, n=2, cutoff=0.6)
-    if not near:
-        return "; docs/spark.md lists all options"
-    return f"; did you mean {' or '.join(every[each] for each in near)}?"
+_READER: Final = OptionNames(
+    [option.name for option in OPTIONS],
+    (*kafka.CONNECTING, *kafka.READING),
+    kafka.WITHOUT_EFFECT,
+    kafka.REFUSED,
+    "",
+    "docs/spark.md",
+)
+check: Final = _READER.check

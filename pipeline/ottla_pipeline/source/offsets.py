@@ -122,7 +122,6 @@ def _each(topic: str, numbers: Mapping[str, Any]) -> Iterator[tuple[TopicPartiti
 
 
 def names(partitions: Iterable[TopicPartition], at_most: int = 5) -> str:
-    """Partitions for a message."""
     every = sorted(partitions)
     more = f" and {len(every) - at_most} more" if len(every) > at_most else ""
     return ", ".join(map(str, every[:at_most])) + more

@@ -91,7 +91,6 @@ class SourceOptions:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns that these options allow."""
         return (*COLUMNS, HEADERS) if self.include_headers else COLUMNS
 
     def read_settings(self, columns: tuple[str, ...] | None = None) -> ReadSettings:

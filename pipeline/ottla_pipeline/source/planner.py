@@ -76,7 +76,6 @@ class BatchPlanner:
         return plan(self._cluster, self._options, start, end).tasks
 
     def _now(self) -> tuple[Offsets, dict[TopicPartition, LogEnd]]:
-        """Where the logs end now."""
         topics = self._cluster.topics(self._options.topics)
         ends = self._cluster.ends(select(self._options.topics, topics), self._options.isolation)
         return Offsets({each: end.offset for each, end in ends.items()}, ids_of(topics)), ends

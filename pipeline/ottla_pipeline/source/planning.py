@@ -30,9 +30,7 @@ class Plan:
     ranges: tuple[OffsetRange, ...]
     losses: tuple[Loss, ...] = ()
     tasks: tuple[tuple[OffsetRange, ...], ...] = ()
-
-
-"""The same ranges, by task."""
+    """The same ranges, by task."""
 
 
 def plan(cluster: ClusterQueries, options: SourceOptions, start: Offsets, end: Offsets) -> Plan:

@@ -19,8 +19,6 @@ LATEST: Final = -1
 
 
 class Kind(Enum):
-    """How a position is given."""
-
     EARLIEST = "earliest"
     LATEST = "latest"
     GROUP = "group"

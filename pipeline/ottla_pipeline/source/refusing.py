@@ -6,11 +6,10 @@ that instead (``python_streaming_source_runner.main``, "cannot access local vari
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from .errors import SourceError, one_line_errors
 
@@ -22,23 +21,8 @@ class RefusingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._error = error
 
     @one_line_errors()
-    def _refuse(self) -> NoReturn:
+    def _refuse(self, *_: Any) -> NoReturn:
         raise self._error
 
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._refuse()
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        self._refuse()
-
-    def initialOffset(self) -> dict[str, Any]:
-        self._refuse()
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        self._refuse()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        self._refuse()
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        self._refuse()
+    prepareForTriggerAvailableNow = getDefaultReadLimit = initialOffset = _refuse
+    latestOffset = partitions = read = _refuse  # type: ignore[assignment]

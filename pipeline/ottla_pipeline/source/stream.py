@@ -69,14 +69,12 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def cluster(self) -> ClusterQueries:
-        """The brokers to ask."""
         if self._cluster is None:
             self._cluster = ClusterQueries(self.options.bootstrap_servers, self.options.client)
         return self._cluster
 
     @property
     def planner(self) -> BatchPlanner:
-        """Plans this query's batches."""
         if self._planner is None:
             self._planner = BatchPlanner(self.cluster, self.options, self._clock)
         return self._planner

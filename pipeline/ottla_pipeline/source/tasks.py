@@ -41,7 +41,6 @@ class RangePartition(InputPartition):
 
 
 def ddl(columns: tuple[str, ...]) -> str:
-    """A schema as DDL."""
     return ", ".join(f"{name} {TYPES[name]}" for name in columns)
 
 

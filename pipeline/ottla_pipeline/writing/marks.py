@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ottla_client import OffsetAndMetadata, TopicPartition
 from ottla_client.admin import OffsetSpec
 from ottla_client.sync import Admin
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 DONE = "done"
 BEGUN = "begun"
@@ -56,9 +53,7 @@ class Marks:
         self._admin.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._admin.close()
 
     def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:

@@ -10,10 +10,9 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from ottla_pipeline.source import kafka
+from ottla_pipeline.source import kafka, names
 from ottla_pipeline.source.errors import OptionError
 from ottla_pipeline.source.units import one_of, truth, whole
 
@@ -57,39 +56,15 @@ _PRODUCER: Final = (
     "enable.idempotence",
     *kafka.CONNECTING,
 )
-_WITHOUT_EFFECT: Final = frozenset(
-    {
-        "auto.include.jmx.reporter",
-        "client.dns.lookup",
-        "enable.metrics.push",
-        "metadata.max.idle.ms",
-        "metadata.recovery.strategy",
-        "metadata.recovery.rebootstrap.trigger.ms",
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
-        "partitioner.adaptive.partitioning.enable",
-        "partitioner.availability.timeout.ms",
-        "receive.buffer.bytes",
-        "retries",
-        "security.providers",
-        "send.buffer.bytes",
-        "socket.connection.setup.timeout.max.ms",
-        "socket.connection.setup.timeout.ms",
-        "ssl.cipher.suites",
-        "ssl.enabled.protocols",
-        "ssl.engine.factory.class",
-        "ssl.keymanager.algorithm",
-        "ssl.keystore.password",
-        "ssl.protocol",
-        "ssl.provider",
-        "ssl.secure.random.implementation",
-        "ssl.trustmanager.algorithm",
-        "ssl.truststore.password",
-        "transaction.timeout.ms",
-    }
-)
+_WITHOUT_EFFECT: Final = kafka.JAVA_ALONE | {
+    "enable.metrics.push",
+    "metadata.max.idle.ms",
+    "metadata.recovery.rebootstrap.trigger.ms",
+    "partitioner.adaptive.partitioning.enable",
+    "partitioner.availability.timeout.ms",
+    "retries",
+    "transaction.timeout.ms",
+}
 """Settings of Java's producer without effect here."""
 _REFUSED: Final[Mapping[str, str]] = {
     "interceptor.classes": "interceptors are Java classes, and may change what is written",
@@ -99,6 +74,9 @@ _REFUSED: Final[Mapping[str, str]] = {
     "transactional.id": "rows are not written in transactions; skipReplayed recognises what was written before",
     "value.serializer": "values are written as they are; cast them to string or binary in the DataFrame",
 }
+_NAMES: Final = names.OptionNames(
+    (*_OWN, *_SPARKS), _PRODUCER, _WITHOUT_EFFECT, _REFUSED, " for writing", "docs/spark-writing.md"
+)
 
 
 @dataclass(frozen=True)
@@ -146,7 +124,8 @@ class WriteOptions:
 def resolve(options: Mapping[str, str]) -> WriteOptions:
     """The options of a writer. Raises OptionError: one line that names the option and what is right."""
     given = {name.lower(): value for name, value in options.items()}
-    _check_names(options)
+    for idle in _NAMES.check(options):
+        log.warning("the option %s has no effect here: it is for Java's producer alone", idle)
     client = {
         bare: value
         for name, value in given.items()
@@ -203,32 +182,3 @@ def _transaction(given: Mapping[str, str], skip: SkipReplayed) -> tuple[str, int
     if skip == "never":
         raise OptionError("txnAppId is set, and skipReplayed=never recognises nothing: leave one of them out")
     return name, whole("txnVersion", number, 0)
-
-
-def _check_names(options: Mapping[str, str]) -> None:
-    own = {name.lower(): name for name in (*_OWN, *_SPARKS)}
-    for name in options:
-        lower = name.lower()
-        if lower in own:
-            continue
-        if lower.startswith("kafka."):
-            bare = kafka.bare_name(lower)
-            if bare in _PRODUCER:
-                continue
-            if why := _REFUSED.get(bare) or (kafka.refusal(bare) if bare.startswith("sasl.") else None):
-                raise OptionError(f"the option {name} can't be set: {why}")
-            if bare in _WITHOUT_EFFECT:
-                log.warning("the option %s has no effect here: it is for Java's producer alone", name)
-                continue
-        every = {**own, **{f"kafka.{each}": f"kafka.{each}" for each in (*_PRODUCER, *_WITHOUT_EFFECT)}}
-        near = (
-            [f"kafka.{lower}"]
-            if f"kafka.{lower}" in every
-            else get_close_matches(lower, every, n=2, cutoff=0.6)
-        )
-        hint = (
-            f"; did you mean {' or '.join(every[each] for each in near)}?"
-            if near
-            else "; docs/spark-writing.md lists all options"
-        )
-        raise OptionError(f"unknown option {name!r} for writing{hint}")

@@ -76,11 +76,9 @@ class TaskWriter:
         self._layout = layout
         self._identity = identity
         self._skipping = options.skip_replayed != "never"
-        producer = options.producer()
-        self._limit = min(
-            producer.get("max_request_size", 1_048_576), producer.get("buffer_memory", 33_554_432)
-        )
-        self._arguments = producer
+        self._arguments = options.producer()
+        self._buffer: int = self._arguments.get("buffer_memory", 33_554_432)
+        self._limit: int = min(self._arguments.get("max_request_size", 1_048_576), self._buffer)
         self._producer: Producer | None = None
         self._topics: dict[str, _Topic] = {}
         self._pending: deque[tuple[BatchDelivery, Rows]] = deque()
@@ -185,11 +183,6 @@ class TaskWriter:
             for record in records_of(rows, errors):
                 self._put(dead_letters(record, target, part))
 
-    @property
-    def _buffer(self) -> int:
-        buffer: int = self._arguments.get("buffer_memory", 33_554_432)
-        return buffer
-
     def _look_back(self, topic: str) -> _Topic:
         """Before the first row for ``topic``: mark where the batch begins there, or find what it has written."""
         if not self._skipping:
@@ -260,10 +253,7 @@ class TaskWriter:
         return True
 
     def _spans(
-        self,
-        marks: Marks,
-        ends: dict[TopicPartition, int],
-        mine: dict[TopicPartition, Mark],
+        self, marks: Marks, ends: dict[TopicPartition, int], mine: dict[TopicPartition, Mark]
     ) -> dict[TopicPartition, tuple[int, int]]:
         """Where to search: after the mark, or the tail if there is no valid mark.
 

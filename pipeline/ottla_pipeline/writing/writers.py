@@ -6,7 +6,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -44,16 +44,10 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @dataclass
 class Written(WriterCommitMessage):
-    """A task's report to the driver. Counters are by topic."""
+    """A task's report to the driver."""
 
     identity: Identity
-    topics: set[str] = field(default_factory=set)
-    written: Counter[str] = field(default_factory=Counter)
-    already: Counter[str] = field(default_factory=Counter)
-    """Rows that an earlier try of the batch had written."""
-    too_large: Counter[str] = field(default_factory=Counter)
-    unmatched: Counter[str] = field(default_factory=Counter)
-    """Records of an earlier try that were not among the task's rows this time."""
+    tally: Tally
 
 
 class _Writer:
@@ -66,8 +60,7 @@ class _Writer:
     def _write(self, batches: Iterator[pa.RecordBatch], identity: Identity) -> Written:
         from .task import TaskWriter
 
-        tally: Tally = TaskWriter(self._options, self._layout, identity).write(batches)
-        return Written(identity, tally.topics, tally.written, tally.already, tally.too_large, tally.unmatched)
+        return Written(identity, TaskWriter(self._options, self._layout, identity).write(batches))
 
     def _marks(self, identity: Identity) -> Marks:
         from .marks import Marks
@@ -82,7 +75,7 @@ class _Writer:
 
     def _mark(self, reports: Sequence[Written]) -> None:
         """Mark the batch as done: all its tasks' records are acknowledged."""
-        topics = set().union(*(each.topics for each in reports))
+        topics = set().union(*(each.tally.topics for each in reports))
         if topics and self._skipping:
             identity = reports[0].identity
             with self._marks(identity) as marks:
@@ -118,7 +111,7 @@ class _Writer:
         ):
             total: Counter[str] = Counter()
             for each in reports:
-                total.update(getattr(each, attribute))
+                total.update(getattr(each.tally, attribute))
             for topic, count in sorted(total.items()):
                 if count:
                     log.log(level, text, count, topic, what)
@@ -168,7 +161,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         reports = self._report(messages, "this write")
         if reports and reports[0].identity.lasting:
             self._mark(reports)
-        elif any(each.topics for each in reports):
+        elif any(each.tally.topics for each in reports):
             self._forget()
 
     @one_line_errors()
@@ -178,7 +171,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         log.warning(
             "a write failed; %d records of the tasks that were through, and some of others, stay in their topics with "
             "the header ottla.write beginning with %s",
-            sum(sum(each.written.values()) for each in reports),
+            sum(each.tally.written.total() for each in reports),
             writer,
         )
         if not (reports and reports[0].identity.lasting):
@@ -229,6 +222,6 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         log.warning(
             "batch %d failed; %d records of the tasks that were through, and some of others, are in their topics%s",
             batchId,
-            sum(sum(each.written.values()) for each in reports),
+            sum(each.tally.written.total() for each in reports),
             ", and the batch won't write them again" if self._skipping else "",
         )

@@ -78,17 +78,15 @@ def test_the_commit_has_the_logs_checksums(landing: Landing, topic: str) -> None
     assert (state.batch_id, state.run_id) == (0, "run")
 
 
-def test_a_batch_that_is_in_the_table_is_skipped(landing: Landing, topic: str) -> None:
+def test_a_batch_that_is_in_the_table_is_refused(landing: Landing, topic: str) -> None:
     """A batch that another run has landed before this one looked at the table."""
     produce(landing.bootstrap_servers, topic, [b"a", b"b"])
     with Run(landing) as first:
         ranges = first.plan()
         first.commit(first.read(ranges), 7)
     files = landed_files(landing)
-    with Run(landing, "another run") as second:
-        done = second.commit(second.read(ranges), 7)
-        assert done is not None
-        assert (done.skipped, done.rows, done.files) == (True, 0, 0)
+    with Run(landing, "another run") as second, pytest.raises(Collision, match="another job lands in it"):
+        second.commit(second.read(ranges), 7)
     assert landed_files(landing) == files, "what the tasks wrote the second time is gone"
     assert offsets(landing, topic) == [[0, 1]]
 

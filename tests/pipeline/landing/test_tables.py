@@ -79,7 +79,7 @@ def test_a_new_table_is_empty(table: Table) -> None:
 
 def test_commits_go_on_where_the_table_ends(table: Table, make: Callable[[], Table]) -> None:
     table.commit(batch(table, 0, 10))
-    state = make().commit(batch(table, 10, 25, 1)).state
+    state = make().commit(batch(table, 10, 25, 1))
     assert state.ledger.offsets() == {FLIGHTS: 25}
     again = make()
     assert again.state() == state
@@ -123,7 +123,7 @@ def test_who_was_faster_with_something_else_is_no_obstacle(table: Table, make: C
         write_once(commit, state)  # type: ignore[arg-type]
 
     table._write = slow  # type: ignore[method-assign]
-    state = table.commit(batch(table, 0, 10)).state
+    state = table.commit(batch(table, 0, 10))
     assert state.ledger.offsets() == {FLIGHTS: 10, OTHER: 5}
     assert state.notes == {"by": "other"}
     assert offsets_in(make()) == list(range(10))
@@ -136,7 +136,7 @@ def test_files_are_replaced_in_one_step(table: Table, make: Callable[[], Table])
     before = table.state()
     small = [one.path for one in table.data_files()]
     assert len(small) == 4
-    state = table.commit(Commit(files=write(table, rows(0, 20)), removed=small, rewrite=True)).state
+    state = table.commit(Commit(files=write(table, rows(0, 20)), removed=small, rewrite=True))
     assert state == before, "landing goes on where it was"
     assert len(make().data_files()) == 1
     assert offsets_in(make()) == list(range(20))

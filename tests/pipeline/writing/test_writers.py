@@ -20,6 +20,7 @@ from ottla_client.types import TopicPartition
 from ottla_pipeline.source.errors import OptionError, SourceError
 from ottla_pipeline.writing import BatchWriter, StreamWriter, WriteError, Written
 from ottla_pipeline.writing.identity import Identity
+from ottla_pipeline.writing.task import Tally
 
 SCHEMA = StructType([StructField("value", StringType())])
 _names = count()
@@ -132,9 +133,8 @@ def test_what_is_worth_a_line_is_logged(
     large = {"onTooLarge": "deadletter", "deadLetterTopic": "dead"}
     writer = StreamWriter(options(broker, topic, skipReplayed="never", **large), SCHEMA, False)
     identity = Identity("q", 3, 0, "r")
-    told = Written(
-        identity, {topic}, Counter({topic: 5}), Counter({topic: 2}), Counter({topic: 1}), Counter({topic: 4})
-    )
+    counts = (Counter({topic: 5}), Counter({topic: 2}), Counter({topic: 1}), Counter({topic: 4}))
+    told = Written(identity, Tally({topic}, *counts))
     with caplog.at_level(logging.INFO, "ottla_pipeline"):
         writer.commit([told, told], 3)
         writer.abort([told], 4)

@@ -120,7 +120,7 @@ class AvroParser:
 def from_avro(document: Any) -> pa.Schema:
     """The columns of a record schema.
 
-    :raises SchemaRefused: it is no record, or a field has no column; the line says which.
+    Raises SchemaRefused if it is no record, or a field has no column; the line says which.
     """
     if not isinstance(document, Mapping) or document.get("type") != "record":
         raise SchemaRefused("the Avro schema is not of a record")

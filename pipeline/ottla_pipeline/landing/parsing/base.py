@@ -30,8 +30,6 @@ class Failure:
 
 @dataclass(frozen=True)
 class Parsed:
-    """The result of parsing a batch of values."""
-
     columns: pa.Table
     """The records that could be parsed, in order."""
     rows: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
@@ -100,7 +98,7 @@ def together(
 
 
 def check_required(table: pa.Table, wanted: pa.Schema) -> None:
-    """:raises Malformed: a column that is declared NOT NULL has a null."""
+    """Raises Malformed if a column that is declared NOT NULL has a null."""
     for one in wanted:
         if not one.nullable and table.column(one.name).null_count:
             raise Malformed(f"{one.name} is missing or null, and the schema says NOT NULL")
@@ -120,7 +118,7 @@ def _nullable(kind: pa.DataType) -> pa.DataType:
 
 
 def check_text(values: pa.Array) -> None:
-    """:raises Malformed: bytes are not UTF-8."""
+    """Raises Malformed if bytes are not UTF-8."""
     try:
         pc.cast(values, pa.string())
     except pa.ArrowInvalid as error:
@@ -130,7 +128,7 @@ def check_text(values: pa.Array) -> None:
 def check_depth(values: pa.Array) -> None:
     """Check values whose types Arrow will infer: it recurses, so deep nesting would overflow its stack.
 
-    :raises Malformed: the JSON is nested deeper than a table's columns can be.
+    Raises Malformed if the JSON is nested deeper than a table's columns can be.
     """
     opened = pc.add(pc.count_substring(values, b"{"), pc.count_substring(values, b"["))
     for value in values.filter(pc.greater(opened, DEEPEST)):

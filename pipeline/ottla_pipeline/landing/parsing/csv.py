@@ -106,10 +106,7 @@ def _lines(values: pa.Array) -> pa.Buffer:
 
 
 def infer(values: pa.Array, delimiter: str = ",") -> pa.Schema:
-    """Columns f0, f1, … of a sample of rows.
-
-    :raises SchemaRefused: the sample is no CSV.
-    """
+    """Columns f0, f1, … of a sample of rows. Raises SchemaRefused if the sample is no CSV."""
     values = values.drop_null()
     if not len(values) or has_line_ends(values):
         raise SchemaRefused("a schema can't be inferred from these CSV records: give one")

@@ -38,7 +38,6 @@ class ParserSettings:
 
 
 def parser(settings: ParserSettings) -> Parser:
-    """The parser of these settings."""
     makers: dict[str, Callable[[], Parser]] = {
         "raw": RawParser,
         "json": lambda: JsonParser(unpacked(settings.schema), grow=settings.grow),
@@ -59,9 +58,8 @@ def settings(
 ) -> ParserSettings:
     """Settings from the user's schema: DDL, a JSON Schema or an Avro schema, as text or as a file's name.
 
-    Without a schema, it is the table's (``known``), or inferred from ``sample()`` for a new table.
-
-    :raises SchemaRefused: it can't be read, or doesn't fit the format of the values.
+    Without a schema, it is the table's (``known``), or inferred from ``sample()`` for a new table. Raises SchemaRefused
+    if it can't be read, or doesn't fit the format of the values.
     """
     if values == "raw":
         if schema is not None:
@@ -76,23 +74,20 @@ def settings(
         return ParserSettings("avro", json.dumps(document), confluent=confluent)
     if text is not None:
         columns = from_ddl(text) if document is None else _of_json(document)
-        return _made(values, columns, delimiter, grow=False)
-    if values == "csv":
-        return _made(
-            "csv", known if known is not None else csv.infer(sample(), delimiter), delimiter, grow=False
-        )
-    if known is None:
-        return _made("json", json_values.infer(sample()), delimiter, grow=True)
-    return _made("json", known, delimiter, grow=True)
+    elif known is not None:
+        columns = known
+    else:
+        columns = csv.infer(sample(), delimiter) if values == "csv" else json_values.infer(sample())
+    made = ParserSettings(values, packed(columns), delimiter, grow=values == "json" and text is None)
+    parser(made)  # Refuses columns that the format can't have.
+    return made
 
 
 def columns(chosen: ParserSettings) -> pa.Schema:
-    """The columns of parsed values."""
     return SCHEMA if chosen.values == "raw" else parser(chosen).schema
 
 
 def with_columns(chosen: ParserSettings, new: pa.Schema) -> ParserSettings:
-    """The settings with ``new`` columns added."""
     known = unpacked(chosen.schema)
     return replace(chosen, schema=packed(pa.schema([*known, *new])))
 
@@ -103,14 +98,7 @@ def packed(schema: pa.Schema) -> str:
 
 
 def unpacked(text: str) -> pa.Schema:
-    """What :func:`packed` made."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
-
-
-def _made(values: str, schema: pa.Schema, delimiter: str, *, grow: bool) -> ParserSettings:
-    made = ParserSettings(values, packed(schema), delimiter, grow=grow)
-    parser(made)
-    return made
 
 
 def _text(schema: str) -> str:

@@ -35,7 +35,7 @@ from ottla_pipeline.landing.parsing.base import (
     together,
 )
 from ottla_pipeline.landing.parsing.flat import FlatParser
-from ottla_pipeline.landing.schema import normalised, type_name
+from ottla_pipeline.landing.schema import TIMESTAMP, mapped, normalised, type_name
 
 _BLOCK = 1 << 20
 """Bytes that Arrow parses at a time: a block that fits the processor's cache is parsed faster."""
@@ -51,7 +51,7 @@ class JsonParser:
         self.schema = nullable(schema)
         self._grow = grow
         # Dates are read as text: Arrow's reader accepts only numbers for them.
-        self._read_as = pa.schema([one.with_type(_as_text(one.type)) for one in self.schema])
+        self._read_as = pa.schema([one.with_type(mapped(one.type, _as_text)) for one in self.schema])
         self._behaviour = "infer" if grow else "ignore"
         self._unknown: pa.Schema | None = None
         self._flat: FlatParser | None = None
@@ -110,10 +110,7 @@ class JsonParser:
 
 
 def read(text: pa.Buffer, block: int, schema: pa.Schema | None, behaviour: str) -> pa.Table:
-    """Parse consecutive objects by Arrow.
-
-    :raises Malformed: they are no objects, or don't fit ``schema``.
-    """
+    """Parse consecutive objects by Arrow. Raises Malformed if they are no objects, or don't fit ``schema``."""
     try:
         return pj.read_json(
             pa.BufferReader(text),
@@ -127,7 +124,7 @@ def read(text: pa.Buffer, block: int, schema: pa.Schema | None, behaviour: str) 
 def infer(values: pa.Array) -> pa.Schema:
     """The columns of a sample of objects, without those that are always null, whose type is unknown.
 
-    :raises SchemaRefused: the sample has no objects with fields, or a field of two types.
+    Raises SchemaRefused if the sample has no objects with fields, or a field of two types.
     """
     values = values.drop_null()
     found = pa.schema([])
@@ -150,24 +147,17 @@ def infer(values: pa.Array) -> pa.Schema:
 
 def _reading(schema: pa.Schema) -> pa.Schema:
     """Inferred columns with a table's types. Arrow reads ``"2013-01-01"`` and ``"2013-01-01T05:00:00Z"`` alike."""
-    return pa.schema([one.with_type(_settled(one.type)) for one in schema])
+    return pa.schema([one.with_type(mapped(one.type, _in_utc)) for one in schema])
 
 
-def _settled(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", "UTC")
-    if pa.types.is_struct(kind):
-        return pa.struct([one.with_type(_settled(one.type)) for one in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", _settled(kind.value_type)))
-    return kind
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    return TIMESTAMP if pa.types.is_timestamp(kind) else kind
 
 
 def settled(schema: pa.Schema) -> pa.Schema:
     """New columns with a table's types, without those whose type is still unknown."""
-    return pa.schema(
-        [one.with_type(normalised(_settled(one.type))) for one in schema if not _unclear(one.type)]
-    )
+    known = [one for one in _reading(schema) if not _unclear(one.type)]
+    return pa.schema([one.with_type(normalised(one.type)) for one in known])
 
 
 def _unclear(kind: pa.DataType) -> bool:
@@ -179,10 +169,7 @@ def _unclear(kind: pa.DataType) -> bool:
 
 
 def _objects(values: pa.Array) -> pa.Array:
-    """The values without white space around them.
-
-    :raises Malformed: one of them is no object.
-    """
+    """The values without white space around them. Raises Malformed if one of them is no object."""
     if not _braced(values):
         values = pc.ascii_trim_whitespace(values.cast(pa.string())).cast(pa.binary())
         if not _braced(values):
@@ -207,17 +194,11 @@ def _block(values: pa.Array, text: pa.Buffer) -> int:
 
 
 def _as_text(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_date(kind):
-        return pa.string()
-    if pa.types.is_struct(kind):
-        return pa.struct([one.with_type(_as_text(one.type)) for one in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", _as_text(kind.value_type)))
-    return kind
+    return pa.string() if pa.types.is_date(kind) else kind
 
 
 def _refuse(name: str, kind: pa.DataType) -> None:
-    """:raises SchemaRefused: a column of this type can't be read from JSON."""
+    """Raises SchemaRefused if a column of this type can't be read from JSON."""
     if pa.types.is_map(kind) or pa.types.is_binary(kind):
         instead = "a STRUCT with its fields" if pa.types.is_map(kind) else "STRING"
         raise SchemaRefused(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla_pipeline.landing.errors import BadSetting
-from ottla_pipeline.landing.tables.base import Commit, Committed, DataFile, Names, Stale, State, Table
+from ottla_pipeline.landing.tables.base import Commit, DataFile, Names, Stale, State, Table
 
 FORMATS = ("delta", "iceberg", "parquet")
 
-__all__ = ["FORMATS", "Commit", "Committed", "DataFile", "Names", "Stale", "State", "Table", "open_table"]
+__all__ = ["FORMATS", "Commit", "DataFile", "Names", "Stale", "State", "Table", "open_table"]
 
 
 def open_table(
@@ -21,9 +21,8 @@ def open_table(
 ) -> Table:
     """A table by its format and place, whether it exists or not.
 
-    ``catalog``: properties of an Iceberg catalogue; ``storage``: options of an object store, for Delta.
-
-    :raises BadSetting: an unknown format, or an argument that the format doesn't take.
+    ``catalog``: properties of an Iceberg catalogue; ``storage``: options of an object store, for Delta. Raises
+    BadSetting for an unknown format, or an argument that the format doesn't take.
     """
     if catalog is not None and format != "iceberg":
         raise BadSetting(f"a catalogue is for Iceberg tables, not for {format}")

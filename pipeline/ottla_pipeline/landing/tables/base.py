@@ -50,12 +50,10 @@ class DataFile:
     """numRecords, minValues, maxValues and nullCount, as Delta Lake writes them."""
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object."""
         return {**self.__dict__, "partition": dict(self.partition)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> DataFile:
-        """What :meth:`to_json` made."""
         return cls(data["path"], data["size"], data["rows"], data["partition"], data["stats"])
 
 
@@ -71,7 +69,6 @@ class State:
     """What a job must know after a crash: its undelivered dead letters, and which ones it has replayed."""
 
     def to_json(self) -> str:
-        """One line of JSON."""
         return json.dumps(
             {
                 "version": 1,
@@ -87,7 +84,7 @@ class State:
 
     @classmethod
     def from_json(cls, text: str) -> State:
-        """:raises LandingError: it is none, or of a later version."""
+        """Raises LandingError if it is none, or of a later version."""
         try:
             data = json.loads(text)
             version = data["version"]
@@ -129,15 +126,6 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class Committed:
-    """A table after :meth:`Table.commit`."""
-
-    state: State
-    already: bool = False
-    """It had been done before: the commit's files are not in the table."""
-
-
-@dataclass(frozen=True)
 class Names:
     """The columns that say where a row comes from."""
 
@@ -149,7 +137,6 @@ class Names:
     """The record's key is kept if this has a name."""
 
     def fields(self) -> list[pa.Field]:
-        """The columns, in order."""
         kinds = [
             (self.topic, pa.string()),
             (self.partition, pa.int32()),
@@ -173,6 +160,8 @@ class Table(ABC):
     fs: pafs.FileSystem
     root: str
     """The table's folder on ``fs``."""
+    root_uri: str
+    """:attr:`root` for a task on another machine."""
 
     @property
     def staging(self) -> str:
@@ -189,18 +178,13 @@ class Table(ABC):
         """Where tasks write dead letters, for the driver to deliver."""
         return f"{self.root_uri}/{DEAD}"
 
-    @property
-    @abstractmethod
-    def root_uri(self) -> str:
-        """:attr:`root` for a task on another machine."""
-
     @abstractmethod
     def exists(self) -> bool:
         """Whether the table exists."""
 
     @abstractmethod
     def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
-        """Create it, empty."""
+        """Create it, empty, unless another job just has."""
 
     @abstractmethod
     def refresh(self) -> None:
@@ -222,16 +206,20 @@ class Table(ABC):
     def state(self, topics: Sequence[str] = ()) -> State:
         """The state in its metadata. ``topics`` are looked up if the metadata doesn't list them."""
 
-    @abstractmethod
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        """Add columns, which are null in existing rows."""
+        """Add those columns that it lacks, in a commit of their own; they are null in existing rows."""
+        self.refresh()
+        has = self.schema().names
+        if new := [one for one in fields if one.name not in has]:
+            self._add_columns(pa.schema(new))
+            self.refresh()
+
+    @abstractmethod
+    def _add_columns(self, new: pa.Schema) -> None: ...
 
     @abstractmethod
     def _write(self, commit: Commit, state: State) -> None:
-        """Write the version after the one read last.
-
-        :raises Stale: another writer has done so already.
-        """
+        """Write the version after the one read last. Raises Stale if another writer has done so already."""
 
     @abstractmethod
     def clean(self, older_than: float) -> tuple[int, int]:
@@ -240,11 +228,11 @@ class Table(ABC):
         Files of older versions stay for :data:`VERSIONS` seconds, for readers that still use them.
         """
 
-    def commit(self, commit: Commit) -> Committed:
-        """Make a commit, or find that it was made already.
+    def commit(self, commit: Commit) -> State:
+        """Make a commit, or find that it was made already; returns the state after it.
 
-        :raises Collision: another job has landed the same, or other writers were faster again and again.
-        :raises DataGone: offsets would be left out.
+        Raises Collision if another job has landed the same, or other writers were faster again and again, and DataGone
+        if offsets would be left out.
         """
         written = False
         for attempt in range(ATTEMPTS):
@@ -252,7 +240,7 @@ class Table(ABC):
                 self.refresh()
             old = self.state(sorted({at.topic for at in commit.landed}))
             if written and _was_made(old, commit):
-                return Committed(old)
+                return old
             try:
                 state = self._after(old, commit)
             except (Collision, DataGone):
@@ -260,7 +248,7 @@ class Table(ABC):
                     raise
                 continue  # The newest version decides.
             if state is None:
-                return Committed(old, already=True)
+                return old
             written = True
             try:
                 self._write(commit, state)
@@ -268,13 +256,13 @@ class Table(ABC):
                 time.sleep(min(0.02 * 2**attempt, 1.0))
                 continue
             self.refresh()
-            return Committed(state)
+            return state
         raise Collision(
             f"{self.name}: {ATTEMPTS} commits in a row lost to another writer's; stop one of them"
         )
 
     def _after(self, old: State, commit: Commit) -> State | None:
-        """The state after a commit on ``old``; None if ``old`` has it already. Raises as :meth:`commit`."""
+        """The state after a commit on ``old``; None if its note says that it was made. Raises as :meth:`commit`."""
         for key, value in commit.expects.items():
             if old.notes.get(key) != value:
                 raise Collision(f"{self.name}: another job has done the same meanwhile; run it again")
@@ -291,19 +279,13 @@ class Table(ABC):
                     f"{ranges[0].start} to {ranges[-1].end} to add): another job lands in it; stop one of the two, and "
                     "start the other again"
                 )
-        if commit.seen and all(
-            commit.seen.get(at, -1) >= ranges[-1].end for at, ranges in commit.landed.items()
-        ):
-            return None
         ledger = old.ledger.extended(self.name, commit.landed, commit.topic_ids, gaps=commit.gaps)
         return State(ledger, commit.batch_id, commit.run_id, notes)
 
     def offsets(self, topics: Sequence[str] = ()) -> OffsetsByTopic:
-        """By topic and partition, the next offset to land."""
         return by_topic(self.state(topics).ledger.offsets())
 
     def files(self) -> list[str]:
-        """Its files, each as a path on :attr:`fs`."""
         return [posixpath.join(self.root, one.path) for one in self.data_files()]
 
     def dataset(self, some: Sequence[DataFile] | None = None) -> ds.Dataset:

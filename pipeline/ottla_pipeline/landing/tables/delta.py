@@ -22,7 +22,7 @@ from ottla_pipeline.landing.errors import LandingError
 from ottla_pipeline.landing.ledger import LandedRange, Ledger
 from ottla_pipeline.landing.schema import normalised
 from ottla_pipeline.landing.tables.base import Commit, DataFile, Stale, State, Table
-from ottla_pipeline.landing.tables.storage import place, unneeded
+from ottla_pipeline.landing.tables.storage import partition_text, place, unneeded
 
 _KEY = "ottla"
 _LOOK_BACK = 1
@@ -37,59 +37,52 @@ class DeltaTable(Table):
     def __init__(self, uri: str, options: dict[str, str] | None = None) -> None:
         self.name = uri
         self.fs, self.root = place(uri, options)
-        self._uri = uri if "://" in uri or options else self.root
+        self.root_uri = uri if "://" in uri or options else self.root
         self._options = options
         self._table: Any = None
 
-    @property
-    def root_uri(self) -> str:
-        """The table's URI."""
-        return self._uri
-
     def exists(self) -> bool:
-        """Whether there is a Delta log."""
         import deltalake
 
-        return bool(deltalake.DeltaTable.is_deltatable(self._uri, self._options))
+        return bool(deltalake.DeltaTable.is_deltatable(self.root_uri, self._options))
 
     def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
-        """Create it, empty, unless another job just has."""
         import deltalake
 
         if isinstance(self.fs, pafs.LocalFileSystem):
             self.fs.create_dir(self.root, recursive=True)
         deltalake.DeltaTable.create(
-            self._uri, schema, mode="ignore", partition_by=list(partition_by), storage_options=self._options
+            self.root_uri,
+            schema,
+            mode="ignore",
+            partition_by=list(partition_by),
+            storage_options=self._options,
         )
         self.refresh()
 
     def refresh(self) -> None:
-        """Read its newest version."""
         import deltalake
 
         if self._table is None:
-            self._table = deltalake.DeltaTable(self._uri, storage_options=self._options)
+            self._table = deltalake.DeltaTable(self.root_uri, storage_options=self._options)
         else:
             self._table.update_incremental()
 
     def schema(self) -> pa.Schema:
-        """Its columns."""
         found = pa.schema(self._open().schema().to_arrow())
         return pa.schema([one.with_type(normalised(one.type)).remove_metadata() for one in found])
 
     def partition_by(self) -> list[str]:
-        """The columns that it is partitioned by."""
         return list(self._open().metadata().partition_columns)
 
     def data_files(self) -> list[DataFile]:
-        """Its files."""
         actions = pa.table(self._open().get_add_actions(flatten=False))
         names = actions.column_names
         found = []
         for row in actions.select(
             [n for n in ("path", "size_bytes", "num_records", "partition") if n in names]
         ).to_pylist():
-            partition = {name: _text(value) for name, value in (row.get("partition") or {}).items()}
+            partition = {name: partition_text(value) for name, value in (row.get("partition") or {}).items()}
             found.append(
                 DataFile(unquote(row["path"]), row["size_bytes"], row["num_records"] or 0, partition)
             )
@@ -117,16 +110,10 @@ class DeltaTable(Table):
                 partition += 1
         return State(Ledger(landed))
 
-    def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        """A commit of its own, before the first file that has them."""
+    def _add_columns(self, new: pa.Schema) -> None:
         import deltalake
 
-        self.refresh()
-        has = set(self.schema().names)
-        wanted = pa.schema([one for one in fields if one.name not in has])
-        if len(wanted):
-            self._open().alter.add_columns(list(deltalake.Schema.from_arrow(wanted).fields))
-        self.refresh()
+        self._open().alter.add_columns(list(deltalake.Schema.from_arrow(new).fields))
 
     def _write(self, commit: Commit, state: State) -> None:
         from deltalake.exceptions import CommitFailedError
@@ -181,9 +168,3 @@ class DeltaTable(Table):
 
 def _app_id(topic: str, partition: int) -> str:
     return f"ottla/{topic}/{partition}"
-
-
-def _text(value: Any) -> str | None:
-    if value is None:
-        return None
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -20,9 +20,9 @@ import pyarrow as pa
 from ottla_client import TopicPartition
 from ottla_pipeline.landing.errors import BadSetting, LandingError
 from ottla_pipeline.landing.ledger import LandedRange, Ledger, by_topic
-from ottla_pipeline.landing.schema import normalised
+from ottla_pipeline.landing.schema import mapped, normalised
 from ottla_pipeline.landing.tables.base import VERSIONS, Commit, DataFile, Stale, State, Table
-from ottla_pipeline.landing.tables.storage import place, unneeded
+from ottla_pipeline.landing.tables.storage import partition_text, place, unneeded
 
 _KEY = "ottla"
 CATALOG = "ottla"
@@ -56,25 +56,20 @@ class IcebergTable(Table):
 
     @property
     def root(self) -> str:  # type: ignore[override]
-        """The folder of its data files."""
         return place(self._data())[1]
 
     @property
     def fs(self) -> Any:
-        """The file system of its data files."""
         return place(self._data())[0]
 
     @property
-    def root_uri(self) -> str:
-        """The folder of its data files."""
+    def root_uri(self) -> str:  # type: ignore[override]
         return self._data()
 
     def exists(self) -> bool:
-        """Whether the catalogue has it."""
         return bool(self._catalogue().table_exists(self._identifier))
 
     def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
-        """Create it, empty, unless another job just has."""
         from pyiceberg.exceptions import TableAlreadyExistsError
 
         catalog = self._catalogue()
@@ -92,24 +87,20 @@ class IcebergTable(Table):
         self.refresh()
 
     def refresh(self) -> None:
-        """Read its newest version."""
         if self._table is None:
             self._table = self._catalogue().load_table(self._identifier)
         else:
             self._table.refresh()
 
     def schema(self) -> pa.Schema:
-        """Its columns."""
         found = self._open().schema().as_arrow()
         return pa.schema([one.with_type(normalised(one.type)).remove_metadata() for one in found])
 
     def partition_by(self) -> list[str]:
-        """The columns that it is partitioned by."""
         table = self._open()
         return [table.schema().find_column_name(one.source_id) for one in table.spec().fields]
 
     def data_files(self) -> list[DataFile]:
-        """Its files, read from the manifests."""
         return [self._file(one.file) for one in self._open().scan().plan_files()]
 
     def state(self, topics: Sequence[str] = ()) -> State:
@@ -135,15 +126,9 @@ class IcebergTable(Table):
             break
         return state
 
-    def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        """A commit of its own."""
-        self.refresh()
-        has = set(self.schema().names)
-        new = pa.schema([one for one in fields if one.name not in has])
-        if len(new):
-            with self._open().update_schema() as update:
-                update.union_by_name(_iceberg(new))
-        self.refresh()
+    def _add_columns(self, new: pa.Schema) -> None:
+        with self._open().update_schema() as update:
+            update.union_by_name(_iceberg(new))
 
     def _write(self, commit: Commit, state: State) -> None:
         from pyiceberg.exceptions import CommitFailedException, ValidationException
@@ -201,7 +186,7 @@ class IcebergTable(Table):
 
     def _file(self, file: Any) -> DataFile:
         names = self.partition_by()
-        values = {name: _text(file.partition[i]) for i, name in enumerate(names)}
+        values = {name: partition_text(file.partition[i]) for i, name in enumerate(names)}
         return DataFile(self._relative(file.file_path), file.file_size_in_bytes, file.record_count, values)
 
     def _relative(self, path: str) -> str:
@@ -247,22 +232,8 @@ def _beside(folder: str) -> dict[str, str]:
 
 def _iceberg(schema: pa.Schema) -> pa.Schema:
     """Iceberg has no integers below 32 bits."""
-    return pa.schema([one.with_type(_wide(one.type)) for one in schema])
+    return pa.schema([one.with_type(mapped(one.type, _wide)) for one in schema])
 
 
 def _wide(kind: pa.DataType) -> pa.DataType:
-    if kind in (pa.int8(), pa.int16()):
-        return pa.int32()
-    if pa.types.is_struct(kind):
-        return pa.struct([one.with_type(_wide(one.type)) for one in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", _wide(kind.value_type)))
-    if pa.types.is_map(kind):
-        return pa.map_(_wide(kind.key_type), _wide(kind.item_type))
-    return kind
-
-
-def _text(value: Any) -> str | None:
-    if value is None:
-        return None
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return pa.int32() if kind in (pa.int8(), pa.int16()) else kind

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import fs as pafs
 
 from ottla_pipeline.landing.errors import BadSetting, LandingError
 from ottla_pipeline.landing.schema import from_ddl, to_ddl
 from ottla_pipeline.landing.tables.base import Commit, DataFile, Stale, State, Table
-from ottla_pipeline.landing.tables.storage import is_local, place, unneeded
+from ottla_pipeline.landing.tables.storage import place, unneeded
 
 LOG = "_ottla"
 STAGING = "_staging"
@@ -40,7 +41,8 @@ class ParquetTable(Table):
     def __init__(self, uri: str) -> None:
         self.name = uri
         self.fs, self.root = place(uri)
-        if not is_local(self.fs):
+        self.root_uri = self.root
+        if not isinstance(self.fs, pafs.LocalFileSystem):
             raise BadSetting(
                 f"{uri}: a Parquet table needs a file system on which a file can be created only once; "
                 "land in a Delta or Iceberg table there"
@@ -52,24 +54,14 @@ class ParquetTable(Table):
 
     @property
     def staging(self) -> str:
-        """A folder that readers skip."""
         return posixpath.join(self.root, STAGING)
 
     @property
-    def root_uri(self) -> str:
-        """A path that all machines see."""
-        return self.root
-
-    @property
     def staging_uri(self) -> str:
-        """As :attr:`staging`."""
         return self.staging
 
     def exists(self) -> bool:
-        """Whether it has a log.
-
-        :raises LandingError: it has files but no log, so another program wrote them.
-        """
+        """Whether it has a log. Raises LandingError if it has files but no log, so another program wrote them."""
         if self._newest() >= 0:
             return True
         root = Path(self.root)
@@ -80,7 +72,6 @@ class ParquetTable(Table):
         return False
 
     def create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
-        """Make the first commit, unless another job just has."""
         self._log.mkdir(parents=True, exist_ok=True)
         first = {
             "schema": to_ddl(schema),
@@ -116,35 +107,23 @@ class ParquetTable(Table):
         self._move([one["path"] for one in self._last["add"]], self._last["remove"])
 
     def schema(self) -> pa.Schema:
-        """Its columns."""
         return from_ddl(self._opened()["schema"])
 
     def partition_by(self) -> list[str]:
-        """The columns that it is partitioned by."""
         return list(self._opened()["partition_by"])
 
     def data_files(self) -> list[DataFile]:
-        """Its files."""
         self._opened()
         return list(self._files.values())
 
     def state(self, topics: Sequence[str] = ()) -> State:
-        """What the last commit says."""
         return State.from_json(json.dumps(self._opened()["state"]))
 
-    def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        """A commit of its own."""
-        while True:
-            self.refresh()
-            has = self.schema()
-            new = [one for one in fields if one.name not in has.names]
-            if not new:
-                return
-            try:
-                self._append({"schema": to_ddl(pa.schema([*has, *new])), "add": [], "remove": []})
-            except Stale:
-                continue
-            self.refresh()
+    def _add_columns(self, new: pa.Schema) -> None:
+        try:
+            self._append({"schema": to_ddl(pa.schema([*self.schema(), *new])), "add": [], "remove": []})
+        except Stale:
+            self.add_columns(list(new))
 
     def _write(self, commit: Commit, state: State) -> None:
         missing = [path for path in commit.removed if path not in self._files]

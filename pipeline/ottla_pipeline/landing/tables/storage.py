@@ -6,6 +6,7 @@ import posixpath
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from pyarrow import fs as pafs
@@ -19,7 +20,7 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 def place(uri: str, options: Mapping[str, str] | None = None) -> tuple[pafs.FileSystem, str]:
     """The file system and the path on it. With ``options`` of an object store, deltalake provides it.
 
-    :raises BadSetting: Arrow doesn't support the place.
+    Raises BadSetting if Arrow doesn't support the place.
     """
     if options:
         from deltalake.fs import DeltaStorageHandler
@@ -34,17 +35,19 @@ def place(uri: str, options: Mapping[str, str] | None = None) -> tuple[pafs.File
     return filesystem, path.rstrip("/")
 
 
-def is_local(filesystem: pafs.FileSystem) -> bool:
-    """Whether it is a local file system."""
-    return isinstance(filesystem, pafs.LocalFileSystem)
-
-
 def folder_of(partition: Iterable[tuple[str, str | None]]) -> str:
     """``day=2013-01-01/carrier=UA``, as Hive names folders; empty without partition columns."""
     return "/".join(
         f"{quote(name, safe='')}={NULL if value is None else quote(value, safe=' ')}"
         for name, value in partition
     )
+
+
+def partition_text(value: Any) -> str | None:
+    """A partition column's value as text; None for null."""
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def unneeded(
