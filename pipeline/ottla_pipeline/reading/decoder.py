@@ -48,17 +48,13 @@ class Decoder:
         self._engine = engine
         self._set_aside = set_aside
         self._rewritten = False
-        self._first = range.start
-        self._sure = True
-
-    @property
-    def position(self) -> int:
+        self.position = range.start
         """The next offset to decode: everything before it has been yielded."""
-        return self._first
+        self._sure = True
 
     def done(self) -> None:
         """Move the position to the range's end: there are no more records."""
-        self._first = max(self._first, self._range.end)
+        self.position = max(self.position, self._range.end)
 
     def rows(self, chunk: Chunk, *, sure: bool = True) -> Iterator[pa.RecordBatch]:
         """The range's records in ``chunk``, from the position on, without aborted transactions.
@@ -67,11 +63,11 @@ class Decoder:
         DataLoss.
         """
         found, aborted, first = chunk
-        self._first = max(self._first, first)
+        self.position = max(self.position, first)
         self._sure = sure
         table = found.table
         range = self._range
-        inside = (table[:, LAST] >= self._first) & (table[:, BASE] < range.end)
+        inside = (table[:, LAST] >= self.position) & (table[:, BASE] < range.end)
         self._check_epochs(table[inside])
         if aborted:
             try:
@@ -81,9 +77,9 @@ class Decoder:
         inside &= (table[:, COUNT] != 0) & (table[:, ATTRIBUTES] & CONTROL == 0)
         for group in _groups(table[inside], self._settings.batch_rows):
             yield from self._group(found.data, group)
-        self._first = max(self._first, found.expected)
-        if found.problem is not None and self._first < range.end:
-            raise self._corrupt(self._first, found.problem)
+        self.position = max(self.position, found.expected)
+        if found.problem is not None and self.position < range.end:
+            raise self._corrupt(self.position, found.problem)
 
     def lost(self, kind: LossKind, first: int, last: int) -> None:
         """Handle the loss of offsets ``first`` to ``last``: raise DataLoss or log it, by the settings."""
@@ -100,7 +96,7 @@ class Decoder:
         later = table[table[:, EPOCH] > known]
         if len(later):
             self._rewritten = True
-            self.lost("truncation", max(int(later[0, BASE]), self._first), self._range.end - 1)
+            self.lost("truncation", max(int(later[0, BASE]), self.position), self._range.end - 1)
 
     def _group(self, data: Octets, group: Table) -> Iterator[pa.RecordBatch]:
         """Decode batches together, or one by one if any is broken, and move the position past them."""
@@ -109,7 +105,7 @@ class Decoder:
         batches: list[pa.RecordBatch] = []
         try:
             if len(group):
-                batches = self._engine.decode(data, group, self._first)
+                batches = self._engine.decode(data, group, self.position)
         except CorruptRecordError as error:
             if len(group) > 1:
                 for row in np.split(group, len(group)):
@@ -123,7 +119,7 @@ class Decoder:
             else:
                 for at in range(0, batch.num_rows, self._settings.batch_rows):
                     yield batch.slice(at, self._settings.batch_rows)
-        self._first = max(self._first, behind)
+        self.position = max(self.position, behind)
 
     def _intact(self, data: Octets, group: Table) -> Table:
         """The batches whose checksum matches; refuses the others."""
@@ -140,7 +136,7 @@ class Decoder:
 
     def _refuse(self, data: Octets, row: Table, reason: str) -> None:
         range = self._range
-        first = max(int(row[BASE]), self._first)
+        first = max(int(row[BASE]), self.position)
         if self._set_aside is None or not self._sure:
             raise self._corrupt(first, reason)
         last = min(int(row[LAST]), range.end - 1)

@@ -97,7 +97,7 @@ def test_a_task_of_a_batch_goes_on_where_its_earlier_try_broke(
     some = size(broker, topic)
     task(attempt=1)
     told = writer.write(rows("a", "b", "c"))
-    assert told.already == Counter({topic: some})
+    assert told.tally.already == Counter({topic: some})
     assert size(broker, topic) == 3
     assert len(groups(broker) - before) == 1
     made.commit([told, None])
@@ -182,7 +182,7 @@ def once(writer: BatchWriter, *values: str, finish: bool = True) -> Counter[str]
     told = writer.write(rows(*values))
     if finish:
         writer.commit([told])
-    return told.already
+    return told.tally.already
 
 
 def test_a_write_inside_foreach_batch_is_known_again_after_a_restart(
