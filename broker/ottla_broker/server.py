@@ -204,7 +204,14 @@ class Broker:
         """Start the log's background tasks, checkpoints of high watermarks, and compaction."""
         self._run(self.logs.run(), "log maintenance")
         self._run(self._checkpoint_high_watermarks(), "high watermarks")
-        config = self.config
+        config, moves = self.config, self.replicas.moves
+        self._stopping.append(moves.close)
+
+        def limit_moves() -> None:
+            moves.quota.limit = config.replica_alter_log_dirs_io_max_bytes_per_second
+
+        limit_moves()
+        on_broker_configs.append(limit_moves)
         if not config.log_cleaner_enable:
             return
         from ottla_broker.log.cleaner.service import CleanerSettings, LogCleaner
@@ -219,6 +226,7 @@ class Broker:
             backoff_ms=config.log_cleaner_backoff_ms,
         )
         cleaner = LogCleaner(self.logs, self.clock, settings, self.replicas.last_stable_offset)
+        self.logs.future.on_replaced.append(cleaner.log_moved)
         cleaner.start()
         on_broker_configs.append(lambda: cleaner.set_backoff(config.log_cleaner_backoff_ms))
         self._stopping.append(cleaner.close)
@@ -228,7 +236,7 @@ class Broker:
         return Services(
             config=self.config,
             clock=self.clock,
-            served=served_apis(in_cluster=member is not None, log_dirs=len(self.config.data_dirs)),
+            served=served_apis(in_cluster=member is not None),
             # A standalone broker accepts no requests from other brokers.
             authorizer=Authorizer(None if member is None else member.listener),
             metadata=self.metadata,

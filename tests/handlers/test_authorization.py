@@ -73,7 +73,7 @@ from ottla_protocol.messages.offset_for_leader_epoch import (
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla_protocol.registry import request_class, response_class
 
-EVERY = served_apis(in_cluster=True, log_dirs=1)
+EVERY = served_apis(in_cluster=True)
 
 
 @pytest.mark.parametrize("key", [ApiKey(key) for key in EVERY], ids=lambda key: key.name)

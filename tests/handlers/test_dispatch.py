@@ -17,7 +17,7 @@ from ottla_protocol.messages.leader_and_isr import LeaderAndIsrRequest
 
 
 def dispatcher(clock: FakeClock) -> Dispatcher:
-    given = services(clock=clock, served=served_apis(in_cluster=True, log_dirs=1))
+    given = services(clock=clock, served=served_apis(in_cluster=True))
     return Dispatcher(given, asyncio.get_running_loop())
 
 

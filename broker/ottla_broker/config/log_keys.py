@@ -10,6 +10,7 @@ from ottla_broker.config.model import (
     LIST,
     LONG,
     LONG_MAX,
+    PER_BROKER,
     Key,
     at_least,
     between,
@@ -225,6 +226,12 @@ class LogKeys:
     )
     log_cleaner_io_max_bytes_per_second = Key(
         DOUBLE, 1.7976931348623157e308, "The most bytes per second that compaction reads and writes."
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second = long(
+        LONG_MAX,
+        "The most bytes per second that moves between the folders of log.dirs copy.",
+        at_least(0),
+        PER_BROKER,
     )
     producer_id_expiration_ms = integer(
         86400000,

@@ -60,9 +60,6 @@ SERVED: dict[int, Served] = {
     75: Served("describe_topic_partitions", 0, 0),
 }
 
-NOT_WITH_SEVERAL_LOG_DIRS = frozenset({34})
-"""Served only if ``log.dirs`` has one folder: replicas don't move between several."""
-
 IN_CLUSTERS: dict[int, Served] = {
     4: Served("leader_and_isr", 0, 7),
     5: Served("stop_replica", 0, 4),
@@ -74,8 +71,6 @@ IN_CLUSTERS: dict[int, Served] = {
 """Requests between brokers and their controller, which a broker in a cluster serves as well."""
 
 
-def served_apis(*, in_cluster: bool, log_dirs: int) -> dict[int, Served]:
-    """The APIs of a broker with this number of folders in ``log.dirs``."""
-    served = {**SERVED, **IN_CLUSTERS} if in_cluster else SERVED
-    left_out = NOT_WITH_SEVERAL_LOG_DIRS if log_dirs > 1 else frozenset()
-    return {key: api for key, api in served.items() if key not in left_out}
+def served_apis(*, in_cluster: bool) -> dict[int, Served]:
+    """The APIs of a broker that stands alone or is in a cluster."""
+    return {**SERVED, **IN_CLUSTERS} if in_cluster else SERVED

@@ -1,7 +1,7 @@
 """DescribeLogDirs (key 35), versions 0-4: the data folders, their logs, and the space on their volumes.
 
-Null asks for all logs. A log that is still closed isn't opened: the sizes of its files are added up. Version 3 has an
-error for the whole request, 4 the sizes of the volumes (KIP-827).
+Null asks for all logs. A log that moves is in both of its folders. A log that is still closed isn't opened: the
+sizes of its files are added up. Version 3 has an error for the whole request, 4 the sizes of the volumes (KIP-827).
 """
 
 from __future__ import annotations
@@ -63,19 +63,34 @@ async def handle(ctx: RequestContext, request: DescribeLogDirsRequest) -> Descri
 def _wanted(ctx: RequestContext, request: DescribeLogDirsRequest) -> list[Log]:
     logs = ctx.services.logs
     if request.topics is None:
-        return list(logs.logs())
+        return list(logs.stored_logs())
     asked = dict.fromkeys((t.topic, partition) for t in request.topics for partition in t.partitions)
-    return [log for key in asked if (log := logs.get(*key)) is not None]
+    return [log for key in asked for log in (logs.get(*key), logs.future.get(*key)) if log is not None]
 
 
 def _partition(ctx: RequestContext, log: Log) -> DescribeLogDirsPartition:
-    known = ctx.services.replicas.partition(log.topic, log.partition) is not None
+    is_future = ctx.services.logs.future.get(log.topic, log.partition) is log
     return DescribeLogDirsPartition(
         partition_index=log.partition,
         partition_size=_size(ctx, log),
-        # A leader never lags; the lag of a log that isn't served is unknown.
-        offset_lag=0 if known else -1,
+        offset_lag=_lag(ctx, log, is_future),
+        is_future_key=is_future,
     )
+
+
+def _lag(ctx: RequestContext, log: Log, is_future: bool) -> int:
+    """How far a log is behind the high watermark, which it never is, or a moving log's copy behind the log's end.
+
+    -1 where that isn't known: the partition isn't served, or a log isn't open.
+    """
+    if ctx.services.replicas.partition(log.topic, log.partition) is None:
+        return -1
+    if not is_future:
+        return 0
+    current = ctx.services.logs.get(log.topic, log.partition)
+    if current is None or not current.is_open or not log.is_open:
+        return -1
+    return current.log_end_offset - log.log_end_offset
 
 
 def _size(ctx: RequestContext, log: Log) -> int:

@@ -76,6 +76,8 @@ class Flusher:
         self._background = background
         # The logs whose fsync is under way.
         self._waiting: dict[Flushable, _Waiters] = {}
+        # Waiters of logs whose fsyncs are held back: done, but not acknowledged.
+        self._held: dict[Flushable, _Waiters] = {}
 
     def request(self, log: Flushable, end_offset: int) -> asyncio.Future[None]:
         """A future that is done when everything below ``end_offset`` is on the device.
@@ -83,10 +85,14 @@ class Flusher:
         It raises KafkaError: KAFKA_STORAGE_ERROR when the device refuses.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._add(log, end_offset, future)
+        return future
+
+    def _add(self, log: Flushable, end_offset: int, future: asyncio.Future[None]) -> None:
         if log.failure is not None:
             future.set_exception(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.failure))
         elif end_offset <= log.recovery_point:
-            future.set_result(None)
+            self._acknowledge(log, end_offset, future)
         else:
             waiters = self._waiting.get(log)
             if waiters is not None:
@@ -95,7 +101,38 @@ class Flusher:
                 waiters = [(end_offset, future)]
                 self._start(log, waiters)
                 self._waiting[log] = waiters
-        return future
+
+    def _acknowledge(self, log: Flushable, end_offset: int, future: asyncio.Future[None]) -> None:
+        held = self._held.get(log)
+        if held is None:
+            future.set_result(None)
+        else:
+            held.append((end_offset, future))
+
+    def hold(self, log: Flushable) -> None:
+        """Acknowledge no fsync of the log until :meth:`release` or :meth:`hand_over`."""
+        self._held.setdefault(log, [])
+
+    def release(self, log: Flushable) -> None:
+        """End :meth:`hold`."""
+        for _, future in self._held.pop(log, ()):
+            if not future.done():
+                future.set_result(None)
+
+    def hand_over(self, old: Flushable, new: Flushable) -> None:
+        """Have those that wait for an fsync of ``old`` wait for one of ``new``, an identical log in its place.
+
+        The outcome of fsyncs that are under way no longer matters.
+        """
+        waiters = self._held.pop(old, [])
+        for log in (old, new):
+            waiters += self._waiting.pop(log, [])
+        for end_offset, future in waiters:
+            if not future.done():
+                try:
+                    self._add(new, end_offset, future)
+                except KafkaError as refused:
+                    future.set_exception(refused)
 
     def start(self, log: Flushable) -> None:
         """Begin to bring all of the log to the device."""
@@ -118,6 +155,10 @@ class Flusher:
         task.add_done_callback(lambda done: self._finished(log, waiters, job, done))
 
     def _finished(self, log: Flushable, waiters: _Waiters, job: FlushJob, done: asyncio.Future[None]) -> None:
+        if self._waiting.get(log) is not waiters:
+            # Handed over to another log.
+            _retrieve(done)
+            return
         error: KafkaError | None = None
         if done.cancelled():
             error = KafkaError(
@@ -134,7 +175,7 @@ class Flusher:
             if error is not None:
                 future.set_exception(error)
             elif end_offset <= job.end_offset:
-                future.set_result(None)
+                self._acknowledge(log, end_offset, future)
             elif end_offset > log.log_end_offset:
                 # The records that were to be flushed are no longer in the log.
                 why = f"{log.name}: the log was truncated below {end_offset} before the flush"

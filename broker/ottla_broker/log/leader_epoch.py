@@ -47,6 +47,13 @@ class LeaderEpochs:
             self.assign(epoch, start)
         self.dirty = False
 
+    def copy(self) -> LeaderEpochs:
+        """The same epochs, not written to a file yet."""
+        copied = LeaderEpochs()
+        copied.epochs, copied.starts = self.epochs.copy(), self.starts.copy()
+        copied.latest, copied.dirty = self.latest, True
+        return copied
+
     def encode(self) -> bytes:
         """The bytes of the checkpoint file."""
         return encode_lines(

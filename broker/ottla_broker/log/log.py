@@ -193,6 +193,28 @@ class Log:
         self._topic_id = topic_id
         self._has_new_files = True
 
+    def rename_folder(self, path: str) -> None:
+        """Give the folder of an open log another name; what was read of it before stays readable. Raises OSError.
+
+        No fsync may be under way whose outcome matters: it would look for the old name.
+        """
+        self.environment.files.rename(self.path, path)
+        self.path = path
+        self._segments.folder_renamed(path)
+        self.producers.folder_renamed(path)
+        self._has_new_files = True
+
+    def replace(self, old: Log) -> None:
+        """Take over what an identical log knows beyond its records: epochs without records, the last truncation."""
+        self.epochs = old.epochs.copy()
+        self.epochs.truncate_from_start(self.log_start_offset)
+        self.lowest_truncation = old.lowest_truncation
+
+    @property
+    def truncations(self) -> int:
+        """How often the log was truncated since it was opened."""
+        return self._truncations
+
     @property
     def segments(self) -> Sequence[LogSegment]:
         """The segments, ascending."""

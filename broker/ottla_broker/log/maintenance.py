@@ -60,9 +60,9 @@ class Logs(Protocol):
     folders: list[DataFolder]
     shortest_flush_ms: int
 
-    def logs(self) -> Iterable[Log]: ...
+    def stored_logs(self) -> Iterable[Log]: ...
 
-    def get(self, topic: str, partition: int) -> Log | None: ...
+    def has_stored(self, log: Log) -> bool: ...
 
 
 class LogMaintenance:
@@ -99,11 +99,11 @@ class LogMaintenance:
     async def _for_each(self, task: Callable[[Log], object]) -> None:
         """Run a task for each log that still exists; a log that fails doesn't stop the others."""
         began = self._clock.monotonic()
-        for number, log in enumerate(self._logs.logs()):
+        for number, log in enumerate(tuple(self._logs.stored_logs())):
             if number % _LOGS_PER_CLOCK_CHECK == 0 and self._clock.monotonic() - began > _SLICE_SECONDS:
                 await self._clock.sleep(_PAUSE_SECONDS)
                 began = self._clock.monotonic()
-            if log.failure is None and self._logs.get(log.topic, log.partition) is log:
+            if log.failure is None and self._logs.has_stored(log):
                 try:
                     task(log)
                 except (KafkaError, OSError) as error:

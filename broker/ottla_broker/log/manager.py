@@ -7,6 +7,7 @@ is used. After any other stop every log is opened on a thread, and records that 
 from __future__ import annotations
 
 import asyncio
+import os.path
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from os import PathLike, fspath
@@ -21,6 +22,7 @@ from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.files import Files, descriptor_budget
 from ottla_broker.log.flush import Flusher
 from ottla_broker.log.folder import DataFolder, LogDirError
+from ottla_broker.log.future_logs import FutureLogs
 from ottla_broker.log.log import Log
 from ottla_broker.log.maintenance import Intervals, LogMaintenance
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -78,6 +80,10 @@ class LogManager:
             later=self._later,
         )
         self.folders: list[DataFolder] = []
+        self.future = FutureLogs(self._logs, self.folders, self.environment, random)
+        self.future.on_replaced.append(self._on_replaced)
+        # The data folder that a partition is to be created in, where an administrator has named one.
+        self.preferred_folders: dict[tuple[str, int], DataFolder] = {}
         self.maintenance = LogMaintenance(self, intervals or Intervals())
         self._high_watermarks: dict[tuple[str, int], int] = {}
         # The committed offset of a log without a replica yet; None: everything in it is committed.
@@ -126,6 +132,8 @@ class LogManager:
             logs = self._find_logs(folder, configs)
             if not folder.was_clean:
                 to_recover += logs
+        self._settle_moves()
+        to_recover = [log for log in to_recover if self.has_stored(log)]
         if to_recover:
             await self._recover(to_recover)
         if self._logs:
@@ -141,21 +149,17 @@ class LogManager:
         try:
             recovery_points = folder.read_offsets(names.RECOVERY_POINTS)
             starts = folder.read_offsets(names.LOG_STARTS)
-            self._high_watermarks.update(folder.read_offsets(names.HIGH_WATERMARKS))
+            high_watermarks = folder.read_offsets(names.HIGH_WATERMARKS)
             folder.forget_clean_stop()
             for name in self.files.folders(folder.path):
                 if names.is_deleted_folder(name):
                     self._later(0, self._removal(f"{folder.path}/{name}"))
                     continue
-                key = names.partition_of(name)
+                key = names.partition_of(name) or names.future_of(name)
                 if key is None:
                     if name.endswith((names.FUTURE_FOLDER, names.STRAY_FOLDER)):
                         _log.warning("folder ignored", folder=f"{folder.path}/{name}")
                     continue
-                if key in self._logs:
-                    raise LogDirError(
-                        f"{folder.path}/{name} also exists as {self._logs[key].path}: remove the older one"
-                    )
                 config = (configs and configs(key[0])) or self._default_config
                 log = Log(
                     f"{folder.path}/{name}",
@@ -166,22 +170,55 @@ class LogManager:
                     recovery_point=recovery_points.get(key, 0),
                     clean=folder.was_clean,
                 )
-                self._add(key, log)
-                logs.append(log)
+                is_future = name.endswith(names.FUTURE_FOLDER)
+                if self._found(log, is_future):
+                    logs.append(log)
+                    if key in high_watermarks and not (is_future and key in self._high_watermarks):
+                        self._high_watermarks[key] = high_watermarks[key]
         except OSError as error:
             raise LogDirError(
                 f"data folder {folder.path} cannot be read: {error}; check its permissions"
             ) from None
-        folder.log_count = len(logs)
-        self._forgotten.update(key for key in (*recovery_points, *starts) if key not in self._logs)
+        present = {(log.topic, log.partition) for log in logs}
+        self._forgotten.update(key for key in (*recovery_points, *starts) if key not in present)
         return logs
+
+    def _found(self, log: Log, is_future: bool) -> bool:
+        """Add a log that the start has found; False when it isn't used. Raises LogDirError, OSError."""
+        if is_future:
+            return self.future.found(log)
+        key = (log.topic, log.partition)
+        other = self._logs.get(key)
+        if other is not None:
+            if self.future.settle_duplicates(other, log) is other:
+                return False
+            self._folder_of(other).log_count -= 1
+        self._add(key, log)
+        self._folder_of(log).log_count += 1
+        return True
+
+    def _settle_moves(self) -> None:
+        """Decide about copies of logs that a start has found. Raises LogDirError."""
+        try:
+            for log in self.future.settle():
+                self._add((log.topic, log.partition), log)
+        except OSError as error:
+            raise LogDirError(f"a log's move can't be settled: {error}") from None
+        for log in self.future.logs():
+            self._share(log)
 
     def _add(self, key: tuple[str, int], log: Log) -> None:
         self._logs[key] = log
-        if self.committed_of is not None:
-            log.high_watermark = partial(self.committed_of, *key)
+        self._share(log)
         self._partitions.setdefault(key[0], set()).add(key[1])
         self.shortest_flush_ms = min(self.shortest_flush_ms, log.config.flush_ms)
+
+    def _share(self, log: Log) -> None:
+        if self.committed_of is not None:
+            log.high_watermark = partial(self.committed_of, log.topic, log.partition)
+
+    def _on_replaced(self, old: Log, new: Log) -> None:
+        self._forgotten.add((new.topic, new.partition))
 
     async def _recover(self, logs: list[Log]) -> None:
         """Open the logs on threads; one that can't be opened is out of use, the others go on."""
@@ -213,8 +250,35 @@ class LogManager:
         """All logs, open or not."""
         return iter(tuple(self._logs.values()))
 
+    def stored_logs(self) -> Iterator[Log]:
+        """All logs, and the copies of those that move."""
+        yield from self.logs()
+        yield from self.future.logs()
+
+    def has_stored(self, log: Log) -> bool:
+        """Whether the log, or the copy of one that moves, is still in use."""
+        key = (log.topic, log.partition)
+        return self._logs.get(key) is log or self.future.get(*key) is log
+
+    def folder(self, path: str) -> DataFolder | None:
+        """The data folder with this absolute path."""
+        return next((each for each in self.folders if os.path.abspath(each.path) == path), None)
+
+    async def prepare_future(self, topic: str, partition: int) -> None:
+        """To be called before a copy of a log is begun. Raises KafkaError: KAFKA_STORAGE_ERROR."""
+        if (topic, partition) in self._forgotten:
+            # The folder's checkpoints may still have the offsets of a log that has moved away from it.
+            try:
+                await self.maintenance.checkpoint_recovery_points()
+                await self.maintenance.checkpoint_log_starts()
+            except OSError as error:
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"{topic}-{partition}: checkpoints can't be written: {error}",
+                ) from error
+
     def create(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> Log:
-        """Create a partition's folder in the data folder that has the fewest; its log is closed.
+        """Create a partition's folder in the data folder that is preferred or has the fewest; its log is closed.
 
         A partition that exists is returned as it is. Raises KafkaError: INVALID_TOPIC_EXCEPTION or INVALID_PARTITIONS
         where no folder may have such a name, KAFKA_STORAGE_ERROR.
@@ -230,11 +294,13 @@ class LogManager:
         log = self._logs.get(key)
         if log is not None:
             return log
-        folder = min(
+        folder = self.preferred_folders.get(key) or min(
             (one for one in self.folders if not one.failed), key=lambda one: one.log_count, default=None
         )
         if folder is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all data folders have failed")
+        if folder.failed:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the data folder {folder.path} has failed")
         path = f"{folder.path}/{topic}-{partition}"
         try:
             if key in self._forgotten:
@@ -251,6 +317,7 @@ class LogManager:
         log = Log(path, topic, partition, config, self.environment, topic_id=topic_id, clean=True)
         self._add(key, log)
         folder.log_count += 1
+        self.preferred_folders.pop(key, None)
         return log
 
     def give_up_folder(self, path: str) -> bool:
@@ -263,6 +330,8 @@ class LogManager:
 
     def delete(self, topic: str, partition: int) -> None:
         """Rename a partition's folder now and remove it after file.delete.delay.ms, for readers. Raises KafkaError."""
+        # First: a copy that is alone at the next start would be taken for the log.
+        self.future.remove(topic, partition)
         log = self._logs.get((topic, partition))
         if log is None:
             return
@@ -285,6 +354,7 @@ class LogManager:
         log = self._logs.get((topic, partition))
         if log is None:
             return None
+        self.future.remove(topic, partition)
         path = self._renamed_path(log, names.STRAY_FOLDER)
         try:
             if log.is_open:
@@ -316,11 +386,13 @@ class LogManager:
         """Apply another config to all logs of a topic."""
         for partition in self._partitions.get(topic, ()):
             self._logs[topic, partition].config = config
+            future = self.future.get(topic, partition)
+            if future is not None:
+                future.config = config
         self.shortest_flush_ms = min(self.shortest_flush_ms, config.flush_ms)
 
     def _folder_of(self, log: Log) -> DataFolder:
-        parent = log.path.rpartition("/")[0]
-        return next(folder for folder in self.folders if folder.path == parent)
+        return self.future.folder_of(log)
 
     def _removal(self, path: str) -> Callable[[], None]:
         def remove() -> None:
@@ -358,8 +430,8 @@ class LogManager:
         prefix = folder.path + "/"
         generation = folder.next_generation(name)
         offsets = {
-            key: offset
-            for key, log in self._logs.items()
+            (log.topic, log.partition): offset
+            for log in self.stored_logs()
             if log.path.startswith(prefix) and (offset := of(log)) is not None
         }
         folder.write_offsets(name, offsets, generation)
@@ -390,13 +462,13 @@ class LogManager:
             timer.cancel()
         self._timers.clear()
         await self.flusher.idle()
-        used = [log for log in self._logs.values() if log.is_open]
+        used = [log for log in self.stored_logs() if log.is_open]
         many = sum(log.recovery_point < log.log_end_offset for log in used) > _SYNC_ALL_ABOVE
         if many:
             await self._in_shares(Log.write_out, used)
             await self.background.run(self.files.sync_all)
         await self._in_shares(lambda log: log.close(synced=many), used)
-        failed = {log.path.rpartition("/")[0] for log in self._logs.values() if log.failure is not None}
+        failed = {log.path.rpartition("/")[0] for log in self.stored_logs() if log.failure is not None}
         await self.background.run(self._close_folders, failed)
         self.files.close()
         self._unlock()

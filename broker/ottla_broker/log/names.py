@@ -35,6 +35,10 @@ META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 
+REPLACEMENT: Final = ".replacement"
+"""In a partition's folder: it takes the place of the partition's folder in another data folder, which may still be
+there if the machine stopped before that one's new name was on the device."""
+
 MAX_TOPIC_NAME: Final = 249
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 MAX_FOLDER_NAME: Final = 255
@@ -75,14 +79,24 @@ def renamed_folder(topic: str, partition: int, unique: str, suffix: str) -> str:
     return topic[: MAX_FOLDER_NAME - len(end)] + end
 
 
-def future_folder(topic: str, partition: int) -> str:
-    """The longest form of the name that a moving replica has in its new folder; the topic isn't shortened for it."""
-    return f"{topic}-{partition}.{'0' * _UNIQUE_LENGTH}{FUTURE_FOLDER}"
+def future_folder(topic: str, partition: int, unique: str) -> str:
+    """The name of a log's copy in another data folder until it takes the log's place; it may be too long to exist."""
+    return f"{topic}-{partition}.{unique}{FUTURE_FOLDER}"
+
+
+def future_of(folder: str) -> tuple[str, int] | None:
+    """Topic and partition of a log that moves, by its copy's folder; None for any other name."""
+    return _partition_before(folder, FUTURE_FOLDER)
 
 
 def is_deleted_folder(folder: str) -> bool:
     """Whether the folder waits for its removal."""
-    if not folder.endswith(DELETE_FOLDER):
-        return False
-    head, dot, unique = folder[: -len(DELETE_FOLDER)].rpartition(".")
-    return bool(dot) and len(unique) == _UNIQUE_LENGTH and partition_of(head) is not None
+    return _partition_before(folder, DELETE_FOLDER) is not None
+
+
+def _partition_before(folder: str, suffix: str) -> tuple[str, int] | None:
+    """Topic and partition of a folder that was renamed to end in a unique string and ``suffix``."""
+    if not folder.endswith(suffix):
+        return None
+    head, dot, unique = folder[: -len(suffix)].rpartition(".")
+    return partition_of(head) if dot and len(unique) == _UNIQUE_LENGTH else None

@@ -275,6 +275,10 @@ class ProducerStates:
         offsets = [names.offset_of(name) for name in folder_names if name.endswith(names.SNAPSHOT)]
         self.snapshots = sorted(offset for offset in offsets if offset is not None)
 
+    def folder_renamed(self, path: str) -> None:
+        """The log's folder has another name."""
+        self._folder = path
+
     def path(self, offset: int) -> str:
         """Path of the snapshot at ``offset``."""
         return f"{self._folder}/{names.segment_name(offset)}{names.SNAPSHOT}"

@@ -203,6 +203,15 @@ class LogSegment:
             if handle is not None:
                 handle.path = new
 
+    def folder_renamed(self, directory: str) -> None:
+        """The segment's folder has another name: files that are opened again must be found there."""
+        self.directory = directory
+        self.file.path = self.path(names.LOG)
+        if self._offset_index is not None:
+            self._offset_index.file.path = self.path(names.OFFSET_INDEX)
+        if self._time_index is not None:
+            self._time_index.file.path = self.path(names.TIME_INDEX)
+
     def unlink(self) -> None:
         """Remove the segment's files. Raises OSError."""
         for kind in names.SEGMENT_SUFFIXES:

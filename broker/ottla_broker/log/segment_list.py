@@ -48,6 +48,12 @@ class SegmentList:
         """The index of the segment that holds ``offset``; 0 for one below all."""
         return max(0, bisect_right(self.base_offsets, offset) - 1)
 
+    def folder_renamed(self, path: str) -> None:
+        """The log's folder has another name."""
+        self._path = path
+        for segment in self.all:
+            segment.folder_renamed(path)
+
     @property
     def size(self) -> int:
         """Bytes of all segments."""

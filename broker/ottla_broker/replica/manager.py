@@ -16,6 +16,7 @@ from ottla_broker.log.config import LogConfig
 from ottla_broker.log.log import Log
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.leadership import LeaderState
+from ottla_broker.replica.log_dir_moves import LogDirMoves
 from ottla_broker.replica.partition import Partition, Role
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -44,6 +45,7 @@ class ReplicaManager:
         listeners: learn which partitions are led here.
         selector: chooses the replica that a consumer reads from; None: always this one.
         leader_quota: how fast replicas are copied from here, None where there are no followers.
+        moves: moves logs between data folders.
         fetchers: the fetchers of followed partitions, None for a broker that stands alone.
         on_folder_failed: called with a data folder whose disk has failed and its partitions, which are offline by then.
         on_all_failed: called when that was the last data folder.
@@ -55,6 +57,7 @@ class ReplicaManager:
         self.selector: RackAwareSelector | None = None
         self.leader_quota: ReplicationQuota | None = None
         self.fetchers: FetcherManager | None = None
+        self.moves = LogDirMoves(environment)
         self.on_folder_failed: list[Callable[[str, Sequence[Partition]], None]] = []
         self.on_all_failed: Callable[[], None] = lambda: None
         self._environment = environment
@@ -115,6 +118,7 @@ class ReplicaManager:
         made = self._partitions[topic, partition] = Partition(topic, partition, topic_id, self._environment)
         self._numbers.setdefault(topic, set()).add(partition)
         self._names[topic_id] = topic
+        self.moves.resume(made)
         return made
 
     def announce_leader(self, partition: Partition) -> None:
@@ -129,6 +133,7 @@ class ReplicaManager:
 
     def stop(self, topic: str, partition: int, delete: bool) -> None:
         """Drop a partition; ``delete`` removes its files too. Raises KafkaError: KAFKA_STORAGE_ERROR."""
+        self.moves.stop(topic, partition)
         found = self._partitions.pop((topic, partition), None)
         if found is not None:
             numbers = self._numbers[topic]
@@ -207,6 +212,7 @@ class ReplicaManager:
     def _folder_failed(self, folder: str) -> None:
         if not self._logs.give_up_folder(folder):
             return
+        self.moves.folder_failed(folder)
         prefix = folder + "/"
         offline = []
         for partition in self._partitions.values():
@@ -233,6 +239,7 @@ class ReplicaManager:
     def _go_offline(self, partition: Partition) -> None:
         if partition.role is Role.OFFLINE:
             return
+        self.moves.stop(partition.topic, partition.partition)
         was_leader = partition.role is Role.LEADER
         if self.fetchers is not None:
             self.fetchers.remove(partition.topic, partition.partition)

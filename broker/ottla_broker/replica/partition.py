@@ -149,6 +149,11 @@ class Partition:
             self._advance_high_watermark()
         return log
 
+    def replace_log(self, log: Log) -> None:
+        """Go on with an identical log: the partition's in another data folder."""
+        log.high_watermark = self._get_high_watermark
+        self._log = log
+
     def _begin_epoch(self, log: Log, leadership: Leadership) -> None:
         end = log.log_end_offset
         log.epochs.assign(self.leader_epoch, end)

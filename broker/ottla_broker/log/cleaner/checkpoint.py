@@ -54,6 +54,16 @@ class CleanerCheckpoints:
         self._of_folder(os.path.dirname(log.path))[key] = offset
         self._owners[key] = log.topic_id
 
+    def move(self, old: Log, new: Log) -> None:
+        """Record for a log that has moved to another data folder what is known of the one in the old folder."""
+        key = (new.topic, new.partition)
+        offset = self._of_folder(os.path.dirname(old.path)).pop(key, None)
+        offsets = self._of_folder(os.path.dirname(new.path))
+        if offset is None:
+            offsets.pop(key, None)
+        else:
+            offsets[key] = offset
+
     def keep_only(self, keys: set[tuple[str, int]]) -> None:
         """Forget all logs but ``keys``."""
         for offsets in self._offsets.values():

@@ -76,6 +76,7 @@ class LogCleaner:
         self._stopping = Event()
         self._workers: list[asyncio.Task[None]] = []
         self._pauses: set[asyncio.Future[None]] = set()
+        self._writes: set[asyncio.Future[None]] = set()
         self._in_progress: set[tuple[str, int]] = set()
         # Logs that are no longer compacted because of a damaged batch.
         self.uncleanable: set[tuple[str, int]] = set()
@@ -104,8 +105,16 @@ class LogCleaner:
         """Stop. A cleaning under way is dropped; the old segments are still in place."""
         self._stopping.set()
         self._wake_all()
-        await asyncio.gather(*self._workers)
+        await asyncio.gather(*self._workers, *self._writes)
         self._background.close()
+
+    def log_moved(self, old: Log, new: Log) -> None:
+        """Go on in another data folder where the cleaning of a log has come to in the old one."""
+        self._checkpoints.move(old, new)
+        for log in (old, new):
+            task = asyncio.ensure_future(self._checkpoints.write(log, self._background))
+            self._writes.add(task)
+            task.add_done_callback(self._writes.discard)
 
     async def _work(self) -> None:
         await self._pause()
@@ -139,6 +148,8 @@ class LogCleaner:
         candidates = []
         for key, log in present.items():
             if not log.config.compact or key in self._in_progress or key in self.uncleanable:
+                continue
+            if self._moves(log):
                 continue
             if self._retry_at.get(key, now) > now or log.failure is not None:
                 continue
@@ -305,8 +316,13 @@ class LogCleaner:
             raise CleaningAbortedError("the log has changed under the cleaner")
 
     def _is_current(self, log: Log) -> bool:
-        """Whether the log exists and works. It only reads, so the cleaning thread may call it too."""
-        return self._logs.get(log.topic, log.partition) is log and log.failure is None
+        """Whether the log exists, works and stays. It only reads, so the cleaning thread may call it too."""
+        is_present = self._logs.get(log.topic, log.partition) is log
+        return is_present and log.failure is None and not self._moves(log)
+
+    def _moves(self, log: Log) -> bool:
+        """Whether a copy of the log is being filled, which would keep records that the log has removed by now."""
+        return self._logs.future.get(log.topic, log.partition) is not None
 
 
 def _wake(pause: asyncio.Future[None]) -> None:
