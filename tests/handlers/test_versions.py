@@ -332,9 +332,9 @@ def test_api_versions(version: int, wire: Wire) -> None:
         assert wire.call(ApiVersionsRequest(), version).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_moving_replicas_is_not_advertised_with_several_folders() -> None:
-    served = served_apis(in_cluster=False, log_dirs=2)
-    assert served.keys() == SERVED.keys() - {ApiKey.ALTER_REPLICA_LOG_DIRS}
+def test_moving_replicas_is_advertised_alone_and_in_a_cluster() -> None:
+    for in_cluster in (False, True):
+        assert ApiKey.ALTER_REPLICA_LOG_DIRS in served_apis(in_cluster=in_cluster)
 
 
 def test_a_refused_batch_is_answered_with_the_logs_start(wire: Wire, new_topic: Topic) -> None:

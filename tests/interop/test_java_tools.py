@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import javatools
 from harness.brokers import Broker
-from tests.interop.conftest import MakeTopic
+from tests.interop.conftest import KIND, SETTINGS, MakeTopic
 from tests.interop.support import Java, json_lines, run
+from tests.support.waiting import wait_for
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -235,6 +237,56 @@ def test_one_broker_elects_and_reassigns(java: Java, new_topic: MakeTopic, tmp_p
     assert "Successfully started partition reassignment" in shown
     shown = java.tool("reassign", "--verify", "--reassignment-json-file", str(plan))
     assert f"Reassignment of partition {topic}-0 is completed." in shown
+
+
+def test_reassignment_between_data_folders(java: Java, tmp_path: Path) -> None:
+    folders = [str(tmp_path / name) for name in ("one", "two")]
+    broker = KIND(tmp_path / "broker", SETTINGS)
+    broker.data = Path(",".join(folders))
+    broker.start()
+    try:
+        tools = Java(broker.address, java.version, java.libs, java.log4j)
+        tools.tool("topics", "--create", "--topic", "moved", "--partitions", "1", "--replication-factor", "1")
+        lines = [str(number) for number in range(2000)]
+        tools.produce("moved", lines)
+        described = json.loads(tools.tool("log-dirs", "--describe").splitlines()[-1])["brokers"][0]
+        assert {each["logDir"] for each in described["logDirs"]} == set(folders)
+        number, here = described["broker"], _folder_of(described, "moved-0")
+        there = next(each for each in folders if each != here)
+        plan = tmp_path / "plan.json"
+        moves = [{"topic": "moved", "partition": 0, "replicas": [number], "log_dirs": [there]}]
+        plan.write_text(json.dumps({"version": 1, "partitions": moves}))
+        given = ["--reassignment-json-file", str(plan)]
+        shown = tools.tool("reassign", "--execute", "--replica-alter-log-dirs-throttle", "100000000", *given)
+        assert (
+            f"Successfully started moving log directory to {there} for replica moved-0 with broker {number}"
+            in shown
+        )
+        wait_for(
+            lambda: (
+                f"Reassignment of replica moved-0-{number} completed successfully."
+                in tools.tool("reassign", "--verify", *given)
+            ),
+            "the move to be done",
+        )
+        described = json.loads(tools.tool("log-dirs", "--describe").splitlines()[-1])["brokers"][0]
+        assert _folder_of(described, "moved-0") == there
+        assert tools.consume("moved", 2000) == lines
+    finally:
+        broker.remove()
+
+
+def _folder_of(described: dict[str, Any], partition: str) -> str:
+    """The data folder of a partition that doesn't move."""
+    found = [
+        (each["logDir"], part["isFuture"], part["offsetLag"])
+        for each in described["logDirs"]
+        for part in each["partitions"]
+        if part["partition"] == partition
+    ]
+    assert len(found) == 1, found
+    assert found[0][1:] == (False, 0)
+    return str(found[0][0])
 
 
 def test_tools_of_other_versions(other_java: Java, new_topic: MakeTopic) -> None:

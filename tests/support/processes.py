@@ -51,7 +51,7 @@ class BrokerProcess:
     @property
     def command(self) -> list[str]:
         sets = [part for key, value in self.settings.items() for part in ("--set", f"{key}={value}")]
-        where = ["--data-dir", str(self.folder)]
+        where = [] if "log.dirs" in self.settings else ["--data-dir", str(self.folder)]
         if "listeners" not in self.settings:
             where += ["--listen", self.bootstrap]
         return [sys.executable, "-m", "ottla_broker", *where, *sets]

@@ -41,7 +41,7 @@ _UNUSED = (
     (ignored_keys.REMOTE, "tiered storage is not built yet."),
     (ignored_keys.KRAFT, "there is no KRaft quorum."),
     (ignored_keys.BETWEEN_BROKERS, "connections between brokers have fixed settings here."),
-    (ignored_keys.MOVES, "replicas can't move between data folders yet."),
+    (ignored_keys.MOVES, "moves between data folders have fixed settings here."),
     (ignored_keys.SECURITY, "security is not built yet."),
     (
         ignored_keys.CLASSIC_GROUPS,

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla_broker.events import get_logger
 from ottla_broker.log import names
+from ottla_broker.replica.partition import Partition, Role
 from ottla_broker.replica.replication_quota import ALL, ReplicationQuota
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.schema import ZERO_UUID
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from ottla_broker.log.log import Log
     from ottla_broker.log.manager import LogManager
     from ottla_broker.replica.environment import ReplicaEnvironment
-    from ottla_broker.replica.partition import Partition
 
 Key = tuple[str, int]
 
@@ -80,6 +80,8 @@ class LogDirMoves:
         future_logs = self._logs.future
         async with self._turn:
             await self._logs.prepare_future(*key)
+            if partition.role is Role.OFFLINE:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
             current = partition.log
             if self._logs.get(*key) is not current:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
