@@ -18,7 +18,11 @@ KAFKA = {(row[0], row[1]): row[2:] for row in ROWS}
 
 OUR_OWN_DEFAULTS = {"listeners", "log.dir", "zookeeper.session.timeout.ms"}
 OUR_OWN_KEYS = {"zookeeper.digest.user", "zookeeper.digest.password"}
-DYNAMIC_ONLY = {"leader.replication.throttled.rate", "follower.replication.throttled.rate"}
+DYNAMIC_ONLY = {
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+}
 """Not among Kafka's static keys (``DynamicConfig.Broker``)."""
 
 

@@ -45,6 +45,9 @@ class World:
         folder = self.logs.folder(str(self.root / name))
         assert folder is not None
         await self.replicas.moves.alter(partition, folder)
+        for task in self.replicas.moves._tasks:
+            # A killed task's error is expected: it need not be logged.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def moved(self) -> None:
         """Wait until no move is under way."""

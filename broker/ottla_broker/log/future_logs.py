@@ -17,7 +17,6 @@ two logs                   the machine lost its power before the first rename wa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from random import Random
 from typing import Final
 
 from ottla_broker.events import get_logger
@@ -43,17 +42,12 @@ class FutureLogs:
     """
 
     def __init__(
-        self,
-        current: dict[Key, Log],
-        folders: Sequence[DataFolder],
-        environment: LogEnvironment,
-        random: Random,
+        self, current: dict[Key, Log], folders: Sequence[DataFolder], environment: LogEnvironment
     ) -> None:
         """``current`` and ``folders`` are the log manager's; this class puts copies into ``current``."""
         self._current = current
         self._folders = folders
         self._environment = environment
-        self._random = random
         self._logs: dict[Key, Log] = {}
         self.on_replaced: list[Callable[[Log, Log], None]] = []
 
@@ -191,7 +185,7 @@ class FutureLogs:
         return log
 
     def _unique(self) -> str:
-        return f"{self._random.getrandbits(_UNIQUE_BITS):032x}"
+        return f"{self._environment.random.getrandbits(_UNIQUE_BITS):032x}"
 
     def _deleted_path(self, log: Log) -> str:
         name = names.renamed_folder(log.topic, log.partition, self._unique(), names.DELETE_FOLDER)

@@ -80,7 +80,7 @@ class LogManager:
             later=self._later,
         )
         self.folders: list[DataFolder] = []
-        self.future = FutureLogs(self._logs, self.folders, self.environment, random)
+        self.future = FutureLogs(self._logs, self.folders, self.environment)
         self.future.on_replaced.append(self._on_replaced)
         # The data folder that a partition is to be created in, where an administrator has named one.
         self.preferred_folders: dict[tuple[str, int], DataFolder] = {}
