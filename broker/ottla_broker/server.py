@@ -252,9 +252,10 @@ class Broker:
     def _listen(self, sockets: list[socket.socket]) -> None:
         config, loop = self.config, asyncio.get_running_loop()
         dispatcher = Dispatcher(self._services(), loop)
-        memory = RequestMemory(
-            request_memory_bound(config.queued_max_request_bytes, config.socket_request_max_bytes)
-        )
+        bound = request_memory_bound(config.queued_max_request_bytes, config.socket_request_max_bytes)
+        memory = RequestMemory(bound, self.clock)
+        # Clients on other listeners must not use up the memory for other brokers' requests.
+        own = {} if self.member is None else {self.member.listener: RequestMemory(bound, self.clock)}
         settings = SocketSettings(
             max_request_bytes=config.socket_request_max_bytes,
             max_idle_ms=config.connections_max_idle_ms,
@@ -271,7 +272,7 @@ class Broker:
                 self.clock,
                 dispatcher,
                 self._quotas,
-                memory,
+                own.get(endpoint.name, memory),
                 settings,
             )
             for endpoint, sock in zip(config.endpoints, sockets, strict=True)

@@ -58,7 +58,7 @@ async def serving(
         SystemClock(loop),
         FakeService(handle),
         quotas or ConnectionQuotas(total, per_ip, overrides or {}),
-        RequestMemory(request_memory_bound(memory, max_request)),
+        RequestMemory(request_memory_bound(memory, max_request), SystemClock(loop)),
         SocketSettings(max_request, max_idle_ms, max_parked, -1, -1),
     )
     acceptor.start()

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from tests.network.serving import Client, client, echo, framed, serving
+from tests.support.clock import FakeClock
 
 from ottla_broker.network.acceptor import open_listener
-from ottla_broker.network.connection import REQUESTS_PER_TURN, ROW_BYTES, Connection
+from ottla_broker.network.connection import FRAME_SECONDS, REQUESTS_PER_TURN, ROW_BYTES, Connection
 from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.pending_response import PendingResponse
-from ottla_broker.network.request_memory import RequestMemory
+from ottla_broker.network.request_memory import BufferPool, RequestMemory
 from ottla_broker.network.service import Reply
 
 
@@ -54,7 +55,8 @@ def connection_on(sock: Pieces, handle: Any, scratch: int = 64) -> Connection:
         max_request_bytes=1000,
         max_parked=10,
         service=SimpleNamespace(handle=handle),
-        memory=RequestMemory(1 << 30),
+        memory=RequestMemory(1 << 30, FakeClock()),
+        pool=BufferPool(),
         forget=lambda _: None,
     )
     connection = Connection(processor, sock, "h", "id", "L")  # type: ignore[arg-type]
@@ -71,6 +73,21 @@ def test_the_start_of_a_frame_survives_a_turn_that_brings_nothing() -> None:
     sock.pieces = [data[64:]]
     connection._on_readable()
     assert b"".join(sock.sent) == data
+
+
+def test_a_frame_that_moves_to_its_own_buffer_gets_no_more_time() -> None:
+    data = framed(b"x" * 60_000)
+    sock = Pieces(data[:2000])
+    connection = connection_on(sock, echo, 256 * 1024)
+    connection.processor.max_request_bytes = 100_000
+    connection._on_readable()
+    now = FRAME_SECONDS - 1
+    connection.processor.clock.monotonic = lambda: now  # type: ignore[method-assign]
+    sock.pieces = [data[2000:10_000]]
+    connection._on_readable()
+    assert connection.received > 0
+    assert not connection.is_stalled(now)
+    assert connection.is_stalled(now + 2)
 
 
 class Broken(Pieces):

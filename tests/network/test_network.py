@@ -19,6 +19,7 @@ from ottla_broker import events
 from ottla_broker.log.files import Files, FileSlice
 from ottla_broker.network import connection as connection_module
 from ottla_broker.network import processor as processor_module
+from ottla_broker.network import request_memory as memory_module
 from ottla_broker.network.acceptor import ListenError, open_listener
 from ottla_broker.network.connection import Connection
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
@@ -320,9 +321,55 @@ async def test_a_size_that_is_announced_commits_no_memory() -> None:
         for _ in range(10):
             each = await stack.enter_async_context(client(acceptor))
             each.writer.write(struct.pack(">i", 100 << 20))
-        await until(lambda: memory.used > 0)
+        await until(lambda: sum(len(p.connections) for p in acceptor.processors) == 10)
         await asyncio.sleep(0.05)
-        assert memory.used <= 10 * 64 * 1024
+        assert memory.used == 0
+
+
+async def test_small_requests_never_wait_for_memory() -> None:
+    async with serving(echo, memory=1) as acceptor, client(acceptor) as stopped, client(acceptor) as small:
+        memory = acceptor.processors[0].memory
+        stopped.writer.write(framed(b"z" * 600_000)[:-1])
+        await until(lambda: memory.used >= 600_000)
+        body = b"q" * 10_000
+        small.writer.write(framed(body)[:5000])
+        await until(lambda: memory.used > 600_000)
+        small.writer.write(framed(body)[5000:])
+        assert await small.receive() == body
+
+
+async def test_stopped_requests_make_way_when_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_module, "SHORTAGE_SECONDS", 0.2)
+    size = 600_000
+    async with serving(echo, memory=1_500_000) as acceptor, AsyncExitStack() as stack:
+        memory = acceptor.processors[0].memory
+        stopped = [await stack.enter_async_context(client(acceptor)) for _ in range(5)]
+        for each in stopped:
+            each.writer.write(framed(b"z" * size)[:-1])
+        await until(lambda: memory.used >= memory.limit)
+        honest = await stack.enter_async_context(client(acceptor))
+        for _ in range(3):
+            honest.send(b"q" * size)
+            assert await honest.receive() == b"q" * size
+
+
+async def test_a_fast_beginning_gives_a_request_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "FRAME_SECONDS", 0.3)
+    monkeypatch.setattr(processor_module, "LOOK_SECONDS", 0.05)
+    async with serving(echo) as acceptor, client(acceptor) as stopped:
+        stopped.writer.write(framed(b"z" * 900_000)[:-1])
+        assert await stopped.closed()
+
+
+async def test_a_request_that_keeps_the_least_rate_is_received(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "FRAME_SECONDS", 0.3)
+    monkeypatch.setattr(processor_module, "LOOK_SECONDS", 0.05)
+    data = framed(b"z" * 100_000)
+    async with serving(echo) as acceptor, client(acceptor) as slow:
+        for start in range(0, len(data), 10_000):
+            slow.writer.write(data[start : start + 10_000])
+            await asyncio.sleep(0.1)
+        assert await slow.receive() == data[4:]
 
 
 @pytest.mark.parametrize("sent", [2, 1_000, 300_000])

@@ -43,13 +43,13 @@ REQUESTS_PER_TURN = 64
 ROW_BYTES = 1024 * 1024
 """Bytes of finished responses that may wait behind a pending one; beyond that nothing is read."""
 
-FIRST_BUFFER = 64 * 1024
-"""The smallest buffer of a large frame, in bytes."""
+HELD_BYTES = 4096
+"""Up to this many bytes of a frame that isn't complete are kept without a buffer."""
 QUICK_GROWTH = 4 * 1024 * 1024
 """Up to this size a frame's buffer grows to eight times the bytes received, beyond it to twice as many."""
 FRAME_SECONDS = 30.0
 LEAST_BYTES_PER_SECOND = 16 * 1024
-"""A frame must be complete after ``FRAME_SECONDS`` unless it arrives at least at this rate."""
+"""A frame that falls ``FRAME_SECONDS`` behind this rate is given up; a fast beginning gives it no more time."""
 
 _SIZE = Struct(">i")
 _unpack_size = _SIZE.unpack_from
@@ -57,7 +57,7 @@ _unpack_size = _SIZE.unpack_from
 
 def _buffer_bytes(received: int, size: int) -> int:
     """The buffer for a frame of ``size`` bytes: the announced size is only a promise."""
-    return min(size, max(FIRST_BUFFER, min(8 * received, QUICK_GROWTH), 2 * received))
+    return min(size, max(min(8 * received, QUICK_GROWTH), 2 * received))
 
 
 def _other_protocol(size: int) -> str:
@@ -97,7 +97,8 @@ class Connection:
     """Owned by its processor, on the loop thread."""
 
     __slots__ = (
-        "_begun",
+        "_credited",
+        "_deadline",
         "_filled",
         "_frame",
         "_frame_buffer",
@@ -148,8 +149,9 @@ class Connection:
         # Bytes of it that the buffer has room for, and those received.
         self._frame_room = 0
         self._filled = 0
-        # When the client began the frame that isn't complete; 0 for none.
-        self._begun = 0.0
+        # When the frame that isn't complete is given up; 0 for none. Bytes received move it, up to those credited.
+        self._deadline = 0.0
+        self._credited = 0
         self._reading = False
         self._writing = False
         self._stopping = False
@@ -159,9 +161,9 @@ class Connection:
         """Start reading. Raises OSError if the system can watch no more sockets."""
         self.processor.loop.add_reader(self.fd, self._on_readable)
         self._reading = True
-        if self._begun:
+        if self._deadline:
             # The client isn't to blame for the time in which this broker didn't read.
-            self._begun = self.processor.clock.monotonic()
+            self._deadline = self.processor.clock.monotonic() + FRAME_SECONDS
 
     def stop_reading(self) -> None:
         """Read no more requests; pending ones are still answered."""
@@ -226,6 +228,7 @@ class Connection:
         position = 0
         turn = REQUESTS_PER_TURN
         largest = self.processor.max_request_bytes
+        unfinished = 0
         while end - position >= 4:
             (size,) = _unpack_size(data, position)
             if not 0 <= size <= largest:
@@ -235,9 +238,7 @@ class Connection:
                 )
             stop = position + 4 + size
             if stop > end:
-                if size + 4 > len(self.processor.scratch) - 4 or end - position > 4096:
-                    self._begin_frame(size, data[position:end])
-                    return
+                unfinished = size
                 break
             if not turn:
                 # Other connections first; the rest is served in a later turn.
@@ -253,26 +254,35 @@ class Connection:
                     return
                 self._hold_reading()
                 break
-        if position < end:
-            self._held = bytes(data[position:end])
-            if position or not self._begun:
-                self._begun = self.last_active
+        if position == end:
+            self._deadline = 0.0
+            return
+        if position or not self._deadline:
+            self._deadline = self.last_active + FRAME_SECONDS
+        if unfinished and end - position > HELD_BYTES:
+            self._begin_frame(unfinished, data[position:end])
         else:
-            self._begun = 0.0
+            self._held = bytes(data[position:end])
 
     def is_stalled(self, now: float) -> bool:
-        """Whether the client has begun a frame and isn't sending the rest."""
-        return (
-            self._reading
-            and self._begun > 0
-            and now - self._begun > FRAME_SECONDS + self._filled / LEAST_BYTES_PER_SECOND
-        )
+        """Whether the client has begun a frame and sends the rest too slowly. Asked every few seconds."""
+        if not self._reading or not self._deadline:
+            return False
+        gained = (self._filled - self._credited) / LEAST_BYTES_PER_SECOND
+        self._credited = self._filled
+        self._deadline = min(self._deadline + gained, now + FRAME_SECONDS)
+        return now > self._deadline
+
+    @property
+    def received(self) -> int:
+        """The bytes received of a frame with its own buffer."""
+        return self._filled
 
     def _begin_frame(self, size: int, received: memoryview) -> None:
         """Give a large frame its own buffer; ``received`` are its first bytes, length prefix included."""
         n = len(received) - 4
         room = _buffer_bytes(n, size)
-        if not self.processor.memory.reserve(room):
+        if not self.processor.memory.reserve(self, room, size):
             self._held = bytes(received)
             self._wait_for_memory()
             return
@@ -281,7 +291,7 @@ class Connection:
         frame[:n] = received[4:]
         self._frame_buffer, self._frame, self._frame_size, self._filled = buffer, frame, size, n
         self._frame_room = room
-        self._begun = self.last_active
+        self._credited = 0
 
     def _grow_frame(self) -> bool:
         """Make room for more of the frame; False: wait for memory first."""
@@ -300,7 +310,7 @@ class Connection:
 
     def _wait_for_memory(self) -> None:
         self._waiting_for_memory = True
-        self.processor.memory.wait(self._on_memory)
+        self.processor.memory.wait(self)
         self._hold_reading()
 
     def _frame_complete(self) -> None:
@@ -309,16 +319,17 @@ class Connection:
         assert buffer is not None
         self._frame = self._frame_buffer = None
         self._filled = 0
-        self._begun = 0.0
+        self._deadline = 0.0
         try:
             self._handle(frame[:size])
         finally:
             self.processor.pool.release(buffer)
-            self.processor.memory.release(self, self._frame_room)
+            self.processor.memory.release(self)
         if self._must_hold:
             self._hold_reading()
 
-    def _on_memory(self) -> None:
+    def on_memory(self) -> None:
+        """Called when there may be memory for the frame that waits for it."""
         self._waiting_for_memory = False
         if self._frame is None or self._grow_frame():
             self._resume_reading()
@@ -504,10 +515,10 @@ class Connection:
         self._out.clear()
         self._held = b""
         if self._waiting_for_memory:
-            self.processor.memory.forget(self._on_memory)
+            self.processor.memory.forget(self)
         if self._frame_buffer is not None:
             self._frame = self._frame_buffer = None
-            self.processor.memory.release(self, self._frame_room)
+            self.processor.memory.release(self)
         for response in pending:
             if response.abandon is not None:
                 response.abandon()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from ottla_broker.clock import Clock
 
 LEAST_BOUND: Final = 256 * 1024 * 1024
 """The bound in bytes if ``queued.max.request.bytes`` is unset, unless two of the largest requests need more."""
@@ -15,54 +16,117 @@ def request_memory_bound(configured: int, largest_request: int) -> int:
     return configured if configured > 0 else max(LEAST_BOUND, 2 * largest_request)
 
 
+SMALL_FRAME: Final = 64 * 1024
+"""A request of at most this many bytes never waits for memory."""
+SHORTAGE_SECONDS: Final = 1.0
+SHORTAGE_BYTES: Final = 256 * 1024
+"""While memory is short, a request may be closed that receives fewer bytes than this in ``SHORTAGE_SECONDS``."""
+
+
+class Receiver(Protocol):
+    """A connection that receives a large request."""
+
+    @property
+    def received(self) -> int:
+        """The bytes of the request received so far."""
+        ...
+
+    def on_memory(self) -> None:
+        """Called once after :meth:`RequestMemory.wait`, when asking again may succeed."""
+        ...
+
+    def close(self, reason: str | None) -> None:
+        """Close the connection, which releases its buffer."""
+        ...
+
+
 class RequestMemory:
     """Counts the buffers of requests that are being received. Owned by the loop thread.
 
     As in Kafka, a request may begin while the bound isn't reached, so that one larger than the bound is received too.
     A buffer grows as its request arrives. When the bound is reached, one request may still grow, or none would ever be
-    complete: the total is at most the bound and one request.
+    complete; small requests are always received. While the bound is reached, the slowest requests are closed: clients
+    that begin requests and don't finish them must not keep the memory from the others.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, clock: Clock) -> None:
         self.limit = limit
         self.used = 0
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._clock = clock
+        self._sizes: dict[Receiver, int] = {}
+        # In the order they came.
+        self._waiting: dict[Receiver, None] = {}
         # The connection that may grow beyond the bound.
-        self._exempt: object | None = None
+        self._exempt: Receiver | None = None
+        # While memory is short: what each had received at the last look.
+        self._seen: dict[Receiver, int] | None = None
 
-    def reserve(self, size: int) -> bool:
-        """Count in the first buffer of a request; ``False`` if the bound is reached."""
+    def reserve(self, owner: Receiver, size: int, frame_size: int) -> bool:
+        """Count in the first buffer of a request; ``False`` if the bound is reached and the request isn't small."""
         if self.used >= self.limit:
-            return False
+            self._watch()
+            if frame_size > SMALL_FRAME:
+                return False
         self.used += size
+        self._sizes[owner] = size
         return True
 
-    def grow(self, owner: object, size: int) -> bool:
+    def grow(self, owner: Receiver, size: int) -> bool:
         """Count in ``size`` more bytes for ``owner``, which has a buffer; ``False`` if it has to wait."""
         if self.used >= self.limit and self._exempt is not owner:
+            self._watch()
             if self._exempt is not None:
                 return False
             self._exempt = owner
         self.used += size
+        self._sizes[owner] += size
         return True
 
-    def wait(self, callback: Callable[[], None]) -> None:
-        """Have ``callback()`` called once, when asking again may succeed."""
-        self._waiting.append(callback)
+    def wait(self, owner: Receiver) -> None:
+        """Have ``owner.on_memory()`` called once, when asking again may succeed."""
+        self._waiting[owner] = None
+        if self._seen is not None:
+            self._seen.pop(owner, None)
 
-    def forget(self, callback: Callable[[], None]) -> None:
-        """Withdraw a callback given to :meth:`wait`."""
-        self._waiting.remove(callback)
+    def forget(self, owner: Receiver) -> None:
+        """Withdraw :meth:`wait`."""
+        del self._waiting[owner]
 
-    def release(self, owner: object, size: int) -> None:
+    def release(self, owner: Receiver) -> None:
         """Count out ``owner``'s buffer and wake waiting connections, first come, first served."""
-        self.used -= size
+        self.used -= self._sizes.pop(owner)
+        if self._seen is not None:
+            self._seen.pop(owner, None)
         if self._exempt is owner:
             self._exempt = None
         for _ in range(len(self._waiting)):
-            if self.used >= self.limit and self._exempt is not None:
+            if not self._waiting or (self.used >= self.limit and self._exempt is not None):
                 return
-            self._waiting.popleft()()
+            first = next(iter(self._waiting))
+            del self._waiting[first]
+            first.on_memory()
+
+    def _watch(self) -> None:
+        """Look at the requests' progress until memory isn't short."""
+        if self._seen is None:
+            self._look()
+
+    def _look(self) -> None:
+        # Those that wait can't make progress.
+        self._seen = {each: each.received for each in self._sizes if each not in self._waiting}
+        self._clock.call_later(SHORTAGE_SECONDS, self._close_slowest)
+
+    def _close_slowest(self) -> None:
+        seen, self._seen = self._seen or {}, None
+        progress = {each: each.received - before for each, before in seen.items() if each in self._sizes}
+        for each in sorted(progress, key=progress.__getitem__):
+            if self.used < self.limit or progress[each] >= SHORTAGE_BYTES:
+                break
+            # Closing one may have closed others.
+            if each in self._sizes:
+                each.close("its request arrives too slowly while the memory for requests is used up")
+        if self.used >= self.limit and self._seen is None:
+            self._look()
 
 
 class BufferPool:
@@ -83,7 +147,8 @@ class BufferPool:
             if size <= len(buffer) <= 8 * size:
                 del self._free[i]
                 return buffer
-        return bytearray((size + 0xFFFF) & ~0xFFFF)
+        step = 0xFFFF if size > SMALL_FRAME else 0xFFF
+        return bytearray((size + step) & ~step)
 
     def release(self, buffer: bytearray) -> None:
         """Return a buffer for reuse."""
