@@ -134,18 +134,22 @@ class Engine:
         """Stop reading, commit, leave the group, disconnect. A second call does nothing.
 
         With ``processed``, all records that were handed out count as processed.
+        Without ``commit``, no commit starts.
         """
         if self.closed:
             return
         self.closed = True
         self.buffer.halt()
-        if processed:
+        # Before the gate opens: a rebalance that waits there commits what is processed.
+        if not commit:
+            self._abandon_commits()
+        elif processed:
             self.buffer.mark_processed()
         self.gate.close()
         if not self.started:
             return
         try:
-            await self._close(deadline, commit)
+            await self._close(deadline)
         finally:
             # The close may have been cancelled, or have failed: stop everything.
             self.fetcher.stop()
@@ -155,7 +159,7 @@ class Engine:
                 await self.membership.close(Deadline(0.0))
             await self.cluster.close()
 
-    async def _close(self, deadline: Deadline, commit: bool) -> None:
+    async def _close(self, deadline: Deadline) -> None:
         if self._unlisten is not None:
             self._unlisten()
         self.fetcher.stop()
@@ -163,8 +167,6 @@ class Engine:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.fetcher.wait_stopped()
-        if not commit:
-            self._abandon_commits()
         if self.membership is not None:
             await self.membership.close(deadline)
         self.resolver.stop()

@@ -143,12 +143,13 @@ class MemberStateMachine:
     def react(self, step: Step, code: ErrorCode, sent: Generation) -> Reaction:
         """Update the state for the response to a request of generation ``sent``; returns what to do.
 
-        A response for an earlier generation doesn't concern the current one.
+        A response for an earlier generation doesn't concern the current one. Java compares the generations for losses
+        only: its coordinator has a single connection, so no response comes after a later JoinGroup's.
         """
         reaction = REACTIONS[step].get(code, Reaction.GIVE_UP)
         stale = sent != self.generation
         loses = reaction in LOSSES
-        if stale and loses and step in (Step.HEARTBEAT, Step.COMMIT):
+        if stale and step in (Step.HEARTBEAT, Step.COMMIT) and (loses or reaction is Reaction.JOIN_AGAIN):
             return Reaction.GO_ON
         if stale and loses and reaction is not Reaction.FENCED:
             reaction = Reaction.JOIN_AGAIN

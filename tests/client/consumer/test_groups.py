@@ -10,11 +10,14 @@ import pytest
 from tests.client.base.conftest import client_tasks
 from tests.client.base.test_cancel import CancelAt
 from tests.client.consumer.conftest import QUICK, assigned, delete_topic, numbered, offsets, put, take, tp
+from tests.client.consumer.fakegroup import FakeGroup
 from tests.support.topics import create_topic
 from tests.support.waiting import until
 
 from ottla_client import Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
+from ottla_client.deadline import Deadline
 from ottla_client.errors import ClientError, ConfigurationError, PollIntervalExceededError, UnknownTopicError
+from ottla_protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from tests.support.processes import BrokerProcess
@@ -190,6 +193,37 @@ async def test_a_rebalance_waits_for_the_application(
     assert sorted((record.partition, record.offset) for record in seen) == [
         (partition, offset) for partition in range(2) for offset in range(50)
     ]
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+async def test_a_close_without_a_commit_commits_nothing_in_a_rebalance_that_waits(strategy: str) -> None:
+    """The application may be processing its records, so the rebalance must not commit them when the gate opens."""
+    fake = FakeGroup(1, lambda partition, offset: None)
+    await fake.start()
+    try:
+        consumer = Consumer(
+            "t",
+            bootstrap_servers=fake.bootstrap,
+            group_id="g",
+            partition_assignment_strategy=[strategy],
+            heartbeat_interval_ms=10,
+            auto_commit_interval_ms=60_000,
+            **QUICK,
+        )
+        await consumer.start()
+        assert len(await take(consumer, 3)) == 3
+        # The first automatic commit is due at once, the next much later.
+        await until(lambda: bool(fake.committed))
+        commits = fake.asked[ApiKey.OFFSET_COMMIT]
+        engine = consumer._engine
+        fake.rebalance(set())
+        await until(lambda: not engine.gate.open)
+        consumer._closed_properly = True
+        await engine.close(Deadline(30), commit=False)
+        assert fake.asked[ApiKey.OFFSET_COMMIT] == commits
+    finally:
+        await fake.stop()
+    assert not client_tasks()
 
 
 def _only(consumer: Any) -> int:

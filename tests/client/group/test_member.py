@@ -339,8 +339,9 @@ async def test_nothing_is_committed_while_the_member_joins(
     assert not fake.committed
 
 
+@pytest.mark.parametrize("code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS])
 async def test_an_answer_to_a_commit_that_comes_too_late(
-    fake: FakeCoordinator, new_member: NewMember
+    fake: FakeCoordinator, new_member: NewMember, code: ErrorCode
 ) -> None:
     member = await new_member(fake.bootstrap, "g", ["t"])
     await joined(member)
@@ -351,8 +352,9 @@ async def test_an_answer_to_a_commit_that_comes_too_late(
         if not held:
             held.append(request)
             fake.refuse[ApiKey.OFFSET_COMMIT] = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 10_000
-        if fake.generation == 2:
-            fake.refuse[ApiKey.OFFSET_COMMIT] = [ErrorCode.ILLEGAL_GENERATION]
+        metadata = member.group_metadata
+        if metadata is not None and metadata.generation == 2:
+            fake.refuse[ApiKey.OFFSET_COMMIT] = [code]
         return usual(header, request)
 
     fake.answers[ApiKey.OFFSET_COMMIT] = hold
@@ -362,6 +364,8 @@ async def test_an_answer_to_a_commit_that_comes_too_late(
     with pytest.raises(GroupError, match="rebalanced during the commit") as caught:
         await committing
     assert caught.value.code is ErrorCode.REBALANCE_IN_PROGRESS
+    heartbeats = fake.asked[ApiKey.HEARTBEAT]
+    await until(lambda: fake.asked[ApiKey.HEARTBEAT] > heartbeats + 1)
     await joined(member)
     assert fake.generation == 2
 

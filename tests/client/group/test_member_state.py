@@ -61,7 +61,13 @@ def test_what_loses_the_generation(step: Step, code: ErrorCode, member_id: str) 
 
 @pytest.mark.parametrize("step", [Step.HEARTBEAT, Step.COMMIT])
 @pytest.mark.parametrize(
-    "code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID]
+    "code",
+    [
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+    ],
 )
 def test_an_answer_for_an_older_generation_changes_nothing(step: Step, code: ErrorCode) -> None:
     machine = stable()
