@@ -17,7 +17,6 @@ from ottla_client import TopicPartition
 from ottla_pipeline.landing.errors import Collision, DataGone, LandingError
 from ottla_pipeline.reading.checksum import Checksum
 
-_MASK = (1 << 64) - 1
 _MOST = 2048
 """Ranges in a whole ledger, about: they go into every commit, at some 40 bytes each."""
 
@@ -44,13 +43,8 @@ class LandedRange:
 
     def joined(self, other: LandedRange) -> LandedRange:
         """This range and the one that begins where it ends."""
-        return LandedRange(
-            self.start,
-            other.end,
-            self.count + other.count,
-            (self.total + other.total) & _MASK,
-            self.dead + other.dead,
-        )
+        both = self.checksum + other.checksum
+        return LandedRange(self.start, other.end, both.count, both.total, self.dead + other.dead)
 
 
 LandedRanges = Mapping[TopicPartition, tuple[LandedRange, ...]]

@@ -27,25 +27,10 @@ class Checksum:
         return Checksum(self.count + other.count, (self.total + other.total) & _MASK)
 
     @classmethod
-    def of(
-        cls, batch: pa.RecordBatch | pa.Table, key: str = "key", value: str = "value", offset: str = "offset"
-    ) -> Checksum:
-        """Of all rows of a table with these columns. Raises KeyError for a missing one."""
+    def of(cls, batch: pa.RecordBatch | pa.Table) -> Checksum:
+        """Of all rows, by their columns key, value and offset."""
         from .hashing import sum_of_hashes
 
-        columns = [batch.column(name) for name in (key, value, offset)]
-        return cls(batch.num_rows, sum_of_hashes(*columns))
-
-    def to_text(self) -> str:
-        """``count:total``, the total in hexadecimal digits."""
-        return f"{self.count}:{self.total:016x}"
-
-    @classmethod
-    def from_text(cls, text: str) -> Checksum:
-        """Parse what :meth:`to_text` made. Raises ValueError."""
-        count, colon, total = text.partition(":")
-        if not colon or not count.isdecimal() or len(total) != 16:
-            raise ValueError(
-                f"{text!r} is no checksum: a number of records, a colon and 16 hexadecimal digits are"
-            )
-        return cls(int(count), int(total, 16))
+        return cls(
+            batch.num_rows, sum_of_hashes(*(batch.column(name) for name in ("key", "value", "offset")))
+        )

@@ -85,7 +85,6 @@ class ReadSettings:
     bootstrap_servers: str
     client: Mapping[str, str] = field(default_factory=dict)
     columns: tuple[str, ...] = COLUMNS
-    headers: bool = False
     isolation: Isolation = "read_uncommitted"
     segments: Segments = "auto"
     on_corrupt: OnCorrupt = "fail"
@@ -102,10 +101,3 @@ class ReadSettings:
         for name in ("batch_rows", "fetch_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, it has to be above 0")
-
-    @property
-    def wanted(self) -> tuple[str, ...]:
-        """The columns, with the headers at the end if ``headers`` is set."""
-        if self.headers and HEADERS not in self.columns:
-            return (*self.columns, HEADERS)
-        return self.columns

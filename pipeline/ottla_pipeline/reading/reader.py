@@ -24,7 +24,7 @@ def read(
 ) -> Iterator[pa.RecordBatch]:
     """The records of ``range`` that a reader of this isolation level sees.
 
-    The columns are ``settings.wanted``, with Spark's types. With ``on_corrupt="deadletter"``, ``set_aside`` gets
+    The columns are ``settings.columns``, with Spark's types. With ``on_corrupt="deadletter"``, ``set_aside`` gets
     batches that can't be decoded. Closing the iterator early stops the background work. Raises CorruptData, DataLoss
     (logged instead if ``fail_on_data_loss`` is off), and ReadError otherwise.
     """
@@ -36,7 +36,7 @@ def read(
     from .engines import engine_for
     from .wire import read_wire
 
-    engine = engine_for(range, settings.wanted)
+    engine = engine_for(range, settings.columns)
     decoder = Decoder(range, settings, engine, set_aside if settings.on_corrupt == "deadletter" else None)
     if settings.segments == "always" or (settings.segments == "auto" and range.segments is not None):
         yield from _from_segments(range, settings, decoder, engine.walk)

@@ -95,12 +95,10 @@ class SourceOptions:
 
     def read_settings(self, columns: tuple[str, ...] | None = None) -> ReadSettings:
         """Settings of the tasks, for these columns or all."""
-        wanted = self.columns if columns is None else columns
         return ReadSettings(
             self.bootstrap_servers,
             self.client,
-            columns=wanted,
-            headers=HEADERS in wanted,
+            columns=self.columns if columns is None else columns,
             isolation=self.isolation,
             segments=self.segments,
             on_corrupt=self.on_corrupt,

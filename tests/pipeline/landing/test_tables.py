@@ -52,7 +52,8 @@ def batch(table: Table, start: int, end: int, number: int = 0, run: str = "run",
 
 def offsets_in(table: Table, topic: str = "flights") -> list[int]:
     table.refresh()
-    return sorted(one for chunk in table.read_offsets(topic, 0) for one in chunk.to_pylist())
+    rows = table.dataset().to_table(filter=pa.dataset.field("_topic") == topic)
+    return sorted(rows.column("_offset").to_pylist())
 
 
 @pytest.fixture(params=FORMATS)

@@ -46,13 +46,13 @@ def decode(
 ) -> pa.Table:
     """What the decoder makes of one chunk."""
     chosen = settings(**options)
-    using = engine(way, range, chosen.wanted)
+    using = engine(way, range, chosen.columns)
     decoder = Decoder(range, chosen, using, None if set_aside is None else set_aside.append)
     found = find_batches(as_octets(data), -1, range.end, using.walk)
     batches = list(decoder.rows(Chunk(found, aborted)))
     for batch in batches:
         batch.validate(full=True)
-    return pa.Table.from_batches(batches, schema_of(chosen.wanted))
+    return pa.Table.from_batches(batches, schema_of(chosen.columns))
 
 
 def schema_of(columns: tuple[str, ...]) -> pa.Schema:

@@ -230,13 +230,12 @@ def test_how_tasks_read() -> None:
     )
     settings = made.read_settings()
     assert settings.columns[-1] == "headers"
-    assert settings.headers
     assert settings.isolation == "read_committed"
     assert settings.fetch_bytes == 500000
     assert settings.client["default.api.timeout.ms"] == "7000"
     assert settings.segments == "never"
     assert not settings.fail_on_data_loss
-    assert made.read_settings(("offset",)).wanted == ("offset",)
+    assert made.read_settings(("offset",)).columns == ("offset",)
 
 
 def test_tls() -> None:

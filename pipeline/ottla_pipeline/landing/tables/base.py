@@ -12,7 +12,7 @@ import json
 import posixpath
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -304,14 +304,6 @@ class Table(ABC):
             filesystem=self.fs,
             partitions=[_expression(one.partition, kinds) for one in chosen],
         )
-
-    def read_offsets(self, topic: str, partition: int, names: Names | None = None) -> Iterator[pa.Array]:
-        """The offsets of a partition's rows in chunks, in no order."""
-        names = names or Names()
-        here = (ds.field(names.topic) == topic) & (ds.field(names.partition) == partition)
-        for batch in self.dataset().to_batches(columns=[names.offset], filter=here):
-            if len(batch):
-                yield batch.column(0)
 
     def waiting(self) -> set[str]:
         """Files of dead letters that may be undelivered: paths below the root."""
