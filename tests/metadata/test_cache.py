@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ottla_broker.log.config import LogConfig
 from ottla_broker.metadata.cache import MetadataCache, PartitionInfo, TopicInfo
 
@@ -34,3 +36,17 @@ def test_a_topic_with_another_id_takes_the_place_of_the_former() -> None:
     assert cache.topic_by_id(b"1" * 16) is None
     assert cache.topic_by_id(b"2" * 16) is second
     assert list(cache.topics()) == [second]
+
+
+@pytest.mark.parametrize("shared", [bytes(16), b"1" * 16])
+def test_topics_that_share_an_id_do_not_disturb_each_other(shared: bytes) -> None:
+    cache = MetadataCache()
+    for name in ("a", "b", "c"):
+        cache.put(topic(name, shared))
+    cache.put(topic("a", b"2" * 16))
+    cache.remove("b")
+    found = cache.topic_by_id(shared)
+    assert (found.name if found else None) == ("c" if any(shared) else None)
+    cache.put(topic("c", b"3" * 16))
+    assert cache.topic_by_id(shared) is None
+    assert [each.name for each in cache.topics()] == ["a", "c"]

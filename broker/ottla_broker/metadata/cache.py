@@ -201,18 +201,25 @@ class MetadataCache:
     def put(self, topic: TopicInfo) -> None:
         """Add or replace a topic."""
         before = self._topics.get(topic.name)
-        if before is not None and before.topic_id != topic.topic_id:
-            del self._by_id[before.topic_id]
+        if before is not None:
+            self._forget_id(before)
         self._topics[topic.name] = topic
         self._client_topics.pop(topic.name, None)
-        self._by_id[topic.topic_id] = topic
+        if any(topic.topic_id):
+            # Topics from before Kafka 2.8 have no id: zeros stand for it.
+            self._by_id[topic.topic_id] = topic
 
     def remove(self, name: str) -> None:
         """Forget a topic, if it is known."""
         topic = self._topics.pop(name, None)
         if topic is not None:
-            del self._by_id[topic.topic_id]
+            self._forget_id(topic)
             self._client_topics.pop(name, None)
+
+    def _forget_id(self, topic: TopicInfo) -> None:
+        # A mistaken sender may have given the id to another topic since.
+        if self._by_id.get(topic.topic_id) is topic:
+            del self._by_id[topic.topic_id]
 
     def log_config(self, name: str) -> LogConfig | None:
         """The settings in force for a topic, if it is known."""
