@@ -185,6 +185,18 @@ async def test_the_copy_knows_producers_epochs_and_the_start(open_world: Open) -
     assert (partition.log.log_start_offset, world.places()) == (7, ["a"])
 
 
+async def test_removed_files_and_folders_go_after_a_while(open_world: Open) -> None:
+    world = await open_world(LogConfig(segment_bytes=300, file_delete_delay_ms=100))
+    partition = world.lead()
+    append(partition, 10)
+    partition.delete_records(20)
+    await world.alter(partition, "c")
+    await world.moved()
+    await asyncio.sleep(0.3)
+    assert (world.places(), world.places("-delete")) == (["c"], [])
+    assert not list((world.root / "c" / "t-0").glob("*.deleted"))
+
+
 async def test_a_request_replaces_or_ends_a_move_under_way(open_world: Open) -> None:
     world = await open_world()
     partition = world.lead()

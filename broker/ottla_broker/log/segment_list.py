@@ -27,7 +27,7 @@ class SegmentList:
         is_torn: whether a failed write left bytes after the active segment's end.
     """
 
-    __slots__ = ("_environment", "_path", "active", "all", "base_offsets", "is_torn")
+    __slots__ = ("_environment", "_path", "_removed", "active", "all", "base_offsets", "is_torn")
 
     all: Sequence[LogSegment]
     base_offsets: Sequence[int]
@@ -37,6 +37,8 @@ class SegmentList:
         self._environment = environment
         self._path = path
         self.is_torn = False
+        # Segments whose files will be unlinked.
+        self._removed: set[LogSegment] = set()
         self._set(segments)
 
     def _set(self, segments: Sequence[LogSegment]) -> None:
@@ -51,7 +53,7 @@ class SegmentList:
     def folder_renamed(self, path: str) -> None:
         """The log's folder has another name."""
         self._path = path
-        for segment in self.all:
+        for segment in (*self.all, *tuple(self._removed)):
             segment.folder_renamed(path)
 
     @property
@@ -130,6 +132,7 @@ class SegmentList:
         """Rename files to ``.deleted`` now and unlink them after ``delay_ms``, so that readers can finish."""
         for segment in segments:
             segment.rename(names.DELETED)
+        self._removed.update(segments)
 
         def unlink() -> None:
             for segment in segments:
@@ -139,6 +142,7 @@ class SegmentList:
                     _log.warning(
                         "a deleted segment's file can't be removed", folder=self._path, why=str(error)
                     )
+            self._removed.difference_update(segments)
 
         if segments:
             self._environment.later(delay_ms, unlink)
