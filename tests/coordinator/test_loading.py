@@ -288,6 +288,29 @@ def test_transactional_offsets_take_effect_at_the_commit_marker() -> None:
     assert world.offset(partition=2) == -1
 
 
+def test_a_transaction_that_was_open_when_the_group_was_loaded_ends_later() -> None:
+    partition = FakePartition()
+    for producer in (1, 2):
+        partition.append_internal(transactional(producer, producer * 10, producer), 0)
+    world = World(partition)
+    world.coordinator.complete_transaction([0, 7], 1, True)
+    world.coordinator.complete_transaction([0], 2, False)
+    assert world.offset(partition=1, require_stable=True) == 10
+    assert world.offset(partition=2, require_stable=True) == -1
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["in the log", "not replayed"])
+def test_a_transaction_that_ends_while_the_group_is_loaded(seen: bool) -> None:
+    partition = FakePartition()
+    partition.append_internal(transactional(1, 10), 0)
+    if seen:
+        partition.append_internal(marker(1, commit=True), 0)
+    world = World(partition, load=False)
+    world.coordinator.complete_transaction([0], 1, True)
+    world.clock.settle()
+    assert world.offset(require_stable=True) == 10
+
+
 # The bytes
 
 

@@ -6,7 +6,7 @@ its id hashes to. Requests about other groups, or about one that is being loaded
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -110,6 +110,18 @@ class GroupCoordinator:
         """Partitions of a topic are deleted: remove the offsets committed for them."""
         groups = list(self._groups.values())
         self._sweep(self._commits.forget_topic(groups, topic, frozenset(partitions)), "deleted topic")
+
+    def complete_transaction(
+        self, partition_indexes: Iterable[int], producer_id: int, committed: bool
+    ) -> None:
+        """A producer's marker is committed in these partitions of ``__consumer_offsets``.
+
+        The offsets that its transaction wrote there count from now on, or are dropped.
+        """
+        for index in partition_indexes:
+            shard = self._shards.get(index)
+            if shard is not None:
+                shard.end_transaction(producer_id, committed)
 
     def _make_shard(self, shard: Shard) -> GroupShard:
         made = self._shards[shard.index] = GroupShard(shard, self._groups, self._rebalancer)

@@ -9,10 +9,10 @@ from ottla_broker.coordinator.group import records
 from ottla_broker.coordinator.group.group import Group, join_error, sync_error
 from ottla_broker.coordinator.group.offsets import OffsetTable
 from ottla_broker.coordinator.group.rebalance import Rebalancer
-from ottla_broker.coordinator.shard import Shard
+from ottla_broker.coordinator.shard import Shard, ShardState
 from ottla_protocol.messages.group_records import GroupMetadataKey, GroupMetadataValue
 from ottla_protocol.records.batch import BatchHeader
-from ottla_protocol.records.control import COMMIT, control_type
+from ottla_protocol.records.control import ABORT, COMMIT, control_type
 from ottla_protocol.records.record import Record
 
 
@@ -23,7 +23,16 @@ class GroupShard:
     is in ``groups`` here and the shard is active.
     """
 
-    __slots__ = ("_all_groups", "_metadata", "_offsets", "_producers", "_rebalancer", "groups", "shard")
+    __slots__ = (
+        "_all_groups",
+        "_ended",
+        "_metadata",
+        "_offsets",
+        "_producers",
+        "_rebalancer",
+        "groups",
+        "shard",
+    )
 
     def __init__(self, shard: Shard, all_groups: dict[str, Group], rebalancer: Rebalancer) -> None:
         self.shard = shard
@@ -33,7 +42,10 @@ class GroupShard:
         # What has been replayed so far, by group id; empty once it is published.
         self._metadata: dict[str, GroupMetadataValue] = {}
         self._offsets: dict[str, OffsetTable] = {}
+        # The groups with offsets of each producer's open transaction, by producer id.
         self._producers: dict[int, set[str]] = {}
+        # Transactions that ended while the shard was loaded: producer id, and whether it committed.
+        self._ended: list[tuple[int, bool]] = []
 
     def create(self, group_id: str) -> Group:
         """An empty group that is not in the index yet."""
@@ -68,13 +80,35 @@ class GroupShard:
         else:
             offset = records.read_offset(record.value, record.offset)
             table.stage(batch.producer_id, key.topic, key.partition, offset)
-            self._producers.setdefault(batch.producer_id, set()).add(key.group)
+            self.enlist(batch.producer_id, key.group)
 
     def replay_marker(self, record: Record, batch: BatchHeader) -> None:
         """A transaction has ended: the offsets in it count from here on, or never."""
-        commit = control_type(record.key) == COMMIT
-        for group_id in self._producers.pop(batch.producer_id, ()):
-            self._offsets[group_id].end_transaction(batch.producer_id, commit)
+        kind = control_type(record.key)
+        if kind in (ABORT, COMMIT):
+            for group_id in self._producers.pop(batch.producer_id, ()):
+                self._offsets[group_id].end_transaction(batch.producer_id, kind == COMMIT)
+
+    def enlist(self, producer_id: int, group_id: str) -> None:
+        """Note that a producer's open transaction has offsets of a group."""
+        self._producers.setdefault(producer_id, set()).add(group_id)
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        """A marker is committed: the producer's offsets count from now on, or are dropped.
+
+        While the shard is loaded this waits. The replay may have seen the marker or not; ending a transaction twice
+        does nothing, because no offsets are written before the shard is active.
+        """
+        if self.shard.state is ShardState.LOADING:
+            self._ended.append((producer_id, committed))
+        else:
+            self._complete(producer_id, committed)
+
+    def _complete(self, producer_id: int, committed: bool) -> None:
+        for group_id in self._producers.pop(producer_id, ()):
+            group = self.groups.get(group_id)
+            if group is not None:
+                group.offsets.end_transaction(producer_id, committed)
 
     def publish(self) -> Iterator[None]:
         """Build the groups in steps, then add them all to the index at once."""
@@ -87,10 +121,13 @@ class GroupShard:
                 # Only simple consumers commit to it, so there is no metadata in the log.
                 loaded.append(Group(group_id, self.shard, self._rebalancer.now_ms(), offsets=table))
                 yield
-        self._metadata, self._offsets, self._producers = {}, {}, {}
+        self._metadata, self._offsets = {}, {}
         for group in loaded:
             self.adopt(group)
             self._rebalancer.resume(group)
+        ended, self._ended = self._ended, []
+        for producer_id, committed in ended:
+            self._complete(producer_id, committed)
 
     def unload(self) -> None:
         """Send everyone who waits to the new coordinator."""
