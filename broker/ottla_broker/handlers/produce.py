@@ -61,7 +61,8 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pe
     now_ms = ctx.services.clock.now_ms()
     waits: list[_Wait] = []
     topics = []
-    failure: KafkaError | None = None
+    # Texts and codes, not errors: an error's traceback would keep the request until the next garbage collection.
+    failure: str | None = None
     for topic in request.topic_data:
         name = topic.name
         answers = []
@@ -72,7 +73,7 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pe
             try:
                 partition = ctx.partition(name, data.index)
                 if refusal is not None:
-                    raise refusal
+                    raise KafkaError(*refusal)
                 if name in INTERNAL_TOPICS and ctx.client_id != _MAY_WRITE_INTERNAL:
                     raise KafkaError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only"
@@ -97,9 +98,9 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pe
                     if not partition.is_committed(end_offset):
                         waits.append((answer, partition, end_offset))
             except KafkaError as error:
-                failure = error
+                failure = str(error)
                 _put_error(answer, error)
-                if checked and error.code not in _WITHOUT_START_OFFSET:
+                if checked and partition.is_open and error.code not in _WITHOUT_START_OFFSET:
                     answer.log_start_offset = partition.log.log_start_offset
         topics.append(TopicProduceResponse(name=name, partition_responses=answers))
     if acks == 0:
@@ -109,18 +110,19 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Pe
         return None
     response = ProduceResponse(responses=topics)
     if waits:
-        return _answer_when_committed(ctx, request, response, waits)
+        return _answer_when_committed(ctx, acks, request.timeout_ms, response, waits)
     return response
 
 
 def _answer_when_committed(
-    ctx: RequestContext, request: ProduceRequest, response: ProduceResponse, waits: Sequence[_Wait]
+    ctx: RequestContext, acks: int, timeout_ms: int, response: ProduceResponse, waits: Sequence[_Wait]
 ) -> PendingResponse:
+    # Nothing that waits may hold the request: its records are as large as its frame.
     def run(outcomes: Sequence[Outcome]) -> None:
         for (answer, partition, _), outcome in zip(waits, outcomes, strict=True):
             code = outcome.error
             try:
-                if code is ErrorCode.NONE and request.acks == -1 and partition.lacks_replicas():
+                if code is ErrorCode.NONE and acks == -1 and partition.lacks_replicas():
                     # All replicas in sync have it, but they are fewer than the topic demands.
                     code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             except KafkaError as error:
@@ -132,7 +134,7 @@ def _answer_when_committed(
     awaited = [Awaited(partition.when_committed, end_offset) for _, partition, end_offset in waits]
     delayed = DelayedProduce(awaited, ctx.services.clock, run)
     pending = PendingResponse(delayed.abandon)
-    delayed.start(request.timeout_ms)
+    delayed.start(timeout_ms)
     return pending
 
 
@@ -150,12 +152,12 @@ def _put_error(answer: PartitionProduceResponse, error: KafkaError) -> None:
             ]
 
 
-def _refusal(version: int, request: ProduceRequest) -> KafkaError | None:
+def _refusal(version: int, request: ProduceRequest) -> tuple[ErrorCode, str | None] | None:
     """The error of the request as a whole, if any."""
     if version < 3:
-        return KafkaError(ErrorCode.UNSUPPORTED_VERSION, "message formats 0 and 1 are not accepted yet")
+        return ErrorCode.UNSUPPORTED_VERSION, "message formats 0 and 1 are not accepted yet"
     if request.acks not in (-1, 0, 1):
-        return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        return ErrorCode.INVALID_REQUIRED_ACKS, None
     if request.transactional_id is not None:
-        return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served yet")
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served yet"
     return None
