@@ -51,6 +51,7 @@ class FakeLog:
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.flushes: list[asyncio.Future[None]] | None = None
+        self.refuses_flush = False
         self.config = SimpleNamespace(delete=True)
         self.topic_id: bytes | None = None
         self.epochs = LeaderEpochs()
@@ -68,6 +69,8 @@ class FakeLog:
         return SimpleNamespace(first_offset=first, last_offset=first, size=10, duplicate=False, flush_due=due)
 
     def flushed(self, end: int) -> asyncio.Future[None]:
+        if self.refuses_flush:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         assert self.flushes is not None
         self.flushes.append(asyncio.get_running_loop().create_future())
         return self.flushes[-1]
@@ -95,6 +98,17 @@ async def test_without_fsyncs_records_are_committed_at_once() -> None:
     assert committed(partition, append(partition)) is None
     assert partition.high_watermark == 1
     assert not timers.pending
+
+
+async def test_an_fsync_that_does_not_begin_is_not_waited_for() -> None:
+    partition, log, _ = made(flushing=True)
+    log.refuses_flush = True
+    with pytest.raises(KafkaError):
+        append(partition)
+    log.refuses_flush = False
+    log.flushes = None
+    assert append(partition) == 2
+    assert partition.high_watermark == 2
 
 
 async def test_the_high_watermark_waits_for_the_fsync() -> None:

@@ -342,8 +342,9 @@ class Partition:
         self._hidden_bytes += info.size
         end = info.last_offset + 1
         if info.flush_due:
+            flushed = self.log.flushed(end)
             self._pending_flushes += 1
-            self.log.flushed(end).add_done_callback(lambda future: self._on_flushed(end, future))
+            flushed.add_done_callback(lambda future: self._on_flushed(end, future))
         elif not self._pending_flushes:
             leadership = self._led()
             leadership.own_end = end
