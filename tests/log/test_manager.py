@@ -326,6 +326,50 @@ async def test_retention_opens_only_logs_that_have_data(start: Start) -> None:
     assert not empty.is_open
 
 
+async def test_a_damaged_log_does_not_stop_the_upkeep_of_the_others(start: Start, tmp_path: Path) -> None:
+    manager = await start()
+    config = LogConfig(segment_bytes=200, index_interval_bytes=0, retention_ms=1, file_delete_delay_ms=0)
+    damaged, healthy = (fill(manager, "flights", index, 9, config) for index in (0, 1))
+    assert len(damaged.segments) > 2
+    await manager.close()
+    manager = await start()
+    manager.update_config("flights", config)
+    for index in (0, 1):
+        log = manager.get("flights", index)
+        assert log is not None
+        log.open()
+        if index == 0:
+            for file in Path(log.path).glob("*.timeindex"):
+                os.truncate(file, 5)
+            with pytest.raises(KafkaError, match="shorter than it was"):
+                log.append(batch(1), leader_epoch=0, now_ms=NOW_MS, from_client=True)
+    await manager.maintenance.retain()
+    healthy = manager.get("flights", 1)
+    assert healthy is not None
+    assert healthy.log_start_offset == 9
+
+
+async def test_a_defect_in_one_task_ends_neither_it_nor_the_others(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = await start(intervals=Intervals(1, 1, 1, 1, 1, 0))
+    calls = []
+
+    async def broken() -> None:
+        calls.append(1)
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(manager.maintenance, "retain", broken)
+    log = fill(manager, "flights", 0, 3, LogConfig(flush_ms=10))
+    running = asyncio.create_task(manager.run())
+    async with asyncio.timeout(60):
+        while len(calls) < 2 or log.recovery_point < 3:
+            await asyncio.sleep(0.01)
+    assert not running.done()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
 async def test_flush_ms_flushes_in_the_background(start: Start) -> None:
     manager = await start(intervals=Intervals(initial_delay_ms=0))
     log = fill(manager, "flights", 0, 3, LogConfig(flush_ms=10))

@@ -439,6 +439,8 @@ class Log:
         except OSError as error:
             segments.write_failed()
             raise self.storage_error("the batch could not be written", error) from error
+        except (CorruptRecordError, CorruptFileError) as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error}") from error
         self.log_end_offset = last + 1
 
     def roll(self, now_ms: int | None = None) -> LogSegment:

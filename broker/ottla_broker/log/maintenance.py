@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from ottla_broker.events import get_logger
 from ottla_broker.log import names
 from ottla_broker.log.config import NO_LIMIT
+from ottla_broker.log.files import CorruptFileError
 from ottla_protocol.errors import KafkaError
+from ottla_protocol.records.batch import CorruptRecordError
 
 if TYPE_CHECKING:
     from ottla_broker.background import Background
@@ -94,6 +96,9 @@ class LogMaintenance:
                 await task()
             except (KafkaError, OSError) as error:
                 _log.error("maintenance of logs failed", why=str(error))
+            except Exception:
+                # A defect of one task doesn't end the others.
+                _log.exception("maintenance of logs failed")
             await self._clock.sleep(min(interval_ms() / 1000, _LONGEST_SLEEP_SECONDS))
 
     async def _for_each(self, task: Callable[[Log], object]) -> None:
@@ -106,7 +111,7 @@ class LogMaintenance:
             if log.failure is None and self._logs.has_stored(log):
                 try:
                     task(log)
-                except (KafkaError, OSError) as error:
+                except (KafkaError, OSError, CorruptFileError, CorruptRecordError) as error:
                     _log.error(
                         "maintenance of a log failed",
                         topic=log.topic,
