@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -17,7 +19,7 @@ from ottla_broker.clock import SystemClock
 from ottla_broker.log import names
 from ottla_broker.log.cleaner.service import CleanerSettings, LogCleaner
 from ottla_broker.log.config import LogConfig
-from ottla_broker.log.files import Files, LogFile
+from ottla_broker.log.files import Descriptor, Files, LogFile
 from ottla_broker.log.folder import LogDirError
 from ottla_broker.log.log import Log
 from ottla_broker.replica.leadership import LeaderState
@@ -406,6 +408,54 @@ async def test_a_disk_that_is_full_ends_the_move(open_world: Open) -> None:
     assert (world.places(), world.places("-future")) == (["a"], [])
     append(partition)
     assert partition.log.log_end_offset == 12
+
+
+class SickFiles(Files):
+    """A disk whose folder ``b`` loses an fsync once the copy is nearly there: it fails, and later ones succeed."""
+
+    def __init__(self) -> None:
+        super().__init__(64)
+        self.is_nearly_there, self.has_begun = threading.Event(), threading.Event()
+        self.may_copy, self.may_fail = threading.Event(), threading.Event()
+        self.has_failed = False
+
+    def replace(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        super().replace(path, data, sync=sync)
+        if path.endswith(names.REPLACEMENT):
+            self.is_nearly_there.set()
+            assert self.may_copy.wait(60)
+
+    def sync_descriptor(self, descriptor: Descriptor) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor.fd}")
+        if "/b/" in path and self.is_nearly_there.is_set() and not self.has_failed:
+            self.has_failed = True
+            self.has_begun.set()
+            assert self.may_fail.wait(60)
+            raise OSError(5, "Input/output error")
+        super().sync_descriptor(descriptor)
+
+
+async def test_a_copy_whose_fsync_fails_never_takes_the_place_of_the_log(open_world: Open) -> None:
+    disk = SickFiles()
+    world = await open_world(LogConfig(segment_bytes=2000, file_delete_delay_ms=60_000), disk)
+    partition = world.lead()
+    append(partition, 3)
+    before = partition.log
+    await world.alter(partition, "b")
+    await asyncio.to_thread(disk.is_nearly_there.wait, 60)
+    # Enough for a new segment of the copy, which brings the one before it to the device.
+    append(partition, 30)
+    disk.may_copy.set()
+    await asyncio.to_thread(disk.has_begun.wait, 60)
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert partition.log is before
+    disk.may_fail.set()
+    await world.moved()
+    assert partition.log is before
+    assert (world.places(), world.places("-future")) == (["a"], [])
+    append(partition)
+    assert partition.high_watermark == 34 * 3
 
 
 async def test_failed_folders_end_moves(open_world: Open) -> None:

@@ -122,11 +122,10 @@ class Flusher:
     def hand_over(self, old: Flushable, new: Flushable) -> None:
         """Have those that wait for an fsync of ``old`` wait for one of ``new``, an identical log in its place.
 
-        The outcome of fsyncs that are under way no longer matters.
+        The outcome of an fsync of ``old`` that is under way no longer matters, that of one of ``new`` does.
         """
         waiters = self._held.pop(old, [])
-        for log in (old, new):
-            waiters += self._waiting.pop(log, [])
+        waiters += self._waiting.pop(old, [])
         for end_offset, future in waiters:
             if not future.done():
                 try:
@@ -142,10 +141,14 @@ class Flusher:
         """Whether an fsync of the log is under way."""
         return log in self._waiting
 
-    async def idle(self) -> None:
-        """Wait until no fsync is under way."""
-        while self._waiting:
-            futures = [future for waiters in self._waiting.values() for _, future in waiters]
+    async def idle(self, log: Flushable | None = None) -> None:
+        """Wait until no fsync of the log is under way; without one, of any log."""
+        while futures := [
+            future
+            for each, waiters in self._waiting.items()
+            if log is None or each is log
+            for _, future in waiters
+        ]:
             await asyncio.wait(futures)
             await asyncio.sleep(0)
 

@@ -221,7 +221,7 @@ class _Move:
         while self._clock.monotonic() < deadline:
             if self._replace(flushed):
                 return True
-            if self._future.recovery_point < flushed:
+            if self._future.recovery_point < flushed or self._logs.flusher.is_busy(self._future):
                 await self._flush()
             await self._copy()
         return False
@@ -299,14 +299,21 @@ class _Move:
     def _replace(self, flushed: int) -> bool:
         """Put the copy in the log's place, unless it lacks too much, or has too little of ``flushed`` on the device.
 
-        Raises _CopyRefusedError, KafkaError.
+        Nor while an fsync of it is under way: should that fail, the next one may succeed without its data. Raises
+        _CopyRefusedError, KafkaError.
         """
         tail = self._next(self._chunk)
         if tail is not None:
             self._append(tail.read())
         future = self._future
-        if future.log_end_offset != self._current.log_end_offset or future.recovery_point < flushed:
+        if (
+            future.log_end_offset != self._current.log_end_offset
+            or future.recovery_point < flushed
+            or self._logs.flusher.is_busy(future)
+        ):
             return False
+        if future.failure is not None:
+            raise _CopyRefusedError(future.failure)
         self._follow_start()
         self._partition.replace_log(
             self._logs.future.replace_current(self._partition.topic, self._partition.partition)
@@ -314,11 +321,13 @@ class _Move:
         return True
 
     async def _flush(self) -> None:
-        """Bring the copy to the device. Raises _CopyRefusedError."""
+        """Bring the copy to the device, and wait for every fsync of it. Raises _CopyRefusedError."""
+        flusher = self._logs.flusher
         try:
-            await self._logs.flusher.request(self._future, self._future.log_end_offset)
+            await flusher.request(self._future, self._future.log_end_offset)
         except KafkaError as error:
             raise _CopyRefusedError(error.message) from error
+        await flusher.idle(self._future)
 
 
 def _common_end(current: Log, future: Log) -> int:
