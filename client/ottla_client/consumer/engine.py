@@ -109,6 +109,8 @@ class Engine:
         """Whether the pattern has been matched with the cluster's topics."""
         self.started = False
         self.closed = False
+        """Whether a close has begun; ``_ended`` when it is over."""
+        self._ended = False
         self._problems: deque[ClientError] = deque()
         self._alarm = False
         """Whether a partition may have an error that was not raised yet."""
@@ -157,6 +159,7 @@ class Engine:
             self._abandon_commits()
             if self.membership is not None:
                 await self.membership.close(Deadline(0.0))
+            self._ended = True
             await self.cluster.close()
 
     async def _close(self, deadline: Deadline) -> None:
@@ -176,9 +179,15 @@ class Engine:
         if self.commits is not None:
             self.commits.abandon()
 
+    @property
+    def usable(self) -> bool:
+        """Whether the consumer is open, or is being closed and its rebalance listener runs, which may use it."""
+        calling = self.membership is not None and self.membership.calling
+        return not self.closed or (calling and not self._ended)
+
     def check(self) -> None:
-        """Raise ClosedError unless the consumer is started and open."""
-        if self.closed:
+        """Raise ClosedError unless the consumer is started and usable."""
+        if not self.usable:
             raise ClosedError("the consumer is closed")
         if not self.started:
             raise ClosedError("the consumer is not started: await start(), or use `async with`")

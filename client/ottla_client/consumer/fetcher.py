@@ -83,7 +83,7 @@ class Fetcher:
     def wake(self) -> None:
         """Look for partitions to fetch."""
         for state in self.positions:
-            if state.stage is Stage.FETCHING and not state.paused:
+            if state.may_be_fetched:
                 node = self.node_of(state)
                 if node is not None and node not in self._nodes:
                     self._nodes[node] = NodeFetcher(self, node)
@@ -180,7 +180,7 @@ class NodeFetcher:
         crowded = False
         delay: float | None = None
         for state in fetcher.positions:
-            if state.stage is not Stage.FETCHING or state.paused or fetcher.node_of(state) != self._node:
+            if not state.may_be_fetched or fetcher.node_of(state) != self._node:
                 continue
             if state.retry_at > now:
                 wait = state.retry_at - now

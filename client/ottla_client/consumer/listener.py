@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from inspect import isawaitable
+from collections.abc import Awaitable
 
 from ..types import TopicPartition
 
@@ -25,13 +24,3 @@ class RebalanceListener:
     def on_partitions_lost(self, lost: frozenset[TopicPartition]) -> Awaitable[None] | None:
         """Other members may have these already, so commits fail. Calls ``on_partitions_revoked`` by default."""
         return self.on_partitions_revoked(lost)
-
-
-async def call_listener(
-    function: Callable[[frozenset[TopicPartition]], Awaitable[None] | None],
-    partitions: frozenset[TopicPartition],
-) -> None:
-    """Call a listener's function, and await it if it is async."""
-    result = function(partitions)
-    if isawaitable(result):
-        await result

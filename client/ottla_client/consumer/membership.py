@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Awaitable, Callable, Collection, Sequence, Set
+from inspect import isawaitable
 
 from ..cluster import Cluster
 from ..deadline import Deadline
@@ -13,7 +14,7 @@ from ..group.member import GroupMember
 from ..group.settings import MemberSettings
 from ..types import TopicPartition
 from .buffer import Buffer
-from .listener import RebalanceListener, call_listener
+from .listener import RebalanceListener
 from .offset_commits import OffsetCommits
 from .poll_gate import PollGate
 from .positions import Positions
@@ -55,6 +56,8 @@ class Membership:
         self._leaving: asyncio.Task[None] | None = None
         self._progress: object = None
         self.listener: RebalanceListener | None = None
+        self.calling = False
+        """Whether a function of the listener is running. It may use the consumer, also during a close."""
 
     @property
     def _member(self) -> GroupMember | None:
@@ -144,7 +147,7 @@ class Membership:
             await self._commits.commit_processed(self._commits.processed(partitions))
             try:
                 if self.listener is not None:
-                    await call_listener(self.listener.on_partitions_revoked, frozenset(partitions))
+                    await self._call(self.listener.on_partitions_revoked, partitions)
             finally:
                 self._removed(partitions)
 
@@ -153,17 +156,31 @@ class Membership:
         self._assigned(partitions)
         states = [state for partition in partitions if (state := self._positions.get(partition)) is not None]
         for state in states:
-            state.busy = True
+            state.busy = state.withheld = True
         try:
             if self.listener is not None:
-                await call_listener(self.listener.on_partitions_assigned, frozenset(partitions))
+                await self._call(self.listener.on_partitions_assigned, partitions)
         finally:
             for state in states:
-                state.busy = False
+                state.busy = state.withheld = False
             self._ready()
 
     async def on_lost(self, partitions: Set[TopicPartition]) -> None:
         """Drop the partitions at once: other members may be reading them."""
         self._removed(partitions)
         if self.listener is not None:
-            await call_listener(self.listener.on_partitions_lost, frozenset(partitions))
+            await self._call(self.listener.on_partitions_lost, partitions)
+
+    async def _call(
+        self,
+        function: Callable[[frozenset[TopicPartition]], Awaitable[None] | None],
+        partitions: Set[TopicPartition],
+    ) -> None:
+        """Call a listener's function, and await it if it is async."""
+        self.calling = True
+        try:
+            result = function(frozenset(partitions))
+            if isawaitable(result):
+                await result
+        finally:
+            self.calling = False

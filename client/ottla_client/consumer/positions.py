@@ -98,6 +98,7 @@ class PartitionState:
         "stage",
         "topic_id",
         "version",
+        "withheld",
     )
 
     def __init__(self, partition: TopicPartition) -> None:
@@ -125,7 +126,9 @@ class PartitionState:
         """The follower that the leader says to read from (KIP-392), until ``replica_until``."""
         self.replica_until = 0.0
         self.busy = False
-        """Its offset is being looked up."""
+        """Its offset is being looked up, or not to be looked up yet."""
+        self.withheld = False
+        """It is not fetched yet: the rebalance listener may still seek."""
         self.retry_at = 0.0
         self.attempts = 0
         self.missing_since: float | None = None
@@ -133,6 +136,10 @@ class PartitionState:
         self.error: ClientError | None = None
         self.reported = False
         """Whether ``error`` was raised."""
+
+    @property
+    def may_be_fetched(self) -> bool:
+        return self.stage is Stage.FETCHING and not self.paused and not self.withheld
 
     def happen(self, event: Event) -> bool:
         """Move to the stage of the table; False if the table has none."""

@@ -86,6 +86,11 @@ class Consumer(SyncClient[AsyncConsumer]):
         """
         self._end(lambda: self._client.close(timeout))
 
+    @property
+    def _usable(self) -> bool:
+        engine = self._client._engine
+        return not self._closed or (engine.closed and engine.usable)
+
     def _close_at_exit(self) -> None:
         self.close(EXIT_SECONDS)
 

@@ -67,9 +67,14 @@ class SyncClient(Generic[C]):
             raise
         _open.add(self)
 
+    @property
+    def _usable(self) -> bool:
+        """Whether methods may be called now."""
+        return not self._closed
+
     def _call(self, coroutine: Coroutine[Any, Any, T], rescue: Callable[[T], None] | None = None) -> T:
         runner = self._runner
-        if runner is None or self._closed:
+        if runner is None or not self._usable:
             coroutine.close()
             why = "closed" if self._closed else 'not started: use "with", or start()'
             raise ClosedError(f"the {type(self).__name__.lower()} is {why}")

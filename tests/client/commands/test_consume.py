@@ -181,6 +181,18 @@ def test_a_group_continues_at_its_offsets(
     assert shell("consume", topic, "-g", group, "--from", "end", "-e").lines == [b"between"]
 
 
+def test_a_group_has_an_offset_in_each_partition_however_few_records_it_reads(
+    shell: Shell, new_topic: NewTopic, new_name: Callable[..., str]
+) -> None:
+    topic, group = new_topic(30), new_name("group")
+    filled(shell, topic, *(b"%d=v" % number for number in range(300)))
+    done = shell("consume", topic, "-g", group, "-n", "5")
+    assert (done.code, len(done.lines), done.err) == (0, 5, "")
+    rows = json.loads(shell("groups", "describe", group, "--json").out)["partitions"]
+    assert len(rows) == 30
+    assert sum(row["committed"] for row in rows) == 5
+
+
 def test_a_reader_that_stops_loses_only_unread_output(
     broker: BrokerProcess, shell: Shell, new_topic: NewTopic, new_name: Callable[..., str]
 ) -> None:

@@ -16,7 +16,13 @@ from tests.support.waiting import until
 
 from ottla_client import Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
 from ottla_client.deadline import Deadline
-from ottla_client.errors import ClientError, ConfigurationError, PollIntervalExceededError, UnknownTopicError
+from ottla_client.errors import (
+    ClientError,
+    ClosedError,
+    ConfigurationError,
+    PollIntervalExceededError,
+    UnknownTopicError,
+)
 from ottla_protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
@@ -273,6 +279,73 @@ async def test_listeners(broker: BrokerProcess, new_topic: New, new_name: New, n
     first.unsubscribe()
     assert first.assignment() == frozenset()
     await assigned([second], 2)
+
+
+async def test_new_partitions_are_read_when_the_listener_returns(
+    broker: BrokerProcess, new_topic: New, new_name: New, new_consumer: New
+) -> None:
+    """Also those whose position the listener asks for, or that it seeks."""
+    called, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(RebalanceListener):
+        async def on_partitions_assigned(self, assigned: frozenset[TopicPartition]) -> None:
+            assert await consumer.position(tp(topic, 0)) == 0
+            consumer.seek(tp(topic, 1), 5)
+            called.set()
+            await go_on.wait()
+            consumer.seek(tp(topic, 0), 8)
+
+    topic = new_topic(2)
+    for partition in range(2):
+        put(broker, topic, numbered(10), partition)
+    consumer = await new_consumer(group_id=new_name("group"))
+    consumer.subscribe([topic], listener=Slow())
+    async with asyncio.timeout(60):
+        await called.wait()
+    assert await consumer.poll(500) == []
+    go_on.set()
+    records = await take(consumer, 7)
+    assert sorted((record.partition, record.offset) for record in records) == [
+        *((0, offset) for offset in range(8, 10)),
+        *((1, offset) for offset in range(5, 10)),
+    ]
+
+
+async def test_listeners_use_the_consumer_while_it_is_closed(
+    broker: BrokerProcess,
+    new_topic: New,
+    new_name: New,
+    new_consumer: New,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A close that comes during a callback waits for it, and then the listener gives the partitions up."""
+    called, go_on = asyncio.Event(), asyncio.Event()
+
+    class Committer(RebalanceListener):
+        async def on_partitions_assigned(self, assigned: frozenset[TopicPartition]) -> None:
+            called.set()
+            await go_on.wait()
+            assert await consumer.position(tp(topic)) == 10
+
+        async def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> None:
+            await consumer.commit({tp(topic): 4})
+
+    topic, group = new_topic(), new_name("group")
+    put(broker, topic, numbered(10))
+    consumer = await new_consumer(group_id=group, enable_auto_commit=False, auto_offset_reset="latest")
+    consumer.subscribe([topic], listener=Committer())
+    async with asyncio.timeout(60):
+        await called.wait()
+        closing = asyncio.create_task(consumer.close())
+        await asyncio.sleep(0)
+        with pytest.raises(ClosedError):
+            await consumer.getone()
+        go_on.set()
+        await closing
+    assert not caplog.records
+    assert await committed(new_consumer, group, tp(topic)) == [4]
+    with pytest.raises(ClosedError):
+        await consumer.commit({tp(topic): 5})
 
 
 async def test_a_listener_that_raises(

@@ -29,7 +29,7 @@ from ottla_client.errors import (
     RequestTimeoutError,
     SerializationError,
 )
-from ottla_client.types import TopicPartition
+from ottla_client.types import OffsetAndMetadata, TopicPartition
 
 
 def threads() -> set[str]:
@@ -278,11 +278,18 @@ def test_a_listener_may_use_the_consumer(
 
         def on_partitions_revoked(self, revoked: frozenset[TopicPartition]) -> None:
             calls.append(("revoked", revoked))
+            assert consumer.assignment() == revoked
+            consumer.commit({place: 7})  # also at the close
+            assert consumer.position(place) == 6
 
-    with sync.Consumer(bootstrap_servers=broker.bootstrap, group_id=group) as consumer:
+    with sync.Consumer(
+        bootstrap_servers=broker.bootstrap, group_id=group, enable_auto_commit=False
+    ) as consumer:
         consumer.subscribe([topic], listener=Listener())
         assert consumer.getone().offset == 5
     assert calls == [("assigned", {place}), ("revoked", {place})]
+    with sync.Consumer(bootstrap_servers=broker.bootstrap, group_id=group) as other:
+        assert other.committed(place)[place] == OffsetAndMetadata(7)
 
 
 def test_admin(broker: Any, new_name: Callable[..., str]) -> None:
