@@ -24,6 +24,9 @@ Encoder = Callable[[Any], list[Any]]
 COPIED = 4096
 """Record sets of fewer bytes are copied into the message; larger ones stay a separate piece."""
 
+_ERROR_MESSAGE = "error_message"
+_CUT = "…".encode()
+
 
 def compile_encoder(cls: type[Struct], version: int, flexible: bool) -> Encoder:
     """Compile the writer of ``version``: ``message -> pieces``; see ``Message.encode_parts``."""
@@ -31,6 +34,7 @@ def compile_encoder(cls: type[Struct], version: int, flexible: bool) -> Encoder:
         "pack": pack,
         "int32": Packer(">i").pack,
         "uvarint": uvarint,
+        "error_text": _error_text,
         "too_long": _too_long,
         "not_carried": _not_carried,
         "refuse": _refuse,
@@ -155,18 +159,21 @@ class _Generator:
     def blob(self, wire_type: WireType, nullable: bool, name: str, label: str) -> None:
         """Write a string or bytes."""
         v, n = self.source.fresh("v"), self.source.fresh("n")
-        encoded = ".encode()" if wire_type.kind == STRING else ""
+        encoded = v if nullable else name
+        if wire_type.kind == STRING:
+            is_for_people = label.endswith(_ERROR_MESSAGE)
+            encoded = f"error_text({encoded})" if is_for_people else f"{encoded}.encode()"
         if nullable:
             self.line(f"{v} = {name}")
             self.line(f"if {v} is None:")
             self.line(f" {v} = b''")
             self.line(f" {n} = -1")
             self.line("else:")
-            if encoded:
-                self.line(f" {v} = {v}.encode()")
+            if encoded != v:
+                self.line(f" {v} = {encoded}")
             self.line(f" {n} = len({v})")
         else:
-            self.line(f"{v} = {name}{encoded}")
+            self.line(f"{v} = {encoded}")
             self.line(f"{n} = len({v})")
         self.length(wire_type.kind, n, label)
         self.line(f"w += {v}")
@@ -276,6 +283,14 @@ class _Generator:
             self.line(f"w = {outer}")
             self.source.depth -= 1
         self.source.depth -= 1
+
+
+def _error_text(text: str) -> bytes:
+    """Encode an error's text, shortened to what a string holds: it may quote values that are as long themselves."""
+    data = text.encode()
+    if len(data) <= MAX_STRING:
+        return data
+    return data[: MAX_STRING - len(_CUT)].decode(errors="ignore").encode() + _CUT
 
 
 def _too_long(name: str, length: int) -> LocalProtocolError:

@@ -12,6 +12,7 @@ import pytest
 from tests.support.world import World
 
 from ottla_broker.controller.api import ZERO_ID, CreatedTopic, NewTopic
+from ottla_broker.controller.validation import Collisions
 from ottla_broker.store.keys import decode_uuid
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -20,6 +21,13 @@ async def create(world: World, name: str, partitions: int = 1, **configs: str) -
     settings: dict[str, str | None] = {key.replace("_", "."): value for key, value in configs.items()}
     topic = NewTopic(name, partitions, configs=settings)
     return (await world.controller.create_topics([topic], validate_only=False))[0]
+
+
+def test_a_collision_names_a_few_topics_only() -> None:
+    collisions = Collisions(f"{number:012b}".replace("0", ".").replace("1", "_") for number in range(4096))
+    with pytest.raises(KafkaError, match="and 4091 more") as caught:
+        collisions.check("_" * 12)
+    assert len(str(caught.value)) < 200
 
 
 async def test_a_new_topic_is_known_led_and_stored(world: World) -> None:

@@ -8,9 +8,10 @@ import pytest
 from tests.support.world import World
 
 from ottla_broker.controller.api import ZERO_ID, MorePartitions, NewTopic, TopicToDelete
+from ottla_broker.controller.new_topics import new_topic_on_first_use
 from ottla_broker.handlers import describe_cluster, describe_topic_partitions, metadata
 from ottla_broker.metadata.cache import BrokerInfo
-from ottla_protocol.errors import ErrorCode
+from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla_protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -85,6 +86,17 @@ async def test_a_missing_topic_is_not_created_unless_it_may_be(world: World, ver
         "INVALID_TOPIC_EXCEPTION",
     ]
     assert world.metadata.topic("new") is None
+
+
+async def test_names_that_are_not_legal_never_reach_the_controller(world: World) -> None:
+    names = ["not legal", "x" * 32_767, "", ".."]
+    answer = metadata.handle(world.context(12, MetadataRequest.API_KEY), asking(names))
+    assert isinstance(answer, MetadataResponse)
+    assert {topic.error_code for topic in answer.topics} == {ErrorCode.INVALID_TOPIC_EXCEPTION}
+    for name in names:
+        with pytest.raises(KafkaError) as caught:
+            new_topic_on_first_use(world.config, name)
+        assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 async def test_creation_switched_off(open_world: Open) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from ottla_protocol.errors import LocalProtocolError, ProtocolError
 from ottla_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
+from ottla_protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from ottla_protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from ottla_protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from ottla_protocol.messages.metadata import (
@@ -247,6 +248,20 @@ def test_a_string_may_be_as_long_as_kafka_allows() -> None:
     encoded = uvarint(2 + 32768) + b"x" * 32769
     with pytest.raises(ProtocolError, match="client_software_name is longer than 32767 bytes"):
         ApiVersionsRequest.decode(encoded, 3)
+
+
+@pytest.mark.parametrize("version", [4, 7])
+def test_an_error_message_is_shortened_to_what_a_string_holds(version: int) -> None:
+    for text in ("é" * 40_000, "x" + "é" * 16_383 + "y", "x" * 32_767):
+        result = CreatableTopicResult(name="t", error_code=17, error_message=text)
+        data = CreateTopicsResponse(topics=[result]).encode(version)
+        found = CreateTopicsResponse.decode(memoryview(data), version).topics[0].error_message
+        assert found is not None
+        assert 32_760 < len(found.encode()) <= 32_767
+        assert found == text or (found[-1] == "…" and text.startswith(found[:-1]))
+    too_long = CreateTopicsResponse(topics=[CreatableTopicResult(name="x" * 32_768)])
+    with pytest.raises(LocalProtocolError, match="name is "):
+        too_long.encode(version)
 
 
 @pytest.mark.parametrize("version", [-1, 13, 99])

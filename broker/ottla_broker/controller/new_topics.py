@@ -37,8 +37,10 @@ def new_topic_on_first_use(config: BrokerConfig, name: str) -> NewTopic:
     ``__consumer_offsets`` has its own settings (``GroupCoordinator.groupMetadataTopicConfigs``); other topics get the
     broker's defaults.
 
-    Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION for an internal topic that this broker doesn't use.
+    Raises KafkaError: INVALID_TOPIC_EXCEPTION; UNKNOWN_TOPIC_OR_PARTITION for an internal topic that this broker
+    doesn't use.
     """
+    check_topic_name(name)
     if name not in INTERNAL_TOPICS:
         return NewTopic(name)
     if name != OFFSETS_TOPIC:

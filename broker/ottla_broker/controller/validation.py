@@ -12,6 +12,8 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 
 MOST_NEW_PARTITIONS: Final = 10_000
 """The most new partitions in one request."""
+_MOST_NAMED: Final = 5
+"""The most topics that a message names."""
 
 
 def check_topic_name(name: str) -> None:
@@ -44,9 +46,11 @@ class Collisions:
         """Raises KafkaError(INVALID_TOPIC_EXCEPTION) for a name that collides with another."""
         colliding = self._taken.get(name.replace(".", "_"))
         if colliding:
+            more = len(colliding) - _MOST_NAMED
+            named = [*colliding[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"Topic '{name}' collides with existing topics: {', '.join(colliding)}",
+                f"Topic '{name}' collides with existing topics: {', '.join(named)}",
             )
 
 

@@ -48,7 +48,10 @@ def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | 
         missing = [
             name
             for name in names
-            if name is not None and name not in metadata and ctx.authorize(AclResource.TOPIC, name)
+            if name is not None
+            and name not in metadata
+            and is_topic_name(name)
+            and ctx.authorize(AclResource.TOPIC, name)
         ]
         if missing and ctx.authorize(AclResource.CLUSTER):
             return _create_first(ctx, request, names, missing)
