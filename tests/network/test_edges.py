@@ -15,7 +15,12 @@ from ottla_broker.network.acceptor import open_listener
 from ottla_broker.network.connection import FRAME_SECONDS, REQUESTS_PER_TURN, ROW_BYTES, Connection
 from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.pending_response import PendingResponse
-from ottla_broker.network.request_memory import BufferPool, RequestMemory
+from ottla_broker.network.request_memory import (
+    SHORTAGE_SECONDS,
+    SMALL_FRAME,
+    BufferPool,
+    RequestMemory,
+)
 from ottla_broker.network.service import Reply
 
 
@@ -88,6 +93,62 @@ def test_a_frame_that_moves_to_its_own_buffer_gets_no_more_time() -> None:
     assert connection.received > 0
     assert not connection.is_stalled(now)
     assert connection.is_stalled(now + 2)
+
+
+class Receiver:
+    """A connection that receives a large request."""
+
+    def __init__(self, memory: RequestMemory) -> None:
+        self.memory = memory
+        self.received = 0
+        self.is_held_up = False
+        self.closed = False
+        assert memory.reserve(self, 100, 100)
+
+    def on_memory(self) -> None:
+        raise AssertionError
+
+    def close(self, reason: str | None) -> None:
+        self.closed = True
+        self.memory.release(self)
+
+
+def test_requests_that_the_broker_does_not_read_are_not_too_slow() -> None:
+    clock = FakeClock()
+    memory = RequestMemory(300, clock)
+    paused, resumed, stopped = Receiver(memory), Receiver(memory), Receiver(memory)
+    paused.is_held_up = True
+    assert not memory.reserve(Receiver.__new__(Receiver), 100, SMALL_FRAME + 1)
+    # Not read for a part of the time.
+    memory.excuse(resumed)
+    clock.advance(SHORTAGE_SECONDS)
+    assert (paused.closed, resumed.closed, stopped.closed) == (False, False, True)
+
+
+class Full(Pieces):
+    """A socket that takes nothing."""
+
+    def send(self, data: bytes) -> int:
+        raise BlockingIOError
+
+
+def test_a_client_that_takes_its_responses_is_held_up_by_the_broker() -> None:
+    first = PendingResponse()
+    answers: list[Any] = [first, None]
+    frame = framed(b"x" * 60_000)
+    sock = Full(framed(b"a") + frame[:5000])
+    connection = connection_on(sock, lambda *_: answers.pop(0), 256 * 1024)
+    connection.processor.max_request_bytes = 100_000
+    connection.processor.loop.add_writer = lambda *_: None  # type: ignore[method-assign]
+    connection._on_readable()
+    assert connection.received > 0
+    assert not connection.is_held_up
+    first.complete([memoryview(b"response")])
+    assert connection.busy
+    assert connection.is_held_up
+    # It takes nothing for longer than that.
+    connection.processor.clock.monotonic = lambda: SHORTAGE_SECONDS + 1  # type: ignore[method-assign]
+    assert not connection.is_held_up
 
 
 class Broken(Pieces):

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 from ottla_broker.events import get_logger
 from ottla_broker.log.files import FileSlice
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
+from ottla_broker.network.request_memory import SHORTAGE_SECONDS
 from ottla_broker.network.service import ANONYMOUS, Parts, Principal
 
 if TYPE_CHECKING:
@@ -278,6 +279,13 @@ class Connection:
         """The bytes received of a frame with its own buffer."""
         return self._filled
 
+    @property
+    def is_held_up(self) -> bool:
+        """Whether this broker doesn't read the frame now, though the client takes the responses before it."""
+        if self._reading:
+            return False
+        return not self._out or self.processor.clock.monotonic() - self.last_active <= SHORTAGE_SECONDS
+
     def _begin_frame(self, size: int, received: memoryview) -> None:
         """Give a large frame its own buffer; ``received`` are its first bytes, length prefix included."""
         n = len(received) - 4
@@ -338,6 +346,8 @@ class Connection:
         if self._reading:
             self._reading = False
             self.processor.loop.remove_reader(self.fd)
+            if self._frame is not None:
+                self.processor.memory.excuse(self)
 
     @property
     def _must_hold(self) -> bool:

@@ -31,6 +31,11 @@ class Receiver(Protocol):
         """The bytes of the request received so far."""
         ...
 
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the request doesn't arrive because the broker, and not the client, lets it wait."""
+        ...
+
     def on_memory(self) -> None:
         """Called once after :meth:`RequestMemory.wait`, when asking again may succeed."""
         ...
@@ -85,6 +90,10 @@ class RequestMemory:
     def wait(self, owner: Receiver) -> None:
         """Have ``owner.on_memory()`` called once, when asking again may succeed."""
         self._waiting[owner] = None
+        self.excuse(owner)
+
+    def excuse(self, owner: Receiver) -> None:
+        """Don't count this look against ``owner``, which the broker doesn't read from for a while."""
         if self._seen is not None:
             self._seen.pop(owner, None)
 
@@ -95,8 +104,7 @@ class RequestMemory:
     def release(self, owner: Receiver) -> None:
         """Count out ``owner``'s buffer and wake waiting connections, first come, first served."""
         self.used -= self._sizes.pop(owner)
-        if self._seen is not None:
-            self._seen.pop(owner, None)
+        self.excuse(owner)
         if self._exempt is owner:
             self._exempt = None
         for _ in range(len(self._waiting)):
@@ -112,13 +120,15 @@ class RequestMemory:
             self._look()
 
     def _look(self) -> None:
-        # Those that wait can't make progress.
-        self._seen = {each: each.received for each in self._sizes if each not in self._waiting}
+        self._seen = {each: each.received for each in self._sizes if self._can_progress(each)}
         self._clock.call_later(SHORTAGE_SECONDS, self._close_slowest)
+
+    def _can_progress(self, owner: Receiver) -> bool:
+        return owner in self._sizes and owner not in self._waiting and not owner.is_held_up
 
     def _close_slowest(self) -> None:
         seen, self._seen = self._seen or {}, None
-        progress = {each: each.received - before for each, before in seen.items() if each in self._sizes}
+        progress = {each: each.received - before for each, before in seen.items() if self._can_progress(each)}
         for each in sorted(progress, key=progress.__getitem__):
             if self.used < self.limit or progress[each] >= SHORTAGE_BYTES:
                 break
