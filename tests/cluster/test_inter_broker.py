@@ -161,7 +161,7 @@ def test_brokers_name_their_registration(doors: Doors) -> None:
         assert error_of(doors.brokers, request) is ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_a_follower_is_a_registered_broker_and_a_replica(doors: Doors) -> None:
+def test_a_follower_is_a_replica(doors: Doors) -> None:
     for version, epoch, code in (
         (4, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
         (12, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER),

@@ -111,6 +111,17 @@ async def test_news_is_answered(follower: Follower) -> None:
     assert follower.fetch().error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
+async def test_a_leader_that_knows_no_brokers_yet_serves_its_followers(follower: Follower) -> None:
+    """As just after its start, before the first UpdateMetadata: who is registered matters for joining the ISR only."""
+    world = follower.world
+    follower.node.services.metadata.brokers.clear()
+    world.produce(1, 2)
+    assert len(follower.fetch(0).records) > 0
+    answer = follower.fetch(2)
+    assert (answer.error_code, answer.high_watermark) == (ErrorCode.NONE, 2)
+    assert follower.partition.followers[2].last_fetch == world.clock.time
+
+
 async def test_a_replica_out_of_sync_is_read_for(follower: Follower) -> None:
     follower.node.apply(LeaderState(1, 1, 2, (1,), 1, follower.world.numbers))
     for offset in (0, None, None):

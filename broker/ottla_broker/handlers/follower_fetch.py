@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from ottla_broker.handlers.fetch_request import Fetch
-from ottla_broker.replica.partition import unknown_replica
 from ottla_broker.replica.replication_quota import UNLIMITED
 from ottla_protocol.errors import ErrorCode
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 class FollowerFetch(Fetch):
     """A follower's fetch."""
 
-    __slots__ = ("_epoch", "_held_up", "_quota", "_recorded", "_registered", "_replica_id")
+    __slots__ = ("_epoch", "_held_up", "_quota", "_recorded", "_replica_id")
 
     NON_IMMEDIATE_ERRORS: Collection[ErrorCode] = ()
 
@@ -37,7 +36,6 @@ class FollowerFetch(Fetch):
         # The whole request needs CLUSTER_ACTION, and no topic anything.
         self._find = ctx.find_partition
         self._replica_id = replica_id
-        self._registered = replica_id in ctx.services.metadata.brokers
         self._epoch = request.replica_state.replica_epoch
         # Whether the partitions have the follower's position. A second read, after a wait, finds it unchanged.
         self._recorded = False
@@ -56,8 +54,7 @@ class FollowerFetch(Fetch):
         offset = spec.fetch_offset
         if (
             # The last response already had these values.
-            self._registered
-            and spec.high_watermark == offset
+            spec.high_watermark == offset
             and spec.log_start_offset == partition.log.log_start_offset
             and self._context.incremental
             and partition.has_nothing_for(
@@ -90,9 +87,6 @@ class FollowerFetch(Fetch):
     ) -> FileSlice | None:
         partition = self._partition(spec)
         knows_epoch = spec.current_leader_epoch >= 0
-        if not self._registered:
-            # The broker isn't registered, or the controller hasn't announced it here yet: it may retry.
-            raise unknown_replica(knows_epoch)
         partition.check_epoch(spec.current_leader_epoch)
         partition.follower(self._replica_id, knows_epoch)
         log = partition.log
